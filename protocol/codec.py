@@ -1,0 +1,188 @@
+"""Declared messages to bytes and back: one reader and one writer per class and version, compiled on first use.
+
+A reader or writer is Python source made from the declaration (`codec_source`), so a request costs a few straight
+lines and no interpretation of the declaration. Compilation is lazy because a client uses one version of each API:
+a broker that has served one client has compiled some thirty functions of the several thousand possible.
+
+Decoding is total: any bytes give a value or a `DecodeError`. The compiled code keeps no track of where it is; when it
+fails, the traceback does: each generated line belongs to one field, and each frame's local `p` is the byte position
+at which that field began.
+"""
+
+from __future__ import annotations
+
+import struct as struct_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pykbroker.protocol.codec_source import Malformed, Source, reader_source, writer_source
+from pykbroker.protocol.errors import DecodeError, EncodeError, UnsupportedVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, TracebackType
+
+    from pykbroker.protocol.fields import Message
+
+M = TypeVar("M", bound="Message")
+
+_readers: dict[tuple[type[Message], int, bool], Callable[[Any, int, int], tuple[Any, int]]] = {}
+_writers: dict[tuple[type[Message], int, bool], Callable[[Any, bytearray, list[tuple[int, Any]]], None]] = {}
+_sources: dict[CodeType, Source] = {}
+
+
+def decode(message_type: type[M], version: int, data: bytes | memoryview) -> M:
+    """The message that `data` begins with; bytes behind it are ignored, as Kafka does.
+
+    Fields of Kafka's type ``records`` are slices of `data`: a memoryview stays one, nothing is copied.
+
+    Raises:
+        UnsupportedVersion: the message has no such version.
+        DecodeError: the bytes are not such a message.
+    """
+    return decode_from(message_type, version, data, 0)[0]
+
+
+def decode_from(message_type: type[M], version: int, data: bytes | memoryview, position: int) -> tuple[M, int]:
+    """Like `decode`, from a byte position; also gives the position behind the message."""
+    reader = _readers.get((message_type, version, version in message_type.FLEXIBLE_VERSIONS))
+    if reader is None:
+        reader = _reader_of_message(message_type, version)
+    try:
+        value, end = reader(data, position, len(data))
+    except (struct_module.error, IndexError, UnicodeDecodeError, Malformed) as error:
+        raise _decode_error(message_type, version, len(data), error) from None
+    return value, end
+
+
+def encode_chunks(message: Message, version: int) -> list[Any]:
+    """The message as a list of byte chunks, in order, with the values of ``records`` fields left as they are.
+
+    Such a value needs only a length: bytes, a memoryview, or a file range that later goes out by sendfile.
+
+    Raises:
+        UnsupportedVersion: the message has no such version.
+        EncodeError: a value does not fit its field, or the version has no place for a value that must not be lost.
+    """
+    message_type = type(message)
+    writer = _writers.get((message_type, version, version in message_type.FLEXIBLE_VERSIONS))
+    if writer is None:
+        writer = _writer_of_message(message_type, version)
+    out = bytearray()
+    payloads: list[tuple[int, Any]] = []
+    try:
+        writer(message, out, payloads)
+    except (struct_module.error, AttributeError, TypeError, OverflowError, ValueError) as error:
+        path = ".".join(part for part, _, _ in _trace(error.__traceback__)) or "?"
+        raise EncodeError(f"{message_type.__name__} v{version}: field {path}: {error}") from error
+    if not payloads:
+        return [out]
+    chunks: list[Any] = []
+    start = 0
+    for end, payload in payloads:
+        chunks.append(out[start:end])
+        chunks.append(payload)
+        start = end
+    if start < len(out):
+        chunks.append(out[start:])
+    return chunks
+
+
+def encode(message: Message, version: int) -> bytes:
+    """The message's bytes. Raises as `encode_chunks` does."""
+    return b"".join(encode_chunks(message, version))
+
+
+def decode_versioned(message_type: type[M], data: bytes | memoryview) -> M:
+    """Decodes what begins with its own int16 version, as coordinator records and consumer-protocol blobs do.
+
+    Raises:
+        UnsupportedVersion: a version that is not declared.
+        DecodeError: the bytes are not such a message.
+    """
+    if len(data) < 2:
+        raise DecodeError(message_type.__name__, -1, "version", 0, "the int16 version is missing")
+    version = int.from_bytes(data[:2], "big", signed=True)
+    return decode_from(message_type, version, data, 2)[0]
+
+
+def encode_versioned(message: Message, version: int) -> bytes:
+    """The message behind its int16 version. Raises as `encode_chunks` does."""
+    return version.to_bytes(2, "big", signed=True) + encode(message, version)
+
+
+def _reader_of_message(message_type: type[Message], version: int) -> Any:
+    _check_version(message_type, version)
+    return _compile_reader(message_type, version, version in message_type.FLEXIBLE_VERSIONS)
+
+
+def _writer_of_message(message_type: type[Message], version: int) -> Any:
+    _check_version(message_type, version)
+    return _compile_writer(message_type, version, version in message_type.FLEXIBLE_VERSIONS)
+
+
+def _check_version(message_type: type[Message], version: int) -> None:
+    if version not in message_type.VERSIONS:
+        raise UnsupportedVersion(f"{message_type.__name__} has versions {message_type.VERSIONS}, not {version}")
+
+
+def _compile_reader(message_type: type[Message], version: int, is_flexible: bool) -> Any:
+    key = (message_type, version, is_flexible)
+    reader = _readers.get(key)
+    if reader is None:
+        source = reader_source(message_type, version, is_flexible)
+        reader = _readers[key] = _compile(source, "read", version, is_flexible, _compile_reader)
+    return reader
+
+
+def _compile_writer(message_type: type[Message], version: int, is_flexible: bool) -> Any:
+    key = (message_type, version, is_flexible)
+    writer = _writers.get(key)
+    if writer is None:
+        source = writer_source(message_type, version, is_flexible)
+        writer = _writers[key] = _compile(source, "write", version, is_flexible, _compile_writer)
+    return writer
+
+
+def _compile(source: Source, name: str, version: int, is_flexible: bool, nested: Callable[..., Any]) -> Any:
+    names = dict(source.names)
+    for local_name, struct_type in source.structs.items():
+        names[local_name] = nested(struct_type, version, is_flexible)
+    exec(compile(source.text, f"<{source.title}>", "exec"), names)  # noqa: S102  made from declarations only
+    function = names[name]
+    _sources[function.__code__] = source
+    return function
+
+
+def _trace(traceback: TracebackType | None) -> list[tuple[str, int, Source]]:
+    """Field names, byte positions and sources of the generated frames on a traceback, outermost first."""
+    steps = []
+    while traceback is not None:
+        frame = traceback.tb_frame
+        source = _sources.get(frame.f_code)
+        if source is not None:
+            field = source.field_at(traceback.tb_lineno)
+            items = frame.f_locals.get("v")
+            name = f"{field}[{len(items)}]" if isinstance(items, list) and field in source.arrays else field
+            steps.append((name, frame.f_locals.get("p", 0), source))
+        traceback = traceback.tb_next
+    return steps
+
+
+def _decode_error(message_type: type[Message], version: int, size: int, error: Exception) -> DecodeError:
+    steps = _trace(error.__traceback__)
+    position = steps[-1][1] if steps else 0
+    if isinstance(error, Malformed):
+        reason = str(error)
+    elif isinstance(error, UnicodeDecodeError):
+        reason = "not valid UTF-8"
+    else:
+        reason = f"the bytes end too early: {size} bytes in all"
+        if steps:
+            # A run of integers is unpacked at once; find the one that does not fit.
+            name, position, source = steps[-1]
+            for field, field_size in source.runs.get(name, ()):
+                if position + field_size > size:
+                    steps[-1] = (field, position, source)
+                    break
+                position += field_size
+    return DecodeError(message_type.__name__, version, ".".join(step[0] for step in steps), position, reason)

@@ -1,0 +1,82 @@
+"""Request and response headers and their versions (protocol.md 1.2).
+
+Written by hand and not declared: the header is read for every request before its message is known, and it has the
+one irregularity of the protocol, a client id that stays an int16 string in the flexible version (P-5).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from pykbroker.protocol.codec_source import Malformed, read_uvarint
+from pykbroker.protocol.errors import DecodeError
+
+_FIXED = struct.Struct(">hhih")
+
+
+class RequestHeader(NamedTuple):
+    """Header of a request, and where its body begins in the frame."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_position: int
+
+
+def read_request_header(frame: bytes | memoryview, flexible_from: dict[int, int]) -> RequestHeader:
+    """The header at the start of a frame (without the frame's size).
+
+    `flexible_from` gives for each known API key the first version whose header carries tagged fields (v2). Of an
+    unknown key only the fixed part is read: the connection is closed anyway (P-4).
+
+    Raises:
+        DecodeError: the frame is too short or the client id is not text.
+    """
+    size = len(frame)
+    if size < 10:
+        raise DecodeError("RequestHeader", -1, "api_key", 0, f"a frame of {size} bytes has no room for a header")
+    api_key, api_version, correlation_id, length = _FIXED.unpack_from(frame)
+    position = 10
+    client_id = None
+    if length >= 0:
+        end = position + length
+        if end > size:
+            raise DecodeError("RequestHeader", 1, "client_id", 8, f"the bytes end too early: {size} bytes in all")
+        try:
+            client_id = str(frame[position:end], "utf-8")
+        except UnicodeDecodeError:
+            raise DecodeError("RequestHeader", 1, "client_id", 8, "not valid UTF-8") from None
+        position = end
+    if api_version >= flexible_from.get(api_key, 32767 + 1):
+        try:
+            position = _skip_tags(frame, position)
+        except (IndexError, Malformed) as error:
+            raise DecodeError("RequestHeader", 2, "tagged fields", position, str(error) or "too short") from None
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+
+
+def _skip_tags(frame: bytes | memoryview, position: int) -> int:
+    """Position behind the tagged fields; all of them are unknown and skipped by their size (P-6)."""
+
+    def uvarint(at: int) -> tuple[int, int]:
+        first = frame[at]
+        return (first, at + 1) if first < 0x80 else read_uvarint(frame, at + 1, first)
+
+    count, position = uvarint(position)
+    for _ in range(count):
+        _, position = uvarint(position)
+        size, position = uvarint(position)
+        position += size
+        if position > len(frame):
+            raise IndexError
+    return position
+
+
+def response_header(correlation_id: int, is_flexible: bool) -> bytes:
+    """A response header v1 (with no tagged fields) if `is_flexible`, else v0.
+
+    ApiVersions answers with v0 at every version (P-1): a client reads it before it knows what the broker speaks.
+    """
+    return correlation_id.to_bytes(4, "big", signed=True) + (b"\x00" if is_flexible else b"")

@@ -1,0 +1,37 @@
+"""AlterConfigs (key 33): replace the configuration of a resource."""
+
+from __future__ import annotations
+
+from pykbroker.protocol.fields import Message, array, boolean, int8, int16, int32, string
+
+
+class AlterableConfig(Message):
+    name: str = string("0+")
+    value: str | None = string("0+", nullable="0+")
+
+
+class AlterConfigsResource(Message):
+    resource_type: int = int8("0+")
+    resource_name: str = string("0+")
+    configs: list[AlterableConfig] = array(AlterableConfig, "0+")
+
+
+class AlterConfigsRequest(Message, versions="0-2", flexible="2+", key=33):
+    """What a client sends to AlterConfigs."""
+
+    resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
+    validate_only: bool = boolean("0+")
+
+
+class AlterConfigsResourceResponse(Message):
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    resource_type: int = int8("0+")
+    resource_name: str = string("0+")
+
+
+class AlterConfigsResponse(Message, versions="0-2", flexible="2+", key=33):
+    """What the broker answers to AlterConfigs."""
+
+    throttle_time_ms: int = int32("0+")
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")

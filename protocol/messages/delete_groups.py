@@ -1,0 +1,23 @@
+"""DeleteGroups (key 42): delete empty groups."""
+
+from __future__ import annotations
+
+from pykbroker.protocol.fields import Message, array, int16, int32, string
+
+
+class DeleteGroupsRequest(Message, versions="0-2", flexible="2+", key=42):
+    """What a client sends to DeleteGroups."""
+
+    groups_names: list[str] = array(string, "0+")
+
+
+class DeletableGroupResult(Message):
+    group_id: str = string("0+")
+    error_code: int = int16("0+")
+
+
+class DeleteGroupsResponse(Message, versions="0-2", flexible="2+", key=42):
+    """What the broker answers to DeleteGroups."""
+
+    throttle_time_ms: int = int32("0+")
+    results: list[DeletableGroupResult] = array(DeletableGroupResult, "0+")

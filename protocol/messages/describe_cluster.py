@@ -1,0 +1,34 @@
+"""DescribeCluster (key 60): the nodes of the cluster."""
+
+from __future__ import annotations
+
+from pykbroker.protocol.fields import Message, array, boolean, int8, int16, int32, string
+
+
+class DescribeClusterRequest(Message, versions="0-2", flexible="0+", key=60):
+    """What a client sends to DescribeCluster."""
+
+    include_cluster_authorized_operations: bool = boolean("0+")
+    endpoint_type: int = int8("1+", default=1)
+    include_fenced_brokers: bool = boolean("2+")
+
+
+class DescribeClusterBroker(Message):
+    broker_id: int = int32("0+")
+    host: str = string("0+")
+    port: int = int32("0+")
+    rack: str | None = string("0+", default=None, nullable="0+")
+    is_fenced: bool = boolean("2+")
+
+
+class DescribeClusterResponse(Message, versions="0-2", flexible="0+", key=60):
+    """What the broker answers to DescribeCluster."""
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", default=None, nullable="0+")
+    endpoint_type: int = int8("1+", default=1)
+    cluster_id: str = string("0+")
+    controller_id: int = int32("0+", default=-1)
+    brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker, "0+")
+    cluster_authorized_operations: int = int32("0+", default=-2147483648)

@@ -1,0 +1,27 @@
+"""InitProducerId (key 22): obtain a producer id and epoch."""
+
+from __future__ import annotations
+
+from pykbroker.protocol.fields import Message, boolean, int16, int32, int64, string
+
+
+class InitProducerIdRequest(Message, versions="0-6", flexible="2+", key=22):
+    """What a client sends to InitProducerId."""
+
+    transactional_id: str | None = string("0+", nullable="0+")
+    transaction_timeout_ms: int = int32("0+")
+    producer_id: int = int64("3+", default=-1)
+    producer_epoch: int = int16("3+", default=-1)
+    enable2_pc: bool = boolean("6+")
+    keep_prepared_txn: bool = boolean("6+")
+
+
+class InitProducerIdResponse(Message, versions="0-6", flexible="2+", key=22):
+    """What the broker answers to InitProducerId."""
+
+    throttle_time_ms: int = int32("0+", ignorable=True)
+    error_code: int = int16("0+")
+    producer_id: int = int64("0+", default=-1)
+    producer_epoch: int = int16("0+")
+    ongoing_txn_producer_id: int = int64("6+", default=-1)
+    ongoing_txn_producer_epoch: int = int16("6+", default=-1)

@@ -1,0 +1,20 @@
+"""SaslAuthenticate (key 36): carry SASL tokens."""
+
+from __future__ import annotations
+
+from pykbroker.protocol.fields import Message, byte_string, int16, int64, string
+
+
+class SaslAuthenticateRequest(Message, versions="0-2", flexible="2+", key=36):
+    """What a client sends to SaslAuthenticate."""
+
+    auth_bytes: bytes = byte_string("0+")
+
+
+class SaslAuthenticateResponse(Message, versions="0-2", flexible="2+", key=36):
+    """What the broker answers to SaslAuthenticate."""
+
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    auth_bytes: bytes = byte_string("0+")
+    session_lifetime_ms: int = int64("1+", ignorable=True)

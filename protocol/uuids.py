@@ -1,0 +1,47 @@
+"""Kafka's UUIDs: 16 bytes on the wire, 22 characters of URL-safe base64 in text (protocol.md 1.2).
+
+They stay raw `bytes` in the broker: as dictionary keys and in messages that is the cheapest form.
+"""
+
+from __future__ import annotations
+
+import binascii
+
+ZERO_UUID = bytes(16)
+"""Stands for "no id" on the wire."""
+
+METADATA_TOPIC_ID = bytes(15) + b"\x01"
+"""The reserved id of `__cluster_metadata`."""
+
+
+def uuid_to_text(uuid: bytes) -> str:
+    """The 22-character text form of 16 bytes."""
+    return binascii.b2a_base64(uuid, newline=False).decode().rstrip("=").replace("+", "-").replace("/", "_")
+
+
+def uuid_from_text(text: str) -> bytes:
+    """The 16 bytes of a text form.
+
+    Raises:
+        ValueError: the text is not 22 characters of URL-safe base64.
+    """
+    try:
+        uuid = binascii.a2b_base64(text.replace("-", "+").replace("_", "/") + "==", strict_mode=True)
+    except binascii.Error as error:
+        raise ValueError(f"not a Kafka UUID: {text!r}: {error}") from None
+    if len(uuid) != 16:
+        raise ValueError(f"not a Kafka UUID: {text!r}: {len(uuid)} bytes instead of 16")
+    return uuid
+
+
+def random_uuid(random_bytes: bytes) -> bytes:
+    """A version 4 UUID from 16 random bytes; never a reserved one, and its text never begins with a dash.
+
+    Kafka draws again when the text would begin with "-", as such an id is awkward on a command line.
+    """
+    uuid = bytearray(random_bytes)
+    uuid[6] = uuid[6] & 0x0F | 0x40
+    uuid[8] = uuid[8] & 0x3F | 0x80
+    if uuid[0] >= 0xF8:  # the six leading bits 111110 are "-" in base64
+        uuid[0] &= 0x7F
+    return bytes(uuid)
