@@ -1,0 +1,12 @@
+"""Record batches: Kafka's unit of storage and of transfer, as a view over bytes (format v2).
+
+* `batch.py`: `RecordBatch`, the view; `iter_batches`; `build_batch`. Start here.
+* `record.py`: single records, for those few places that look inside (replay of internal topics, compaction, tools).
+* `control.py`: keys and values of control records (transaction markers, Raft).
+* `validation.py`: what a leader checks before it stores a client's batch (P-35 to P-41).
+* `record_scan.py`: the loop over the records of a batch; compiled by mypyc where a compiler was at hand.
+* `compression.py`: gzip, snappy, lz4 and zstd by Kafka's ids.
+* `errors.py`: what can be wrong with a batch, each with its Kafka error code.
+
+Nothing is imported here: a broker that never sees a zstd batch never loads zstd.
+"""

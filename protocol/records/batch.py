@@ -1,0 +1,364 @@
+"""A record batch of format v2 as a view over bytes: nothing is copied or decoded until it is asked for.
+
+The header has 61 bytes, big-endian (protocol.md 1.3). Base offset and partition leader epoch lie outside the CRC, so
+a leader sets them in place (P-42); everything from the attributes on is covered by it. Only the records behind the
+header are compressed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from mmap import mmap
+from typing import Final
+
+from crc32c import crc32c
+
+from pykbroker.protocol.records.compression import CODEC_NAMES, LIMIT_BYTES, NONE, compress, decompress
+from pykbroker.protocol.records.errors import CorruptRecord, InvalidRecord, UnsupportedRecordFormat
+from pykbroker.protocol.records.record import Record, decode_records, encode_record
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+"""All 13 fields in order: base_offset, batch_length, partition_leader_epoch, magic, crc, attributes,
+last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count."""
+HEADER_SIZE: Final = 61
+PREFIX: Final = struct.Struct(">qiib")
+"""The first 17 bytes, common to all formats: base_offset, batch_length, partition_leader_epoch, magic."""
+LENGTH_OVERHEAD: Final = 12
+"""A batch is this much longer than its length field says: the base offset and the length itself."""
+CRC_POSITION: Final = 17
+ATTRIBUTES_POSITION: Final = 21
+"""Where the bytes begin that the CRC covers."""
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+DELETE_HORIZON_FLAG: Final = 0x40
+
+CREATE_TIME: Final = 0
+LOG_APPEND_TIME: Final = 1
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+SEQUENCE_MAX: Final = 0x7FFFFFFF
+
+Buffer = bytes | bytearray | memoryview | mmap
+"""What a view can lie over."""
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_UINT32: Final = struct.Struct(">I")
+_INT64: Final = struct.Struct(">q")
+_LENGTH_TO_MAGIC: Final = struct.Struct(">iib")
+_ATTRIBUTES_TO_COUNT: Final = struct.Struct(">hiqqqhii")
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """A producer's sequence number `increment` records later; 2147483647 is followed by 0 (P-53)."""
+    return (sequence + increment) & SEQUENCE_MAX
+
+
+class RecordBatch:
+    """One batch at `position` of `buffer`.
+
+    The view trusts that the batch is whole: get it from `iter_batches`, or check `size_bytes` yourself. It keeps no
+    copies: what is written to the buffer shows in the properties.
+    """
+
+    __slots__ = ("buffer", "position")
+
+    def __init__(self, buffer: Buffer, position: int = 0) -> None:
+        """Raises CorruptRecord when not even a header fits behind `position`."""
+        if len(buffer) - position < HEADER_SIZE:
+            raise CorruptRecord(f"{len(buffer) - position} bytes are less than the header of a record batch")
+        self.buffer = buffer
+        self.position = position
+
+    def __repr__(self) -> str:
+        return (
+            f"RecordBatch(offsets {self.base_offset}..{self.last_offset}, count {self.record_count}, "
+            f"epoch {self.partition_leader_epoch}, attributes {self.attributes:#x}, {self.size_bytes} bytes)"
+        )
+
+    @property
+    def base_offset(self) -> int:
+        value: int = _INT64.unpack_from(self.buffer, self.position)[0]
+        return value
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the whole batch: its length field and the 12 bytes up to it."""
+        value: int = _INT32.unpack_from(self.buffer, self.position + 8)[0]
+        return value + LENGTH_OVERHEAD
+
+    @property
+    def partition_leader_epoch(self) -> int:
+        value: int = _INT32.unpack_from(self.buffer, self.position + 12)[0]
+        return value
+
+    @property
+    def magic(self) -> int:
+        return self.buffer[self.position + 16]
+
+    @property
+    def crc(self) -> int:
+        """The stored CRC-32C, unsigned."""
+        value: int = _UINT32.unpack_from(self.buffer, self.position + 17)[0]
+        return value
+
+    @property
+    def attributes(self) -> int:
+        value: int = _INT16.unpack_from(self.buffer, self.position + 21)[0]
+        return value
+
+    @property
+    def last_offset_delta(self) -> int:
+        value: int = _INT32.unpack_from(self.buffer, self.position + 23)[0]
+        return value
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def base_timestamp(self) -> int:
+        """What timestamp deltas count from; the delete horizon where `has_delete_horizon`."""
+        value: int = _INT64.unpack_from(self.buffer, self.position + 27)[0]
+        return value
+
+    @property
+    def max_timestamp(self) -> int:
+        value: int = _INT64.unpack_from(self.buffer, self.position + 35)[0]
+        return value
+
+    @property
+    def producer_id(self) -> int:
+        value: int = _INT64.unpack_from(self.buffer, self.position + 43)[0]
+        return value
+
+    @property
+    def producer_epoch(self) -> int:
+        value: int = _INT16.unpack_from(self.buffer, self.position + 51)[0]
+        return value
+
+    @property
+    def base_sequence(self) -> int:
+        value: int = _INT32.unpack_from(self.buffer, self.position + 53)[0]
+        return value
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence number, wrapping behind 2147483647 (P-53); -1 without sequences."""
+        base_sequence = self.base_sequence
+        return (
+            NO_SEQUENCE if base_sequence == NO_SEQUENCE else increment_sequence(base_sequence, self.last_offset_delta)
+        )
+
+    @property
+    def record_count(self) -> int:
+        value: int = _INT32.unpack_from(self.buffer, self.position + 57)[0]
+        return value
+
+    @property
+    def compression_codec(self) -> int:
+        """The codec's id, an index into `compression.CODEC_NAMES` unless the batch is malformed."""
+        return self.buffer[self.position + 22] & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.buffer[self.position + 22] & LOG_APPEND_TIME_FLAG != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.buffer[self.position + 22] & TRANSACTIONAL_FLAG != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.buffer[self.position + 22] & CONTROL_FLAG != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return self.buffer[self.position + 22] & DELETE_HORIZON_FLAG != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+    def view(self) -> memoryview:
+        """The whole batch as a view. On a mapping it keeps the mapping from closing until it is released."""
+        return memoryview(self.buffer)[self.position : self.position + self.size_bytes]
+
+    def to_bytes(self) -> bytes:
+        """A copy of the whole batch."""
+        return bytes(self.buffer[self.position : self.position + self.size_bytes])
+
+    def assign(self, base_offset: int, leader_epoch: int) -> None:
+        """Write base offset and partition leader epoch in place; neither is covered by the CRC (P-42).
+
+        The buffer must be writable (else TypeError).
+        """
+        _INT64.pack_into(self.buffer, self.position, base_offset)
+        _INT32.pack_into(self.buffer, self.position + 12, leader_epoch)
+
+    def set_max_timestamp(self, timestamp_type: int, max_timestamp: int) -> None:
+        """Write timestamp type (`CREATE_TIME` or `LOG_APPEND_TIME`) and max timestamp in place (P-40).
+
+        The CRC is computed anew if something changed, and attribute bits that have no meaning are then cleared, as
+        Kafka does. The buffer must be writable (else TypeError).
+        """
+        attributes = self.attributes
+        type_flag = LOG_APPEND_TIME_FLAG if timestamp_type == LOG_APPEND_TIME else 0
+        if attributes & LOG_APPEND_TIME_FLAG == type_flag and self.max_timestamp == max_timestamp:
+            return
+        kept = CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+        _INT16.pack_into(self.buffer, self.position + 21, attributes & kept | type_flag)
+        _INT64.pack_into(self.buffer, self.position + 35, max_timestamp)
+        _UINT32.pack_into(self.buffer, self.position + 17, self.compute_crc())
+
+    def compute_crc(self) -> int:
+        """CRC-32C over everything from the attributes to the end of the batch."""
+        with memoryview(self.buffer) as whole:
+            end = self.position + self.size_bytes
+            with whole[self.position + ATTRIBUTES_POSITION : end] as covered:
+                return crc32c(covered)
+
+    def verify_crc(self) -> bool:
+        """Whether the stored CRC fits the bytes; False also for a batch that is not whole."""
+        size_bytes = self.size_bytes
+        if size_bytes < HEADER_SIZE or len(self.buffer) - self.position < size_bytes:
+            return False
+        return self.crc == self.compute_crc()
+
+    def payload(self) -> bytes:
+        """A copy of the bytes behind the header, still compressed."""
+        return bytes(self.buffer[self.position + HEADER_SIZE : self.position + self.size_bytes])
+
+    def records(self, limit_bytes: int = LIMIT_BYTES) -> Iterator[Record]:
+        """The records, decompressed where need be, with absolute offsets and timestamps.
+
+        Raises a RecordError when the batch cannot be read, RecordTooLarge when it decompresses to more than
+        `limit_bytes`.
+        """
+        record_count = self.record_count
+        if record_count < 0:
+            raise InvalidRecord(f"The record batch has an invalid record count: {record_count}")
+        payload = self.payload()
+        codec = self.compression_codec
+        # Kafka writes the emptied batches of compaction with their codec's bit but without any bytes.
+        if codec != NONE and (record_count or payload):
+            payload = decompress(codec, payload, limit_bytes)
+        log_append_time = self.max_timestamp if self.is_log_append_time else None
+        return decode_records(payload, record_count, self.base_offset, self.base_timestamp, log_append_time)
+
+
+def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
+    """Views of the whole batches in `buffer` from `position` on; a partial batch at the end is left out.
+
+    CRCs are not checked. Raises CorruptRecord where the bytes cannot be a batch, UnsupportedRecordFormat at the old
+    message formats 0 and 1, which Kafka wrote before version 0.11 and Kafka 4 no longer takes.
+    """
+    end = len(buffer)
+    while end - position >= PREFIX.size:
+        length, _, magic = _LENGTH_TO_MAGIC.unpack_from(buffer, position + 8)
+        check_magic(magic, position)
+        if length < HEADER_SIZE - LENGTH_OVERHEAD:
+            raise CorruptRecord(f"The record batch at byte {position} has an impossible length: {length}")
+        next_position = position + LENGTH_OVERHEAD + length
+        if next_position > end:
+            return
+        yield RecordBatch(buffer, position)
+        position = next_position
+
+
+def check_magic(magic: int, position: int = 0) -> None:
+    """Raises UnsupportedRecordFormat for the formats 0 and 1, CorruptRecord for anything else but 2."""
+    if magic == 2:
+        return
+    if magic in (0, 1):
+        raise UnsupportedRecordFormat(
+            f"The record batch at byte {position} has message format {magic}; only format 2 is supported: "
+            "upgrade the producer to one that speaks Kafka 0.11 or later"
+        )
+    raise CorruptRecord(f"The record batch at byte {position} has an invalid magic: {magic}")
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    keep_offsets: bool = False,
+    last_offset_delta: int | None = None,
+    codec: int = NONE,
+    compression_level: int | None = None,
+    timestamp_type: int = CREATE_TIME,
+    log_append_time: int = NO_TIMESTAMP,
+    max_timestamp: int | None = None,
+    delete_horizon_ms: int | None = None,
+    leader_epoch: int = -1,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_control: bool = False,
+    is_transactional: bool = False,
+) -> bytes:
+    """Encode records as one batch.
+
+    Args:
+        base_offset: offset of the batch. Records are numbered from it, whatever their own offsets say, unless
+            `keep_offsets`: then each keeps its offset (compaction), which must not be below `base_offset`.
+        last_offset_delta: where records were removed at the end (compaction), the delta to keep; by default the last
+            record's.
+        timestamp_type: with `LOG_APPEND_TIME`, `log_append_time` becomes the batch's max timestamp; the records'
+            own timestamps are still written as deltas (P-40).
+        max_timestamp: overrides the greatest timestamp of the records (an emptied batch keeps its own).
+        delete_horizon_ms: compaction's horizon; sets its attribute bit and takes the place of the base timestamp.
+    """
+    encoded: list[bytes] = []
+    base_timestamp = delete_horizon_ms
+    greatest = NO_TIMESTAMP
+    delta = -1
+    for record in records:
+        timestamp = record.timestamp
+        if base_timestamp is None:
+            base_timestamp = timestamp
+        greatest = max(greatest, timestamp)
+        delta = record.offset - base_offset if keep_offsets else delta + 1
+        encoded.append(encode_record(delta, timestamp - base_timestamp, record.key, record.value, record.headers))
+    if max_timestamp is not None:
+        greatest = max_timestamp
+    elif timestamp_type == LOG_APPEND_TIME:
+        greatest = log_append_time
+    attributes = (
+        codec
+        | (LOG_APPEND_TIME_FLAG if timestamp_type == LOG_APPEND_TIME else 0)
+        | (TRANSACTIONAL_FLAG if is_transactional else 0)
+        | (CONTROL_FLAG if is_control else 0)
+        | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0)
+    )
+    covered = _ATTRIBUTES_TO_COUNT.pack(
+        attributes,
+        delta if last_offset_delta is None else last_offset_delta,
+        NO_TIMESTAMP if base_timestamp is None else base_timestamp,
+        greatest,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(encoded),
+    )
+    payload = b"".join(encoded)
+    if payload:
+        payload = compress(codec, payload, compression_level)
+    crc = crc32c(payload, crc32c(covered))
+    length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
+    return PREFIX.pack(base_offset, length, leader_epoch, 2) + _UINT32.pack(crc) + covered + payload
+
+
+def codec_name(codec: int) -> str:
+    """Kafka's name of a codec id, or ``unknown(7)``."""
+    return CODEC_NAMES[codec] if 0 <= codec < len(CODEC_NAMES) else f"unknown({codec})"

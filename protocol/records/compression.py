@@ -1,0 +1,288 @@
+"""Compression codecs by Kafka's ids. Each codec's package is imported when it is first used.
+
+`decompress` is total and bounded: any bytes give at most `limit_bytes` bytes or a `RecordError`.
+
+* gzip: written as one member; several members are read, and bytes after a complete member are ignored, as Java does.
+* snappy: written in the framing of snappy-java ("xerial"), which Kafka's Java clients expect from each other; read in
+  that framing and raw (librdkafka and others send raw blocks, P-166).
+* lz4: frame format with independent blocks; one frame is read, what follows it is ignored, as Java does.
+* zstd: frames with or without content size, also several in a row.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from pykbroker.protocol.records.errors import InvalidRecord, RecordTooLarge, UnsupportedCompressionType
+
+if TYPE_CHECKING:
+    import zstandard
+
+Buffer = bytes | bytearray | memoryview
+"""What the functions here read without copying it."""
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+
+CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+"""Kafka's names of the codecs, by id."""
+
+LIMIT_BYTES: Final = 128 * 1024 * 1024
+"""The default bound of `decompress`: far above what honest producers make of one batch, small enough to survive."""
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+# snappy-java's block size in Kafka's producer; readers take any.
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
+_ZSTD_PIECE_BYTES: Final = 1024
+
+# zstandard's contexts cost microseconds to make, and one must not serve two threads at a time.
+_of_thread: Final = threading.local()
+
+
+def codec_of_topic(compression_type: str) -> int | None:
+    """The codec id that a topic's `compression.type` asks for.
+
+    None means "producer": batches keep the codec they came with. Raises ValueError for an unknown name.
+    """
+    if compression_type == "producer":
+        return None
+    if compression_type == "uncompressed":
+        return NONE
+    return CODEC_NAMES.index(compression_type)
+
+
+def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
+    """Compress with codec id `codec`; `level` is the codec's own (gzip -1 to 9, lz4 1 to 17, zstd -131072 to 22).
+
+    None takes the default level of Kafka. Raises UnsupportedCompressionType for an unknown id.
+    """
+    if codec == NONE:
+        return data
+    function = _COMPRESSORS.get(codec)
+    if function is None:
+        raise UnsupportedCompressionType(f"Unknown compression type id: {codec}")
+    return function(data, level)
+
+
+def decompress(codec: int, data: Buffer, limit_bytes: int = LIMIT_BYTES) -> bytes:
+    """Decompress `data`, whole; with codec `NONE` a copy of `data`.
+
+    Raises InvalidRecord when the bytes are not of that codec or end early, RecordTooLarge beyond `limit_bytes`,
+    UnsupportedCompressionType for an unknown id.
+    """
+    if codec == NONE:
+        return bytes(data)
+    function = _DECOMPRESSORS.get(codec)
+    if function is None:
+        raise UnsupportedCompressionType(f"Unknown compression type id: {codec}")
+    return function(data, limit_bytes)
+
+
+def _too_large(codec: int, limit_bytes: int) -> RecordTooLarge:
+    return RecordTooLarge(f"The {CODEC_NAMES[codec]} data of the record batch is larger than {limit_bytes} bytes")
+
+
+def _broken(codec: int, reason: object) -> InvalidRecord:
+    return InvalidRecord(f"The record batch is not valid {CODEC_NAMES[codec]} data: {reason}")
+
+
+def _compress_gzip(data: bytes, level: int | None) -> bytes:
+    compressor = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+    return compressor.compress(data) + compressor.flush()
+
+
+def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    rest: Buffer = data
+    while len(rest):
+        member = zlib.decompressobj(31)
+        try:
+            part = member.decompress(rest, limit_bytes - size + 1)
+        except zlib.error as error:
+            if parts:
+                break
+            raise _broken(GZIP, error) from None
+        size += len(part)
+        if size > limit_bytes:
+            raise _too_large(GZIP, limit_bytes)
+        if not member.eof:
+            raise _broken(GZIP, "it ends early")
+        parts.append(part)
+        rest = member.unused_data
+    if not parts:
+        raise _broken(GZIP, "it is empty")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _compress_snappy(data: bytes, level: int | None) -> bytes:
+    import snappy
+
+    parts = [_XERIAL_HEADER]
+    view = memoryview(data)
+    for position in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = snappy.compress(bytes(view[position : position + _XERIAL_BLOCK_BYTES]))
+        parts.append(len(block).to_bytes(4, "big"))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(bytes(data), limit_bytes)
+    view = memoryview(data)
+    end = len(view)
+    if end < len(_XERIAL_HEADER):
+        raise _broken(SNAPPY, "it ends within its header")
+    position = len(_XERIAL_HEADER)
+    parts: list[bytes] = []
+    left = limit_bytes
+    while position < end:
+        block_start = position + 4
+        if block_start > end:
+            raise _broken(SNAPPY, "it ends within the length of a block")
+        size = int.from_bytes(view[position:block_start], "big")
+        position = block_start + size
+        if position > end:
+            # A second stream appended to the first begins with the magic again; snappy-java reads on, so do we.
+            if bytes(view[block_start - 4 : block_start + 4]) == _XERIAL_MAGIC:
+                position = block_start - 4 + len(_XERIAL_HEADER)
+                continue
+            raise _broken(SNAPPY, f"a block of {size} bytes ends early")
+        part = _decompress_snappy_block(bytes(view[block_start:position]), left)
+        left -= len(part)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _decompress_snappy_block(block: bytes, limit_bytes: int) -> bytes:
+    import snappy
+
+    # The block begins with its decompressed size as an unsigned varint: look before anything is allocated.
+    size = 0
+    for index in range(5):
+        if index >= len(block):
+            raise _broken(SNAPPY, "a block ends within its size")
+        size |= (block[index] & 0x7F) << (7 * index)
+        if block[index] < 0x80:
+            break
+    else:
+        raise _broken(SNAPPY, "the size of a block is not a varint")
+    if size > limit_bytes:
+        raise _too_large(SNAPPY, limit_bytes)
+    try:
+        return bytes(snappy.decompress(block))
+    except Exception as error:  # python-snappy raises different classes, depending on what it is built on
+        raise _broken(SNAPPY, error) from None
+
+
+def _compress_lz4(data: bytes, level: int | None) -> bytes:
+    import lz4.frame
+
+    compressed: bytes = lz4.frame.compress(
+        data,
+        compression_level=0 if level is None else level,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,  # Kafka's Java reader refuses linked blocks
+        store_size=False,
+    )
+    return compressed
+
+
+def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
+    import lz4.frame
+
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    parts: list[bytes] = []
+    left = limit_bytes + 1
+    rest: Buffer = data
+    # The decompressor allocates what it is allowed to return, so ask for what is likely before asking for all.
+    piece = 4 * len(data) + _CHUNK_BYTES
+    try:
+        while not decompressor.eof and left > 0:
+            part: bytes = decompressor.decompress(rest, max_length=min(piece, left))
+            if not part and decompressor.needs_input:
+                break
+            parts.append(part)
+            left -= len(part)
+            rest = b""
+            piece *= 4
+    except (RuntimeError, EOFError, ValueError) as error:
+        raise _broken(LZ4, error) from None
+    if left <= 0:
+        raise _too_large(LZ4, limit_bytes)
+    if not decompressor.eof:
+        raise _broken(LZ4, "it ends early")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _compress_zstd(data: bytes, level: int | None) -> bytes:
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
+
+
+def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
+    import zstandard
+
+    decompressor: zstandard.ZstdDecompressor | None = getattr(_of_thread, "zstd", None)
+    if decompressor is None:
+        decompressor = _of_thread.zstd = zstandard.ZstdDecompressor()
+    try:
+        # Java writes frames without their content size. One call does for them too, given room for the output; the
+        # first guess is small because the room is allocated.
+        size = zstandard.frame_content_size(data)
+        if size > limit_bytes:
+            raise _too_large(ZSTD, limit_bytes)
+        room = min(limit_bytes, 8 * len(data) + _CHUNK_BYTES)
+        try:
+            return decompressor.decompress(data, max_output_size=room, allow_extra_data=False)
+        except zstandard.ZstdError:
+            return _read_zstd_frames(decompressor, data, limit_bytes)
+    except zstandard.ZstdError as error:
+        raise _broken(ZSTD, error) from None
+
+
+def _read_zstd_frames(decompressor: zstandard.ZstdDecompressor, data: Buffer, limit_bytes: int) -> bytes:
+    """The long way: several frames, or output beyond the first guess, or broken bytes."""
+    parts: list[bytes] = []
+    size = 0
+    view = memoryview(data)
+    frame = decompressor.decompressobj()
+    position = 0
+    while position < len(view):
+        if frame.eof:
+            frame = decompressor.decompressobj()
+        # A kilobyte makes at most 32 MiB (each four bytes at most 128 KiB), which bounds how far we pass the limit.
+        piece = view[position : position + _ZSTD_PIECE_BYTES]
+        part = frame.decompress(piece)
+        position += len(piece) - len(frame.unused_data)
+        size += len(part)
+        if size > limit_bytes:
+            raise _too_large(ZSTD, limit_bytes)
+        parts.append(part)
+    if not frame.eof:
+        raise _broken(ZSTD, "it ends early")
+    return b"".join(parts)
+
+
+_COMPRESSORS: Final[dict[int, Callable[[bytes, int | None], bytes]]] = {
+    GZIP: _compress_gzip,
+    SNAPPY: _compress_snappy,
+    LZ4: _compress_lz4,
+    ZSTD: _compress_zstd,
+}
+_DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], bytes]]] = {
+    GZIP: _decompress_gzip,
+    SNAPPY: _decompress_snappy,
+    LZ4: _decompress_lz4,
+    ZSTD: _decompress_zstd,
+}

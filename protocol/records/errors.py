@@ -1,0 +1,68 @@
+"""What can be wrong with record batches, each with the Kafka error code that a producer gets for it.
+
+The classes follow Kafka's: a leader answers a Produce request with `error_code`, and with `record_errors` plus the
+message where single records were at fault (Produce v8, KIP-467).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.errors import ProtocolError
+
+
+class RecordError(ProtocolError):
+    """A record batch that cannot be read or that a leader must not store; base of this module.
+
+    Attributes:
+        error_code: what a Produce response carries for the partition.
+        record_errors: (index of the record in the batch, message) for each refused record; empty when the batch as
+            a whole is at fault. Kafka sends a message with the partition only when this is filled.
+    """
+
+    error_code: ErrorCode = ErrorCode.INVALID_RECORD
+
+    def __init__(self, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message)
+        self.record_errors: tuple[tuple[int, str], ...] = tuple(record_errors)
+
+
+class CorruptRecord(RecordError):
+    """Length or checksum are wrong: the bytes were damaged on their way or on disk (P-38)."""
+
+    error_code = ErrorCode.CORRUPT_MESSAGE
+
+
+class InvalidRecord(RecordError):
+    """Undamaged bytes that break the format or a rule for client batches (P-35, P-36)."""
+
+    error_code = ErrorCode.INVALID_RECORD
+
+
+class UnsupportedRecordFormat(InvalidRecord):
+    """A message set of format 0 or 1: Kafka 4 does not take them any more (KIP-724)."""
+
+
+class InvalidTimestamp(RecordError):
+    """A timestamp out of the topic's bounds, or a client batch marked as LogAppendTime (P-39)."""
+
+    error_code = ErrorCode.INVALID_TIMESTAMP
+
+
+class RecordTooLarge(RecordError):
+    """A batch above `max.message.bytes`, or one that decompresses to more than we hold in memory (P-37)."""
+
+    error_code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class RecordBatchTooLarge(RecordError):
+    """The final batch does not fit one segment (`segment.bytes`, P-37)."""
+
+    error_code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class UnsupportedCompressionType(RecordError):
+    """An unknown codec id, a codec whose package is missing, or zstd below Produce v7 (P-38)."""
+
+    error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

@@ -1,0 +1,158 @@
+"""Single records of format v2: for replay of internal topics, compaction, control batches and tools.
+
+The Produce and Fetch paths never come here; what they need of the inner structure is in `record_scan.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pykbroker.protocol.records.errors import InvalidRecord
+
+
+class Record(NamedTuple):
+    """One record.
+
+    Attributes:
+        offset: its offset in the log (when read), or relative to nothing in particular (when built; see
+            `batch.build_batch`).
+        timestamp: milliseconds since 1970, -1 for none. In a LogAppendTime batch the time of the append.
+        key: None for no key.
+        value: None is a tombstone on compacted topics.
+        headers: (name, value) pairs in order; names may repeat, a value may be None.
+    """
+
+    offset: int = 0
+    timestamp: int = -1
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def encode_varint(value: int) -> bytes:
+    """A signed integer of up to 64 bits as a zig-zag varint of 1 to 10 bytes."""
+    if 0 <= value < 64:
+        return _SMALL_VARINTS[value]
+    zigzag = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while zigzag > 0x7F:
+        out.append((zigzag & 0x7F) | 0x80)
+        zigzag >>= 7
+    out.append(zigzag)
+    return bytes(out)
+
+
+_SMALL_VARINTS = [bytes((value << 1,)) for value in range(64)]
+_NULL = b"\x01"
+
+
+def encode_record(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]] = (),
+) -> bytes:
+    """The bytes of one record, its length in front (protocol.md 1.3)."""
+    parts = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
+    for field in (key, value):
+        if field is None:
+            parts.append(_NULL)
+        else:
+            parts.append(encode_varint(len(field)))
+            parts.append(field)
+    parts.append(encode_varint(len(headers)))
+    for name, header_value in headers:
+        name_bytes = name.encode()
+        parts.append(encode_varint(len(name_bytes)))
+        parts.append(name_bytes)
+        if header_value is None:
+            parts.append(_NULL)
+        else:
+            parts.append(encode_varint(len(header_value)))
+            parts.append(header_value)
+    body = b"".join(parts)
+    return encode_varint(len(body)) + body
+
+
+def decode_records(
+    data: bytes,
+    record_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    log_append_time: int | None = None,
+) -> Iterator[Record]:
+    """The records in `data`, the decompressed part of a batch behind its header.
+
+    `log_append_time`, where given, is every record's timestamp. Header names that are not UTF-8 are read with
+    replacement characters, as Java does. Raises InvalidRecord where the bytes are not `record_count` whole records.
+    """
+    position = 0
+    for index in range(record_count):
+        try:
+            size, position = _read_varint(data, position)
+            end = position + size
+            if size < 0 or end > len(data):
+                raise InvalidRecord(f"Record {index} of the batch: its size {size} does not fit the batch")
+            timestamp_delta, position = _read_varint(data, position + 1, 64)
+            offset_delta, position = _read_varint(data, position)
+            key, position = _read_bytes(data, position)
+            value, position = _read_bytes(data, position)
+            header_count, position = _read_varint(data, position)
+            headers = _read_headers(data, position, end, header_count) if header_count else ((), position)
+        except IndexError:
+            raise InvalidRecord(f"Record {index} of the batch ends early") from None
+        if headers[1] != end:
+            raise InvalidRecord(f"Record {index} of the batch: its fields end {headers[1] - end:+d} bytes from its end")
+        position = end
+        timestamp = base_timestamp + timestamp_delta if log_append_time is None else log_append_time
+        yield Record(base_offset + offset_delta, timestamp, key, value, headers[0])
+    if position != len(data):
+        raise InvalidRecord(f"{len(data) - position} bytes follow the last record of the batch")
+
+
+def _read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
+    """(value, position behind it). Bits beyond `bits` are cut off, as Java's shifts do. IndexError at the end."""
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value = byte & 0x7F
+    shift = 7
+    while True:
+        position += 1
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= bits:
+            raise InvalidRecord("A varint in a record is too long")
+    value &= (1 << bits) - 1
+    return (value >> 1) ^ -(value & 1), position + 1
+
+
+def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+    size, position = _read_varint(data, position)
+    if size < 0:
+        return None, position
+    end = position + size
+    if end > len(data):
+        raise IndexError
+    return data[position:end], end
+
+
+def _read_headers(
+    data: bytes, position: int, end: int, header_count: int
+) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    # Each header takes at least two bytes: a lying count must not become a long loop.
+    if header_count < 0 or header_count > end - position:
+        raise InvalidRecord(f"A record has an invalid number of headers: {header_count}")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(header_count):
+        name, position = _read_bytes(data, position)
+        if name is None:
+            raise InvalidRecord("A record has a header without a name")
+        value, position = _read_bytes(data, position)
+        headers.append((name.decode(errors="replace"), value))
+    return tuple(headers), position
