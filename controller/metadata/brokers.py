@@ -1,0 +1,242 @@
+"""Registration of brokers and controllers, fencing and unfencing, as commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
+from pykbroker.controller.metadata.elections import (
+    changes_when_broker_leaves,
+    changes_when_broker_restarted,
+    changes_when_broker_serves,
+)
+from pykbroker.controller.metadata.features import METADATA_VERSION
+from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, Endpoint
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ControllerEndpoint,
+    ControllerFeature,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnregisterBrokerRecord,
+)
+from pykbroker.protocol.uuids import uuid_to_text
+
+RESERVED_DIRECTORY_COUNT = 100
+
+
+class RegisterBroker(NamedTuple):
+    """Registers a broker process; the result is its broker epoch (int).
+
+    incarnation_id  16 random bytes, new for every start of the process; the same id again amends the registration
+    features        feature name -> (lowest, highest level) that the broker can run
+    log_dirs        the ids of its log directories (`directory.id` of meta.properties)
+    is_fenced       True as Kafka registers: the broker serves after an UnfenceBroker. False for a broker in the same
+                    process as the controller, which serves from this moment: one record and one fsync less
+    is_clean_restart  whether it stopped in order before, see elections.changes_when_broker_restarted; only looked at
+                    when is_fenced is False
+
+    Raises:
+        CommandRefused: INVALID_REGISTRATION, UNSUPPORTED_VERSION.
+    """
+
+    broker_id: int
+    incarnation_id: bytes
+    endpoints: Sequence[Endpoint]
+    features: Mapping[str, tuple[int, int]]
+    log_dirs: Sequence[bytes]
+    rack: str | None = None
+    is_fenced: bool = True
+    is_clean_restart: bool = False
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[int]:
+        self._check(image)
+        existing = image.brokers.get(self.broker_id)
+        records: list[Any] = []
+        is_fenced, in_controlled_shutdown = self.is_fenced, False
+        if existing is not None and existing.incarnation_id == self.incarnation_id:
+            epoch = existing.epoch
+            is_fenced, in_controlled_shutdown = existing.is_fenced, existing.in_controlled_shutdown
+        else:
+            if self.is_fenced:
+                records += changes_when_broker_leaves(image, self.broker_id)
+            else:
+                records += changes_when_broker_restarted(image, self.broker_id, is_clean=self.is_clean_restart)
+            epoch = context.next_offset
+        # Last, so that a broker which is registered has its past cleaned up.
+        records.append(
+            RegisterBrokerRecord(
+                broker_id=self.broker_id,
+                incarnation_id=self.incarnation_id,
+                broker_epoch=epoch,
+                end_points=[
+                    BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+                    for e in self.endpoints
+                ],
+                features=[
+                    BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                    for name, (lowest, highest) in self.features.items()
+                ],
+                rack=self.rack,
+                fenced=is_fenced,
+                in_controlled_shutdown=in_controlled_shutdown,
+                log_dirs=list(self.log_dirs),
+            )
+        )
+        return Plan(records, epoch)
+
+    def _check(self, image: ClusterImage) -> None:
+        invalid = ErrorCode.INVALID_REGISTRATION
+        if not self.log_dirs:
+            raise CommandRefused(invalid, "No directories specified in request")
+        for directory in self.log_dirs:
+            if int.from_bytes(directory, "big") < RESERVED_DIRECTORY_COUNT:
+                raise CommandRefused(invalid, "Reserved directory ID in request")
+        if len(set(self.log_dirs)) != len(self.log_dirs):
+            raise CommandRefused(invalid, "Duplicate directory ID in request")
+        for other in image.brokers.values():
+            shared = set(other.log_dirs).intersection(self.log_dirs)
+            if other.broker_id != self.broker_id and shared:
+                raise CommandRefused(
+                    invalid,
+                    f"Broker {other.broker_id} is already registered with directory {uuid_to_text(shared.pop())}",
+                )
+        if METADATA_VERSION not in self.features:
+            raise CommandRefused(invalid, f"Request features do not contain '{METADATA_VERSION}'")
+        for name, level in image.features.items():
+            lowest, highest = self.features.get(name, (0, 0))
+            if not lowest <= level <= highest:
+                raise CommandRefused(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"Unable to register because the broker does not support finalized version {level} of {name}. "
+                    f"The broker wants a version between {lowest} and {highest}, inclusive.",
+                )
+
+
+class UnfenceBroker(NamedTuple):
+    """Lets a registered broker serve: it may lead from now on. The result is None.
+
+    Raises:
+        CommandRefused: STALE_BROKER_EPOCH.
+    """
+
+    broker_id: int
+    broker_epoch: int
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        broker = registered_broker(image, self.broker_id, self.broker_epoch)
+        if not broker.is_fenced:
+            return Plan((), None)
+        records: list[Any] = [
+            BrokerRegistrationChangeRecord(broker_id=self.broker_id, broker_epoch=self.broker_epoch, fenced=-1)
+        ]
+        records += changes_when_broker_serves(image, self.broker_id)
+        return Plan(records, None)
+
+
+class FenceBroker(NamedTuple):
+    """Takes a broker that was not heard of out of service; its partitions get other leaders. The result is None.
+
+    Raises:
+        CommandRefused: STALE_BROKER_EPOCH.
+    """
+
+    broker_id: int
+    broker_epoch: int
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        broker = registered_broker(image, self.broker_id, self.broker_epoch)
+        if broker.is_fenced:
+            return Plan((), None)
+        records: list[Any] = [*changes_when_broker_leaves(image, self.broker_id)]
+        records.append(
+            BrokerRegistrationChangeRecord(broker_id=self.broker_id, broker_epoch=self.broker_epoch, fenced=1)
+        )
+        return Plan(records, None)
+
+
+class StartControlledShutdown(NamedTuple):
+    """A broker wants to stop: its leaderships move away while it still serves. The result is None.
+
+    Raises:
+        CommandRefused: STALE_BROKER_EPOCH.
+    """
+
+    broker_id: int
+    broker_epoch: int
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        broker = registered_broker(image, self.broker_id, self.broker_epoch)
+        records: list[Any] = []
+        if not broker.in_controlled_shutdown:
+            records.append(
+                BrokerRegistrationChangeRecord(
+                    broker_id=self.broker_id, broker_epoch=self.broker_epoch, in_controlled_shutdown=1
+                )
+            )
+        records += changes_when_broker_leaves(image, self.broker_id)
+        return Plan(records, None)
+
+
+class UnregisterBroker(NamedTuple):
+    """Forgets a broker that will not come back (KIP-746 and UnregisterBroker). The result is None.
+
+    Raises:
+        CommandRefused: BROKER_ID_NOT_REGISTERED.
+    """
+
+    broker_id: int
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        broker = image.brokers.get(self.broker_id)
+        if broker is None:
+            raise CommandRefused(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {self.broker_id} is not currently registered"
+            )
+        records: list[Any] = [*changes_when_broker_leaves(image, self.broker_id)]
+        records.append(UnregisterBrokerRecord(broker_id=self.broker_id, broker_epoch=broker.epoch))
+        return Plan(records, None)
+
+
+class RegisterController(NamedTuple):
+    """Registers a controller process (KIP-919); the result is None."""
+
+    controller_id: int
+    incarnation_id: bytes
+    endpoints: Sequence[Endpoint]
+    features: Mapping[str, tuple[int, int]]
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        record = RegisterControllerRecord(
+            controller_id=self.controller_id,
+            incarnation_id=self.incarnation_id,
+            end_points=[
+                ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+                for e in self.endpoints
+            ],
+            features=[
+                ControllerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, (lowest, highest) in self.features.items()
+            ],
+        )
+        return Plan([record], None)
+
+
+def registered_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> BrokerImage:
+    """The broker with this id and epoch.
+
+    Raises:
+        CommandRefused: STALE_BROKER_EPOCH when another process is registered under the id, or none.
+    """
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise CommandRefused(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
+    if broker.epoch != broker_epoch:
+        raise CommandRefused(
+            ErrorCode.STALE_BROKER_EPOCH, f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}"
+        )
+    return broker

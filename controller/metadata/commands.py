@@ -1,0 +1,128 @@
+"""What a command is, and what it may ask for.
+
+A command is a value with one method, `plan`: from the image as it is now it makes the records that must be committed
+and the answer for whoever asked. It changes nothing itself and reads no clock, disk or random source that it was not
+given. What is wrong with one item of a request is data in the answer (`ApiError`), never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableSequence, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from pykbroker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from pykbroker.controller.metadata.image import ClusterImage
+
+R_co = TypeVar("R_co", covariant=True)
+
+# Kafka's limits for one user request (QuorumController.MAX_RECORDS_PER_USER_OP, ReplicationControlManager).
+RECORD_COUNT_MAX = 10_000
+PARTITION_COUNT_MAX_PER_REQUEST = 10_000
+
+
+class ApiError(NamedTuple):
+    """A Kafka error code with the text a client shows. `NO_ERROR` is success."""
+
+    code: ErrorCode
+    message: str | None = None
+
+    @property
+    def is_failure(self) -> bool:
+        return self.code != ErrorCode.NONE
+
+
+NO_ERROR = ApiError(ErrorCode.NONE)
+
+
+class Plan(NamedTuple, Generic[R_co]):
+    """What a command wants: `records` (metadata record objects, committed together or not at all) and the `result`
+    that the caller gets once they are committed. No records: the result is given at once."""
+
+    records: Sequence[Any]
+    result: R_co
+
+
+class Command(Protocol[R_co]):
+    """Anything with this `plan` can be submitted to the controller."""
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[R_co]: ...
+
+
+class RandomSource(Protocol):
+    """The part of `random.Random` that planning uses; a seeded one makes the whole controller repeatable."""
+
+    def randrange(self, stop: int, /) -> int: ...
+
+    def shuffle(self, items: MutableSequence[Any], /) -> None: ...
+
+    def randbytes(self, count: int, /) -> bytes: ...
+
+
+class ConfigRules(Protocol):
+    """What the commands must know about configuration keys; the definitions live with the server.
+
+    Resource types are the wire's numbers: 2 topic, 4 broker, 16 client metrics, 32 group.
+    """
+
+    def is_list(self, resource_type: int, name: str) -> bool:
+        """Whether the value of this key is a comma-separated list, so that APPEND and SUBTRACT are allowed."""
+        ...
+
+    def default(self, resource_type: int, name: str) -> str | None:
+        """The default of this key as text, None when it has none: what APPEND and SUBTRACT start from."""
+        ...
+
+    def validate(
+        self, resource_type: int, resource_name: str, configs: Mapping[str, str], existing: Mapping[str, str]
+    ) -> ApiError:
+        """Judge all configs that the resource would have (`configs`), given those it has (`existing`).
+
+        Unknown names and bad values are INVALID_CONFIG with Kafka's text; NO_ERROR when all is well.
+        """
+        ...
+
+
+class AnyConfig:
+    """Rules that accept everything and know no lists: for tools and tests that do not care."""
+
+    def is_list(self, resource_type: int, name: str) -> bool:
+        return False
+
+    def default(self, resource_type: int, name: str) -> str | None:
+        return None
+
+    def validate(
+        self, resource_type: int, resource_name: str, configs: Mapping[str, str], existing: Mapping[str, str]
+    ) -> ApiError:
+        return NO_ERROR
+
+
+class PlanContext(NamedTuple):
+    """What a command may use besides the image.
+
+    next_offset   offset that the first record of the plan will get; Kafka takes it as the epoch of a new broker
+    random        for topic ids and for the placement's starting points
+    partition_count_default, replication_factor_default   `num.partitions`, `default.replication.factor`
+    config_rules  what is known of configuration keys
+    supported_features   feature name -> (lowest, highest level) that this software can run
+    node_id, voter_ids   this controller, and all of the quorum
+    """
+
+    next_offset: int
+    random: RandomSource
+    partition_count_default: int
+    replication_factor_default: int
+    config_rules: ConfigRules
+    supported_features: Mapping[str, tuple[int, int]]
+    node_id: int
+    voter_ids: frozenset[int]
+
+
+class CommandRefused(Exception):
+    """The whole request is refused, there is no answer per item. `error` has the code and the text for the client."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = ApiError(code, message)

@@ -1,0 +1,222 @@
+"""AlterConfigs and IncrementalAlterConfigs as commands (P-153), with Kafka's rules and texts.
+
+A resource is changed whole or not at all; one bad resource does not hinder the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
+from pykbroker.controller.metadata.image import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    ClusterImage,
+)
+from pykbroker.controller.metadata.topic_names import reason_invalid
+from pykbroker.controller.metadata.topics import refuse_too_many_records
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
+
+# Operations of IncrementalAlterConfigs, as on the wire.
+SET = 0
+DELETE = 1
+APPEND = 2
+SUBTRACT = 3
+
+VALUE_LENGTH_MAX = 32767
+
+
+class ConfigEdit(NamedTuple):
+    """One change: operation SET, DELETE, APPEND or SUBTRACT; `value` is None for DELETE."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class ConfigResourceEdits(NamedTuple):
+    """Changes of one resource; types as on the wire: 2 topic, 4 broker, 16 client metrics, 32 group."""
+
+    resource_type: int
+    resource_name: str
+    edits: Sequence[ConfigEdit]
+
+
+class ConfigResourceReplacement(NamedTuple):
+    """All (key, value) configs that one resource shall have from now on; what is not named is deleted."""
+
+    resource_type: int
+    resource_name: str
+    configs: Sequence[tuple[str, str | None]]
+
+
+class AlterConfigResult(NamedTuple):
+    resource_type: int
+    resource_name: str
+    error: ApiError
+
+
+class IncrementalAlterConfigs(NamedTuple):
+    """Edits configs; the result is a list of AlterConfigResult, one per given resource in the same order.
+
+    Left to the handler, as Kafka's brokers check them before they ask the controller: broker loggers (type 8), which
+    are not stored in the metadata log; that a broker resource names the broker that was asked; and whether a broker
+    key can be changed without a restart.
+    """
+
+    resources: Sequence[ConfigResourceEdits]
+    validate_only: bool = False
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[AlterConfigResult]]:
+        return _plan_all(self.resources, self.validate_only, image, context)
+
+
+class AlterConfigs(NamedTuple):
+    """Replaces configs (the old API); the result and what is left to the handler are as for IncrementalAlterConfigs."""
+
+    resources: Sequence[ConfigResourceReplacement]
+    validate_only: bool = False
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[AlterConfigResult]]:
+        return _plan_all(self.resources, self.validate_only, image, context)
+
+
+class _Refused(Exception):
+    def __init__(self, code: ErrorCode, message: str | None) -> None:
+        super().__init__(message)
+        self.error = ApiError(code, message)
+
+
+Resource = ConfigResourceEdits | ConfigResourceReplacement
+
+
+def _plan_all(
+    resources: Sequence[Resource], validate_only: bool, image: ClusterImage, context: PlanContext
+) -> Plan[list[AlterConfigResult]]:
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    duplicate = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    results: list[AlterConfigResult] = []
+    records: list[Any] = []
+    for resource in resources:
+        key = (resource.resource_type, resource.resource_name)
+        error = NO_ERROR
+        if counts[key] > 1:
+            error = duplicate
+        else:
+            try:
+                records += _plan_resource(resource, image, context)
+            except _Refused as refused:
+                error = refused.error
+        results.append(AlterConfigResult(*key, error))
+    refuse_too_many_records(records)
+    return Plan(() if validate_only else records, results)
+
+
+def _plan_resource(resource: Resource, image: ClusterImage, context: PlanContext) -> list[ConfigRecord]:
+    resource_type, resource_name = resource.resource_type, resource.resource_name
+    _check_form(resource)
+    existing = image.configs.get((resource_type, resource_name), {})
+    changes: dict[str, str | None]
+    if isinstance(resource, ConfigResourceEdits):
+        changes = {
+            edit.name: _edited_value(edit, existing.get(edit.name), resource_type, context) for edit in resource.edits
+        }
+        removed: list[str] = []
+    else:
+        changes = dict(resource.configs)
+        removed = [name for name in existing if name not in changes]
+    if resource_type != BROKER_RESOURCE:
+        # A broker reads its files again when a record names them, so there an unchanged value is written too.
+        changes = {name: value for name, value in changes.items() if existing.get(name) != value}
+    _check_lengths(changes)
+    _check_name(resource_type, resource_name)
+    after = {**existing, **changes}
+    configs = {name: value for name, value in after.items() if value is not None and name not in removed}
+    error = context.config_rules.validate(resource_type, resource_name, configs, existing)
+    if error.is_failure:
+        raise _Refused(error.code, error.message)
+    _check_existence(resource_type, resource_name, image)
+    return [
+        ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+        for name, value in (*changes.items(), *((name, None) for name in removed))
+    ]
+
+
+def _check_form(resource: Resource) -> None:
+    """What can be said against a resource without looking at the cluster."""
+    if isinstance(resource, ConfigResourceEdits):
+        names = [edit.name for edit in resource.edits]
+        nulls = [edit.name for edit in resource.edits if edit.value is None and edit.operation != DELETE]
+    else:
+        names = [name for name, _ in resource.configs]
+        nulls = [name for name, value in resource.configs if value is None]
+    if len(set(names)) != len(names):
+        raise _Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    if nulls:
+        raise _Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+    if resource.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
+        raise _Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+
+
+def _edited_value(edit: ConfigEdit, current: str | None, resource_type: int, context: PlanContext) -> str | None:
+    if edit.operation == SET:
+        return edit.value
+    if edit.operation == DELETE:
+        return None
+    if edit.operation not in (APPEND, SUBTRACT):
+        raise _Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {edit.operation}")
+    rules = context.config_rules
+    if not rules.is_list(resource_type, edit.name):
+        verb = "APPEND" if edit.operation == APPEND else "SUBTRACT"
+        raise _Refused(ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {edit.name} because its type is not LIST.")
+    # A list that was never set is edited from its default (KIP-339).
+    start = rules.default(resource_type, edit.name) if current is None else current
+    parts = [part for part in (start or "").split(",") if part]
+    for part in (edit.value or "").split(","):
+        if edit.operation == APPEND and part not in parts:
+            parts.append(part)
+        elif edit.operation == SUBTRACT and part in parts:
+            parts.remove(part)
+    return ",".join(parts)
+
+
+def _check_lengths(changes: Mapping[str, str | None]) -> None:
+    for value in changes.values():
+        if value is not None and len(value) > VALUE_LENGTH_MAX:
+            raise _Refused(
+                ErrorCode.INVALID_CONFIG,
+                "The configuration value cannot be added because it exceeds the maximum value size of "
+                f"{VALUE_LENGTH_MAX} bytes.",
+            )
+
+
+def _check_name(resource_type: int, name: str) -> None:
+    if resource_type == TOPIC_RESOURCE:
+        if not name:
+            raise _Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        reason = reason_invalid(name)
+        if reason is not None:
+            raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    elif resource_type == BROKER_RESOURCE and name:
+        try:
+            broker_id = int(name)
+        except ValueError:
+            raise _Refused(ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number.") from None
+        if broker_id < 0:
+            raise _Refused(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
+    elif resource_type == GROUP_RESOURCE and not name:
+        raise _Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+
+
+def _check_existence(resource_type: int, name: str, image: ClusterImage) -> None:
+    if resource_type == TOPIC_RESOURCE and name not in image.topics_by_name:
+        raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    if resource_type == BROKER_RESOURCE and name:
+        node_id = int(name)
+        if node_id not in image.brokers and node_id not in image.controllers:
+            raise _Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node_id} found.")

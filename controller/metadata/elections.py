@@ -1,0 +1,141 @@
+"""Who leads a partition when brokers come and go (KIP-631's rules, without eligible leader replicas).
+
+A leader must be active and in sync. With nobody in sync and active the partition has no leader, unless its topic allows
+an unclean election: then any active replica, which may lose records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pykbroker.controller.metadata.image import (
+    BROKER_RESOURCE,
+    NO_LEADER,
+    TOPIC_RESOURCE,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+)
+from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+
+RECOVERING = 1
+
+_UNCLEAN_KEY = "unclean.leader.election.enable"
+
+
+def changes_when_broker_leaves(image: ClusterImage, broker_id: int) -> list[PartitionChangeRecord]:
+    """Takes a broker out of every in-sync set and leadership. The last in-sync replica stays in the set, leaderless."""
+
+    def is_active(replica: int) -> bool:
+        return replica != broker_id and _is_active(image, replica)
+
+    return [
+        change
+        for topic, partition in _partitions_in_sync_on(image, broker_id)
+        if (change := _change(image, topic, partition, is_active, removed=broker_id)) is not None
+    ]
+
+
+def changes_when_broker_serves(image: ClusterImage, broker_id: int) -> list[PartitionChangeRecord]:
+    """Elects a leader for the leaderless partitions that this broker, just unfenced, can lead."""
+
+    def is_active(replica: int) -> bool:
+        return replica == broker_id or _is_active(image, replica)
+
+    return [
+        change
+        for topic in image.topics_by_name.values()
+        for partition in topic.partitions.values()
+        if partition.leader == NO_LEADER
+        and (change := _change(image, topic, partition, is_active, removed=None)) is not None
+    ]
+
+
+def changes_when_broker_restarted(
+    image: ClusterImage, broker_id: int, *, is_clean: bool
+) -> list[PartitionChangeRecord]:
+    """The changes for a broker that comes back at once, serving: its registration replaces an older one of itself.
+
+    Where others are in sync they take over, as when it leaves. Where it alone is in sync it leads on, in a new leader
+    epoch after an unclean stop: it may have lost the end of its log, and epochs are how followers and consumers notice
+    (KIP-101, KIP-320). After a clean stop the log is whole, and nothing is written for such a partition.
+    """
+
+    def is_active(replica: int) -> bool:
+        return replica != broker_id and _is_active(image, replica)
+
+    changes: list[PartitionChangeRecord] = []
+    for topic, partition in _partitions_in_sync_on(image, broker_id):
+        if partition.isr == (broker_id,):
+            if partition.leader != broker_id or not is_clean:
+                changes.append(
+                    PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id, leader=broker_id)
+                )
+            continue
+        change = _change(image, topic, partition, is_active, removed=broker_id)
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def elect_leader(
+    partition: PartitionImage, isr: tuple[int, ...], is_active: Callable[[int], bool], *, allow_unclean: bool
+) -> tuple[int, bool]:
+    """The leader for this in-sync set, and whether choosing it is unclean. The present leader stays if it may."""
+    if partition.leader in isr and is_active(partition.leader):
+        return partition.leader, False
+    for replica in partition.replicas:
+        if replica in isr and is_active(replica):
+            return replica, False
+    if allow_unclean:
+        for replica in partition.replicas:
+            if is_active(replica):
+                return replica, True
+    return NO_LEADER, False
+
+
+def is_unclean_election_allowed(image: ClusterImage, topic: str) -> bool:
+    """`unclean.leader.election.enable` of the topic, else the cluster-wide dynamic default, else false."""
+    value = image.configs.get((TOPIC_RESOURCE, topic), {}).get(_UNCLEAN_KEY)
+    if value is None:
+        value = image.configs.get((BROKER_RESOURCE, ""), {}).get(_UNCLEAN_KEY, "false")
+    return value.lower() == "true"
+
+
+def _is_active(image: ClusterImage, broker_id: int) -> bool:
+    broker = image.brokers.get(broker_id)
+    return broker is not None and broker.is_active
+
+
+def _partitions_in_sync_on(image: ClusterImage, broker_id: int) -> Iterator[tuple[TopicImage, PartitionImage]]:
+    for topic in image.topics_by_name.values():
+        for partition in topic.partitions.values():
+            if broker_id in partition.isr:
+                yield topic, partition
+
+
+def _change(
+    image: ClusterImage,
+    topic: TopicImage,
+    partition: PartitionImage,
+    is_active: Callable[[int], bool],
+    *,
+    removed: int | None,
+) -> PartitionChangeRecord | None:
+    """The record for this partition's new leader and in-sync set, None when neither changes."""
+    target = tuple(replica for replica in partition.isr if replica != removed)
+    allow_unclean = is_unclean_election_allowed(image, topic.name)
+    leader, is_unclean = elect_leader(partition, target, is_active, allow_unclean=allow_unclean)
+    record = PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id)
+    is_changed = False
+    if leader != partition.leader:
+        record.leader = leader
+        is_changed = True
+    if is_unclean and leader != partition.leader:
+        record.isr = [leader]
+        if partition.leader_recovery_state != RECOVERING:
+            record.leader_recovery_state = RECOVERING
+    elif target and target != partition.isr:
+        record.isr = list(target)
+        is_changed = True
+    return record if is_changed else None

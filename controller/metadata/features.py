@@ -1,0 +1,163 @@
+"""Feature levels (KIP-584, KIP-1022): which exist, which a new cluster finalizes, and UpdateFeatures (P-158)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
+from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
+
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
+
+METADATA_VERSION_MIN = 7
+"""3.3-IV3, the oldest that Kafka 4 reads."""
+
+METADATA_VERSION_LATEST = 30
+"""4.3-IV0, whose records this package writes."""
+
+SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
+    METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_LATEST),
+    # Dynamic voters (KIP-853) are level 1; a quorum with static voters stays at 0 and has no record of it.
+    KRAFT_VERSION: (0, 0),
+}
+"""Levels that this software can run; others are added here when their behaviour exists. A level that is promised but
+not kept would be worse than one that clients see missing."""
+
+BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: METADATA_VERSION_LATEST}
+"""What a new cluster finalizes."""
+
+# The metadata versions that changed what records hold: going below one of these would lose information.
+_METADATA_CHANGED_AT = (7, 8, 11, 13, 14, 15, 17, 23, 30)
+
+UNKNOWN_UPGRADE = 0
+UPGRADE = 1
+SAFE_DOWNGRADE = 2
+UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """A wish to finalize `level` of a feature, 0 to delete it; `upgrade_type` 1 upgrade, 2 safe, 3 unsafe downgrade."""
+
+    name: str
+    level: int
+    upgrade_type: int = UPGRADE
+
+
+class UpdateFeatures(NamedTuple):
+    """Changes feature levels, all or none; the result is one ApiError for the whole request.
+
+    Its message is Kafka's for the feature that is wrong; the handler puts Kafka's introduction in front of it.
+    """
+
+    updates: Sequence[FeatureUpdate]
+    validate_only: bool = False
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[ApiError]:
+        proposed = dict(image.features)
+        proposed.update((update.name, update.level) for update in self.updates)
+        records: list[FeatureLevelRecord] = []
+        for update in self.updates:
+            error = _update_error(update, image, proposed, context)
+            if error.is_failure:
+                return Plan((), error)
+            if update.name != KRAFT_VERSION:
+                records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+        return Plan(() if self.validate_only else records, NO_ERROR)
+
+
+def _invalid(update: FeatureUpdate, reason: str) -> ApiError:
+    return ApiError(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"Invalid update version {update.level} for feature {update.name}. {reason}",
+    )
+
+
+def _update_error(
+    update: FeatureUpdate, image: ClusterImage, proposed: Mapping[str, int], context: PlanContext
+) -> ApiError:
+    if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return _invalid(update, "The controller does not support the given upgrade type.")
+    if update.level < 0:
+        return _invalid(update, "A feature version cannot be less than 0.")
+    reason = _reason_not_supported(update, image, context)
+    if reason is not None:
+        return _invalid(update, reason)
+    current = image.features.get(update.name, 0)
+    if update.level < current and update.upgrade_type == UPGRADE:
+        return _invalid(
+            update,
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade.",
+        )
+    if update.level > current and update.upgrade_type != UPGRADE:
+        return _invalid(update, "Can't downgrade to a newer version.")
+    if update.name == METADATA_VERSION:
+        return _metadata_version_error(update, current)
+    if update.name not in _KNOWN_FEATURES:
+        return _invalid(update, f"Feature {update.name} not found.")
+    dependency = _DEPENDENCIES.get((update.name, update.level))
+    if dependency is not None and proposed.get(dependency[0], 0) < dependency[1]:
+        return _invalid(
+            update,
+            f"{update.name} could not be set to {update.level} because it depends on {dependency[0]} level "
+            f"{dependency[1]}",
+        )
+    return NO_ERROR
+
+
+_KNOWN_FEATURES = frozenset(
+    (
+        METADATA_VERSION,
+        KRAFT_VERSION,
+        "transaction.version",
+        "group.version",
+        "eligible.leader.replicas.version",
+        "share.version",
+        "streams.version",
+    )
+)
+
+_DEPENDENCIES: Mapping[tuple[str, int], tuple[str, int]] = {
+    ("eligible.leader.replicas.version", 1): (METADATA_VERSION, 23),
+}
+
+
+def _metadata_version_error(update: FeatureUpdate, current: int) -> ApiError:
+    if update.level >= current or not any(update.level < changed <= current for changed in _METADATA_CHANGED_AT):
+        return NO_ERROR
+    reason = (
+        "Unsafe metadata downgrade is not supported in this version."
+        if update.upgrade_type == UNSAFE_DOWNGRADE
+        else "Refusing to perform the requested downgrade because it might delete metadata information."
+    )
+    return ApiError(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"Unsupported metadata.version downgrade from {current} to {update.level}. {reason}",
+    )
+
+
+def _reason_not_supported(update: FeatureUpdate, image: ClusterImage, context: PlanContext) -> str | None:
+    """Why some node of the cluster cannot run this level, or None. Deleting a level needs nobody's support."""
+    local = f"Local controller {context.node_id}"
+    nodes = [(local, context.supported_features)]
+    nodes += [(f"Broker {broker_id}", broker.features) for broker_id, broker in image.brokers.items()]
+    nodes += [
+        (f"Controller {controller_id}", controller.features)
+        for controller_id, controller in image.controllers.items()
+        if controller_id != context.node_id
+    ]
+    for who, features in nodes:
+        lowest, highest = features.get(update.name, (0, 0))
+        if not lowest <= update.level <= highest:
+            if highest == 0:
+                return f"{who} does not support this feature."
+            supported = f"{lowest}-{highest}" if lowest != highest else f"{lowest}"
+            return f"{who} only supports versions {supported}"
+    for voter_id in sorted(context.voter_ids):
+        if voter_id != context.node_id and voter_id not in image.controllers:
+            return f"controller {voter_id} has not registered, and may not support this feature"
+    return None

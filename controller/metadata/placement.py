@@ -1,0 +1,154 @@
+"""Where the replicas of new partitions go: striped over brokers and racks, as Kafka's StripedReplicaPlacer does.
+
+The aims, in this order: leaders spread evenly over the brokers, replicas of one partition on different racks, no fenced
+broker as the first replica. Each rack is a wheel of its brokers; partition n begins one rack and one broker further
+than partition n-1. Where the wheels start is random, so that many topics of one partition do not pile up on one broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pykbroker.controller.metadata.commands import RandomSource
+from pykbroker.controller.metadata.image import BrokerImage
+
+
+class InvalidReplicationFactor(Exception):
+    """The replicas cannot be placed; the text is Kafka's."""
+
+
+class _Wheel:
+    """Brokers in a ring. Within one turn each is given out once; the next turn starts one further."""
+
+    __slots__ = ("brokers", "index", "offset", "turn")
+
+    def __init__(self) -> None:
+        self.brokers: list[int] = []
+        self.index = 0
+        self.offset = 0
+        self.turn = 0
+
+    def start(self, random: RandomSource) -> None:
+        if self.brokers:
+            self.brokers.sort()
+            self.offset = random.randrange(len(self.brokers))
+
+    def next(self, turn: int) -> int | None:
+        if not self.brokers:
+            return None
+        if self.turn != turn:
+            self.turn = turn
+            self.index = 0
+            self.offset = (self.offset + 1) % len(self.brokers)
+        if self.index >= len(self.brokers):
+            return None
+        broker = self.brokers[(self.index + self.offset) % len(self.brokers)]
+        self.index += 1
+        return broker
+
+
+class _Rack:
+    __slots__ = ("fenced", "unfenced")
+
+    def __init__(self) -> None:
+        self.unfenced = _Wheel()
+        self.fenced = _Wheel()
+
+    def next(self, turn: int) -> int | None:
+        broker = self.unfenced.next(turn)
+        return self.fenced.next(turn) if broker is None else broker
+
+
+class ReplicaPlacer:
+    """Places the partitions of one topic, one after another.
+
+    Raises:
+        InvalidReplicationFactor: from the constructor, when `replication_factor` replicas have no place.
+    """
+
+    def __init__(self, brokers: Iterable[BrokerImage], replication_factor: int, random: RandomSource) -> None:
+        self._random = random
+        self._racks: dict[str | None, _Rack] = {}
+        self._replication_factor = replication_factor
+        broker_count = 0
+        self._unfenced_count = 0
+        for broker in brokers:
+            rack = self._racks.setdefault(broker.rack, _Rack())
+            broker_count += 1
+            if broker.is_fenced:
+                rack.fenced.brokers.append(broker.broker_id)
+            else:
+                rack.unfenced.brokers.append(broker.broker_id)
+                self._unfenced_count += 1
+        if replication_factor <= 0:
+            raise InvalidReplicationFactor(
+                f"Invalid replication factor {replication_factor}: the replication factor must be positive."
+            )
+        if self._unfenced_count == 0:
+            raise InvalidReplicationFactor(
+                "All brokers are currently fenced, or have all their log directories cordoned."
+            )
+        if replication_factor > broker_count:
+            raise InvalidReplicationFactor(
+                f"The target replication factor of {replication_factor} cannot be reached because only {broker_count} "
+                "broker(s) are registered or some brokers have all their log directories cordoned."
+            )
+        for rack in self._racks.values():
+            rack.fenced.start(random)
+            rack.unfenced.start(random)
+        self._rack_names = sorted(self._racks, key=lambda name: (name is not None, name or ""))
+        self._turn = 0
+        self._offset = random.randrange(len(self._rack_names))
+
+    def place(self) -> tuple[int, ...]:
+        """The replicas of the next partition, the preferred leader first."""
+        if self._turn == self._unfenced_count and self._unfenced_count > 1:
+            # Every broker has led once; shuffle, or the same assignments would come again and again.
+            self._shuffle()
+            self._turn = 0
+        self._offset %= len(self._rack_names)
+        first_rack, leader = self._leader()
+        replicas = [leader]
+        # The leader's rack is passed over once, so that the second replica lies on another rack if there is one.
+        skip: int | None = first_rack
+        rack_index = self._offset
+        while len(replicas) < self._replication_factor:
+            broker: int | None = None
+            if rack_index == skip:
+                skip = None
+            else:
+                broker = self._racks[self._rack_names[rack_index]].next(self._turn)
+            rack_index = (rack_index + 1) % len(self._rack_names)
+            if broker is not None:
+                replicas.append(broker)
+        self._turn += 1
+        self._offset += 1
+        return tuple(replicas)
+
+    def _leader(self) -> tuple[int, int]:
+        """The rack index and id of the next unfenced broker."""
+        index = self._offset
+        while True:
+            broker = self._racks[self._rack_names[index]].unfenced.next(self._turn)
+            if broker is not None:
+                return index, broker
+            index = (index + 1) % len(self._rack_names)
+
+    def _shuffle(self) -> None:
+        self._random.shuffle(self._rack_names)
+        for rack in self._racks.values():
+            self._random.shuffle(rack.fenced.brokers)
+            self._random.shuffle(rack.unfenced.brokers)
+
+
+def usable_brokers(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
+    """The brokers that may get new replicas: all but those in controlled shutdown or with every directory cordoned."""
+    return [
+        broker for broker in brokers if not broker.in_controlled_shutdown and not has_only_cordoned_directories(broker)
+    ]
+
+
+def has_only_cordoned_directories(broker: BrokerImage) -> bool:
+    """Whether every log directory of the broker refuses new replicas (KIP-1066)."""
+    cordoned: Sequence[bytes] = broker.cordoned_log_dirs or ()
+    return bool(broker.log_dirs) and all(directory in cordoned for directory in broker.log_dirs)

@@ -1,0 +1,460 @@
+"""CreateTopics, DeleteTopics and CreatePartitions as commands, with Kafka's rules and texts (P-143 to P-149).
+
+Authorization and what depends on a request's version is the handler's. Everything that needs the image is decided here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from pykbroker.controller.metadata.commands import (
+    NO_ERROR,
+    PARTITION_COUNT_MAX_PER_REQUEST,
+    RECORD_COUNT_MAX,
+    ApiError,
+    CommandRefused,
+    Plan,
+    PlanContext,
+)
+from pykbroker.controller.metadata.image import (
+    MIGRATING_DIRECTORY,
+    TOPIC_RESOURCE,
+    UNASSIGNED_DIRECTORY,
+    ClusterImage,
+    TopicImage,
+)
+from pykbroker.controller.metadata.placement import (
+    InvalidReplicationFactor,
+    ReplicaPlacer,
+    has_only_cordoned_directories,
+    usable_brokers,
+)
+from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, collision_form, reason_invalid
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import (
+    ConfigRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from pykbroker.protocol.uuids import ZERO_UUID, random_uuid
+
+BROKER_DEFAULT = -1
+
+
+class NewTopic(NamedTuple):
+    """One topic to create. -1 counts stand for the broker's defaults.
+
+    assignments: (partition, broker ids in order of preference) pairs, empty to let the controller place them; then
+        partition_count and replication_factor must be -1.
+    configs: (key, value) pairs; a None value is refused as Kafka does.
+    """
+
+    name: str
+    partition_count: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    configs: Sequence[tuple[str, str | None]] = ()
+
+
+class CreateTopicResult(NamedTuple):
+    """What became of one topic. The id and counts are -1/zero when `error` is a failure.
+
+    With validate_only the id is what Kafka gives too: a random one that was never used.
+    """
+
+    name: str
+    error: ApiError
+    topic_id: bytes = ZERO_UUID
+    partition_count: int = -1
+    replication_factor: int = -1
+    configs: Sequence[tuple[str, str]] = ()
+
+
+class CreateTopics(NamedTuple):
+    """Creates topics; the result is a list of CreateTopicResult: in request order, each name once, but names that
+    were given twice last.
+
+    Raises:
+        CommandRefused: POLICY_VIOLATION when more than 10,000 partitions or records are asked for.
+    """
+
+    topics: Sequence[NewTopic]
+    validate_only: bool = False
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[CreateTopicResult]]:
+        _refuse_too_many_partitions(self.topics, context.partition_count_default)
+        records: list[Any] = []
+        results: list[CreateTopicResult] = []
+        counts = Counter(topic.name for topic in self.topics)
+        for topic in self.topics:
+            if counts[topic.name] > 1:
+                continue
+            try:
+                new_records, result = _plan_topic(topic, image, context)
+            except _Refused as refused:
+                results.append(CreateTopicResult(topic.name, refused.error))
+                continue
+            records += new_records
+            results.append(result)
+        duplicate = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        results += [CreateTopicResult(name, duplicate) for name, count in counts.items() if count > 1]
+        refuse_too_many_records(records)
+        return Plan(() if self.validate_only else records, results)
+
+
+class TopicReference(NamedTuple):
+    """A topic named by its name or by its id; giving both or none is an error of the request (P-148)."""
+
+    name: str | None
+    topic_id: bytes = ZERO_UUID
+
+
+class DeleteTopicResult(NamedTuple):
+    """What became of one topic; `name` is None when only an id was given and it is unknown."""
+
+    name: str | None
+    topic_id: bytes
+    error: ApiError
+
+
+class DeleteTopics(NamedTuple):
+    """Deletes topics; the result is a list of DeleteTopicResult: request order, each given name or id once.
+
+    Whether deletion is allowed at all (`delete.topic.enable`, P-148) is for the handler to ask before.
+    """
+
+    topics: Sequence[TopicReference]
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[DeleteTopicResult]]:
+        counts = Counter(self.topics)
+        # An id and a name that mean the same topic make the request as a whole unclear, whichever came first.
+        targets = Counter(topic.topic_id for reference in counts if (topic := _find(reference, image)))
+        records: list[Any] = []
+        results: list[DeleteTopicResult] = []
+        for reference, count in counts.items():
+            topic = _find(reference, image)
+            error = _deletion_error(reference, count, topic)
+            if not error.is_failure and topic is not None and targets[topic.topic_id] > 1:
+                if reference.name is None:
+                    continue
+                error = ApiError(
+                    ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
+                )
+            if not error.is_failure and topic is not None:
+                records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+                results.append(DeleteTopicResult(topic.name, topic.topic_id, NO_ERROR))
+            else:
+                results.append(DeleteTopicResult(reference.name, reference.topic_id, error))
+        refuse_too_many_records(records)
+        return Plan(records, results)
+
+
+class NewPartitions(NamedTuple):
+    """A topic to grow to `partition_count`; `assignments`: broker ids per new partition, or None to place them."""
+
+    name: str
+    partition_count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+class CreatePartitionsResult(NamedTuple):
+    name: str
+    error: ApiError
+
+
+class CreatePartitions(NamedTuple):
+    """Adds partitions; the result is a list of CreatePartitionsResult, each name once (P-149)."""
+
+    topics: Sequence[NewPartitions]
+    validate_only: bool = False
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[CreatePartitionsResult]]:
+        counts = Counter(topic.name for topic in self.topics)
+        duplicate = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        results = [CreatePartitionsResult(name, duplicate) for name, count in counts.items() if count > 1]
+        records: list[Any] = []
+        for topic in self.topics:
+            if counts[topic.name] > 1:
+                continue
+            try:
+                records += _plan_partitions(topic, image, context)
+            except _Refused as refused:
+                results.append(CreatePartitionsResult(topic.name, refused.error))
+            else:
+                results.append(CreatePartitionsResult(topic.name, NO_ERROR))
+        refuse_too_many_records(records)
+        return Plan(() if self.validate_only else records, results)
+
+
+class _Refused(Exception):
+    """One topic of a request is refused; never leaves this module."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message)
+        self.error = ApiError(code, message)
+
+
+def refuse_too_many_records(records: Sequence[Any]) -> None:
+    """
+    Raises:
+        CommandRefused: POLICY_VIOLATION when one request would write more than RECORD_COUNT_MAX records.
+    """
+    if len(records) > RECORD_COUNT_MAX:
+        raise CommandRefused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+
+
+def _refuse_too_many_partitions(topics: Iterable[NewTopic], partition_count_default: int) -> None:
+    total = 0
+    for topic in topics:
+        if topic.assignments:
+            total += len(topic.assignments)
+        else:
+            total += partition_count_default if topic.partition_count == BROKER_DEFAULT else topic.partition_count
+        if total > PARTITION_COUNT_MAX_PER_REQUEST:
+            raise CommandRefused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+
+def _plan_topic(topic: NewTopic, image: ClusterImage, context: PlanContext) -> tuple[list[Any], CreateTopicResult]:
+    _check_name(topic.name, image)
+    configs = _creation_configs(topic, context)
+    assign = _manual_assignments if topic.assignments else _placed_assignments
+    assignments = assign(topic, image, context)
+    topic_id = random_uuid(context.random.randbytes(16))
+    records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+    records += [
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=key, value=value)
+        for key, value in configs.items()
+    ]
+    records += [
+        _partition_record(topic_id, partition, replicas, isr, image)
+        for partition, (replicas, isr) in enumerate(assignments)
+    ]
+    result = CreateTopicResult(
+        topic.name, NO_ERROR, topic_id, len(assignments), len(assignments[0][0]), tuple(configs.items())
+    )
+    return records, result
+
+
+def _check_name(name: str, image: ClusterImage) -> None:
+    if name == CLUSTER_METADATA_TOPIC:
+        raise _Refused(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.")
+    # Kafka looks for the exact name last and lets it overwrite the other findings.
+    if name in image.topics_by_name:
+        raise _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if "." in name or "_" in name:
+        colliding = image.colliding_names.get(collision_form(name))
+        if colliding is not None:
+            raise _Refused(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {colliding[0]}"
+            )
+    reason = reason_invalid(name)
+    if reason is not None:
+        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+
+
+def _creation_configs(topic: NewTopic, context: PlanContext) -> dict[str, str]:
+    nulls = [key for key, value in topic.configs if value is None]
+    if nulls:
+        raise _Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
+    configs = {key: value for key, value in topic.configs if value is not None}
+    if configs:
+        error = context.config_rules.validate(TOPIC_RESOURCE, topic.name, configs, {})
+        if error.is_failure:
+            raise _Refused(error.code, error.message)
+    return configs
+
+
+Assignment = tuple[tuple[int, ...], tuple[int, ...]]
+"""Replicas and in-sync replicas of one new partition."""
+
+
+def _manual_assignments(topic: NewTopic, image: ClusterImage, context: PlanContext) -> list[Assignment]:
+    if topic.replication_factor != BROKER_DEFAULT:
+        raise _Refused(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but replication factor was not set to -1.",
+        )
+    if topic.partition_count != BROKER_DEFAULT:
+        raise _Refused(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but numPartitions was not set to -1.",
+        )
+    found: dict[int, Assignment] = {}
+    replication_factor: int | None = None
+    for partition, replicas in topic.assignments:
+        if partition in found:
+            raise _Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {partition}",
+            )
+        found[partition] = _manual_assignment(partition, replicas, replication_factor, image)
+        replication_factor = len(replicas)
+    if sorted(found) != list(range(len(found))):
+        raise _Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    return [found[partition] for partition in range(len(found))]
+
+
+def _manual_assignment(
+    partition: int, replicas: Sequence[int], replication_factor: int | None, image: ClusterImage
+) -> Assignment:
+    """One manual assignment, checked against the brokers and against the replication factor of those before."""
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    if not replicas:
+        raise _Refused(code, "The manual partition assignment includes an empty replica list.")
+    previous: int | None = None
+    for broker_id in sorted(replicas):
+        broker = image.brokers.get(broker_id)
+        if broker is None:
+            raise _Refused(
+                code,
+                f"The manual partition assignment includes broker {broker_id}, but no such broker is registered.",
+            )
+        if has_only_cordoned_directories(broker):
+            raise _Refused(
+                code,
+                f"The manual partition assignment includes broker {broker_id}, but all its log directories are "
+                "cordoned.",
+            )
+        if broker_id == previous:
+            raise _Refused(code, f"The manual partition assignment includes the broker {broker_id} more than once.")
+        previous = broker_id
+    if replication_factor is not None and len(replicas) != replication_factor:
+        raise _Refused(
+            code,
+            f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not "
+            f"consistent with previous partitions, which have {replication_factor} replica(s).",
+        )
+    isr = _active(replicas, image)
+    if not isr:
+        raise _Refused(
+            code,
+            f"All brokers specified in the manual partition assignment for partition {partition} are fenced or in "
+            "controlled shutdown.",
+        )
+    return tuple(replicas), isr
+
+
+def _placed_assignments(topic: NewTopic, image: ClusterImage, context: PlanContext) -> list[Assignment]:
+    if topic.replication_factor < BROKER_DEFAULT or topic.replication_factor == 0:
+        raise _Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if topic.partition_count < BROKER_DEFAULT or topic.partition_count == 0:
+        raise _Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+    count = context.partition_count_default if topic.partition_count == BROKER_DEFAULT else topic.partition_count
+    factor = (
+        context.replication_factor_default if topic.replication_factor == BROKER_DEFAULT else topic.replication_factor
+    )
+    try:
+        return _place(count, factor, image, context)
+    except InvalidReplicationFactor as error:
+        raise _Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"Unable to replicate the partition {factor} time(s): {error}"
+        ) from None
+
+
+def _place(count: int, replication_factor: int, image: ClusterImage, context: PlanContext) -> list[Assignment]:
+    placer = ReplicaPlacer(usable_brokers(image.brokers.values()), replication_factor, context.random)
+    assignments: list[Assignment] = []
+    for _ in range(count):
+        replicas = placer.place()
+        isr = _active(replicas, image)
+        if not isr:
+            raise InvalidReplicationFactor("All brokers are currently fenced or in controlled shutdown.")
+        assignments.append((replicas, isr))
+    return assignments
+
+
+def _active(replicas: Iterable[int], image: ClusterImage) -> tuple[int, ...]:
+    return tuple(broker_id for broker_id in replicas if image.brokers[broker_id].is_active)
+
+
+def _partition_record(
+    topic_id: bytes, partition: int, replicas: Sequence[int], isr: Sequence[int], image: ClusterImage
+) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=partition,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=list(isr),
+        leader=isr[0],
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=[default_directory(broker_id, image) for broker_id in replicas],
+    )
+
+
+def default_directory(broker_id: int, image: ClusterImage) -> bytes:
+    """The log directory of a new replica: the broker's only one, or a reserved id when there is none or a choice."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return UNASSIGNED_DIRECTORY
+    if not broker.log_dirs:
+        return MIGRATING_DIRECTORY
+    return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
+
+
+def _find(reference: TopicReference, image: ClusterImage) -> TopicImage | None:
+    if reference.name is not None:
+        return image.topics_by_name.get(reference.name) if reference.topic_id == ZERO_UUID else None
+    return image.topics_by_id.get(reference.topic_id)
+
+
+def _deletion_error(reference: TopicReference, count: int, topic: TopicImage | None) -> ApiError:
+    if reference.name is None and reference.topic_id == ZERO_UUID:
+        return ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if reference.name is not None and reference.topic_id != ZERO_UUID:
+        return ApiError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if count > 1:
+        what = "name" if reference.name is not None else "id"
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
+    if topic is None:
+        if reference.name is not None:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    return NO_ERROR
+
+
+def _plan_partitions(new: NewPartitions, image: ClusterImage, context: PlanContext) -> list[Any]:
+    topic = image.topics_by_name.get(new.name)
+    if topic is None:
+        raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    current = len(topic.partitions)
+    if new.partition_count == current:
+        raise _Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+    if new.partition_count < current:
+        raise _Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {new.name} currently has {current} partition(s); {new.partition_count} would not be an "
+            "increase.",
+        )
+    additional = new.partition_count - current
+    if additional > RECORD_COUNT_MAX:
+        refuse_too_many_records(range(additional))
+    factor = len(topic.partitions[0].replicas)
+    if new.assignments is not None:
+        if len(new.assignments) != additional:
+            raise _Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {additional} additional partition(s), but only {len(new.assignments)} "
+                "assignment(s) were specified.",
+            )
+        assignments = [
+            _manual_assignment(current + number, replicas, factor, image)
+            for number, replicas in enumerate(new.assignments)
+        ]
+    else:
+        try:
+            assignments = _place(additional, factor, image, context)
+        except InvalidReplicationFactor as error:
+            raise _Refused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
+    return [
+        _partition_record(topic.topic_id, current + number, replicas, isr, image)
+        for number, (replicas, isr) in enumerate(assignments)
+    ]
