@@ -359,6 +359,26 @@ def build_batch(
     return PREFIX.pack(base_offset, length, leader_epoch, 2) + _UINT32.pack(crc) + covered + payload
 
 
+def repack_batch(
+    batch: RecordBatch,
+    payload: bytes,
+    codec: int,
+    compression_level: int | None,
+    timestamp_type: int,
+    max_timestamp: int,
+) -> bytes:
+    """The batch with its decompressed records `payload` under another codec, the records' own bytes unchanged."""
+    base_offset, _, leader_epoch, magic, _, attributes, *rest = HEADER.unpack_from(batch.buffer, batch.position)
+    attributes &= TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+    attributes |= codec | (LOG_APPEND_TIME_FLAG if timestamp_type == LOG_APPEND_TIME else 0)
+    rest[2] = max_timestamp
+    covered = _ATTRIBUTES_TO_COUNT.pack(attributes, *rest)
+    payload = compress(codec, payload, compression_level)
+    length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
+    crc = crc32c(payload, crc32c(covered))
+    return PREFIX.pack(base_offset, length, leader_epoch, magic) + _UINT32.pack(crc) + covered + payload
+
+
 def codec_name(codec: int) -> str:
     """Kafka's name of a codec id, or ``unknown(7)``."""
     return CODEC_NAMES[codec] if 0 <= codec < len(CODEC_NAMES) else f"unknown({codec})"

@@ -41,6 +41,8 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 # snappy-java's block size in Kafka's producer; readers take any.
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
+_LZ4_DEFAULT_LEVEL: Final = 9
+_LZ4_INDEPENDENT_FLAG: Final = 0x20
 _ZSTD_PIECE_BYTES: Final = 1024
 
 # zstandard's contexts cost microseconds to make, and one must not serve two threads at a time.
@@ -189,7 +191,10 @@ def _compress_lz4(data: bytes, level: int | None) -> bytes:
 
     compressed: bytes = lz4.frame.compress(
         data,
-        compression_level=0 if level is None else level,
+        # As in Kafka, the default level 9 means the fast compressor, any other the thorough one.
+        compression_level=0
+        if level is None or level == _LZ4_DEFAULT_LEVEL
+        else max(level, lz4.frame.COMPRESSIONLEVEL_MINHC),
         block_size=lz4.frame.BLOCKSIZE_MAX64KB,
         block_linked=False,  # Kafka's Java reader refuses linked blocks
         store_size=False,
@@ -200,6 +205,8 @@ def _compress_lz4(data: bytes, level: int | None) -> bytes:
 def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
     import lz4.frame
 
+    if len(data) > 4 and not data[4] & _LZ4_INDEPENDENT_FLAG:
+        raise _broken(LZ4, "its blocks depend on each other, which Kafka's readers do not support")
     decompressor = lz4.frame.LZ4FrameDecompressor()
     parts: list[bytes] = []
     left = limit_bytes + 1

@@ -22,6 +22,8 @@ class RecordError(ProtocolError):
     """
 
     error_code: ErrorCode = ErrorCode.INVALID_RECORD
+    reports_log_start_offset = True
+    """Whether Kafka's Produce response carries the log start offset with this error (else -1)."""
 
     def __init__(self, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(message)
@@ -32,6 +34,7 @@ class CorruptRecord(RecordError):
     """Length or checksum are wrong: the bytes were damaged on their way or on disk (P-38)."""
 
     error_code = ErrorCode.CORRUPT_MESSAGE
+    reports_log_start_offset = False
 
 
 class InvalidRecord(RecordError):
@@ -44,6 +47,12 @@ class UnsupportedRecordFormat(InvalidRecord):
     """A message set of format 0 or 1: Kafka 4 does not take them any more (KIP-724)."""
 
 
+class InvalidProduceRecords(InvalidRecord):
+    """No batch, several batches or another format than 2: refused before the log is asked (P-35)."""
+
+    reports_log_start_offset = False
+
+
 class InvalidTimestamp(RecordError):
     """A timestamp out of the topic's bounds, or a client batch marked as LogAppendTime (P-39)."""
 
@@ -54,15 +63,18 @@ class RecordTooLarge(RecordError):
     """A batch above `max.message.bytes`, or one that decompresses to more than we hold in memory (P-37)."""
 
     error_code = ErrorCode.MESSAGE_TOO_LARGE
+    reports_log_start_offset = False
 
 
 class RecordBatchTooLarge(RecordError):
     """The final batch does not fit one segment (`segment.bytes`, P-37)."""
 
     error_code = ErrorCode.RECORD_LIST_TOO_LARGE
+    reports_log_start_offset = False
 
 
 class UnsupportedCompressionType(RecordError):
     """An unknown codec id, a codec whose package is missing, or zstd below Produce v7 (P-38)."""
 
     error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    reports_log_start_offset = False

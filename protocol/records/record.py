@@ -44,6 +44,7 @@ def encode_varint(value: int) -> bytes:
 
 
 _SMALL_VARINTS = [bytes((value << 1,)) for value in range(64)]
+_INT64_END = 2**63
 _NULL = b"\x01"
 
 
@@ -107,6 +108,8 @@ def decode_records(
             raise InvalidRecord(f"Record {index} of the batch: its fields end {headers[1] - end:+d} bytes from its end")
         position = end
         timestamp = base_timestamp + timestamp_delta if log_append_time is None else log_append_time
+        if not -_INT64_END <= timestamp < _INT64_END:
+            timestamp = (timestamp + _INT64_END) % (2 * _INT64_END) - _INT64_END  # Java's long overflows silently
         yield Record(base_offset + offset_delta, timestamp, key, value, headers[0])
     if position != len(data):
         raise InvalidRecord(f"{len(data) - position} bytes follow the last record of the batch")

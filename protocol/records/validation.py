@@ -1,0 +1,396 @@
+"""What a leader checks before it stores a client's record batch, and what it changes in it.
+
+The rules are those of Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator,
+in the same order, so that bytes with several faults get the same error code. A batch that needs no change is given
+back as the bytes that came: no record is decoded, nothing is copied (P-41). Producer state (P-51 and on) is the log's.
+
+Where we are stricter than Kafka: the fields of a record must fill its size also in a compressed batch (Kafka skips
+over keys and values there), and a batch must not decompress to more than `AppendPolicy.decompressed_bytes_max`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from pykbroker.protocol.records import compression
+from pykbroker.protocol.records.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CREATE_TIME,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    LOG_APPEND_TIME_FLAG,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    PREFIX,
+    TRANSACTIONAL_FLAG,
+    RecordBatch,
+    build_batch,
+    repack_batch,
+)
+from pykbroker.protocol.records.compression import Buffer
+from pykbroker.protocol.records.errors import (
+    CorruptRecord,
+    InvalidProduceRecords,
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordBatchTooLarge,
+    RecordTooLarge,
+    UnsupportedCompressionType,
+)
+from pykbroker.protocol.records.record import decode_records
+from pykbroker.protocol.records.record_scan import (
+    BYTES_LEFT,
+    ENDS_EARLY,
+    FIELDS_DO_NOT_FILL,
+    HEADER_WITHOUT_NAME,
+    INVALID_HEADER_COUNT,
+    SIZE_DOES_NOT_FIT,
+    VARINT_TOO_LONG,
+    scan_records,
+)
+
+_LEGACY_RECORD_OVERHEAD: Final = 14
+_INT64_MAX: Final = 2**63 - 1
+_ATTRIBUTES_POSITION_LOW_BYTE: Final = ATTRIBUTES_POSITION + 1
+
+_FAULTS: Final = {
+    SIZE_DOES_NOT_FIT: "its size does not fit the batch",
+    ENDS_EARLY: "the batch ends within it",
+    VARINT_TOO_LONG: "a varint in it is too long",
+    INVALID_HEADER_COUNT: "its number of headers is invalid",
+    HEADER_WITHOUT_NAME: "it has a header without a name",
+    FIELDS_DO_NOT_FILL: "its fields do not fill its size exactly",
+    BYTES_LEFT: "bytes follow the last record",
+}
+
+
+class AppendPolicy(NamedTuple):
+    """What a topic asks of client batches: made once per change of its configuration, passed with every append.
+
+    The defaults are Kafka's.
+
+    Attributes:
+        max_message_bytes: `max.message.bytes`, for the whole batch (P-37).
+        segment_bytes: `segment.bytes`; a batch larger than a segment is refused (P-37).
+        is_log_append_time: `message.timestamp.type` is LogAppendTime (P-40).
+        timestamp_before_max_ms: `message.timestamp.before.max.ms` (P-39).
+        timestamp_after_max_ms: `message.timestamp.after.max.ms` (P-39).
+        compression_codec: codec id of `compression.type`, None for "producer": see `compression.codec_of_topic` (P-41).
+        compression_level: level of that codec, None for its default.
+        is_compacted: `cleanup.policy` contains compact, which asks for keys (P-36).
+        decompressed_bytes_max: our own limit against decompression bombs.
+    """
+
+    max_message_bytes: int = 1048588
+    segment_bytes: int = 1073741824
+    is_log_append_time: bool = False
+    timestamp_before_max_ms: int = _INT64_MAX
+    timestamp_after_max_ms: int = 3600000
+    compression_codec: int | None = None
+    compression_level: int | None = None
+    is_compacted: bool = False
+    decompressed_bytes_max: int = compression.LIMIT_BYTES
+
+
+class ValidatedBatch(NamedTuple):
+    """A client batch that may be stored, with those header fields that an append needs.
+
+    Attributes:
+        data: the bytes to store: a view of what came in, or new bytes where something had to change. Base offset and
+            leader epoch are still to be assigned; do that where the bytes end up, as `data` may be read-only.
+        size_bytes: len(data).
+        record_count: number of records, which are numbered without gaps.
+        max_timestamp: the greatest timestamp of its records; the time of the append where that counts.
+        producer_id, producer_epoch, base_sequence: -1 each for a producer that is not idempotent.
+        is_transactional: it belongs to a transaction.
+        log_append_time_ms: what a Produce response carries: -1 for CreateTime (P-40).
+    """
+
+    data: Buffer
+    size_bytes: int
+    record_count: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_transactional: bool
+    log_append_time_ms: int
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self.record_count - 1
+
+
+def check_produce_version(data: Buffer, api_version: int) -> None:
+    """Raises UnsupportedCompressionType for a zstd batch below Produce v7 (P-38, KIP-110).
+
+    Everything else is `validate_client_batches`, which does not know the version: call this first, below v7 only.
+    """
+    if (
+        api_version < 7
+        and len(data) > _ATTRIBUTES_POSITION_LOW_BYTE
+        and data[16] == 2
+        and data[_ATTRIBUTES_POSITION_LOW_BYTE] & CODEC_MASK == compression.ZSTD
+    ):
+        raise UnsupportedCompressionType(
+            f"Produce requests with version {api_version} are not allowed to use ZStandard compression"
+        )
+
+
+def validate_client_batches(
+    data: Buffer, policy: AppendPolicy, now_ms: int, topic_partition: str = ""
+) -> ValidatedBatch:
+    """Check the records of one partition of a Produce request, and change what the topic's configuration asks for.
+
+    `now_ms` is the time of the append. `topic_partition` ("topic-0") only goes into messages.
+    Raises a RecordError with Kafka's error code, and with record errors where single records are refused (P-35..P-41).
+    """
+    if len(data) < HEADER_SIZE:
+        _check_framing(data)
+    (
+        base_offset,
+        length,
+        _,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    ) = HEADER.unpack_from(data)
+    size_bytes = length + LENGTH_OVERHEAD
+    view = data if isinstance(data, memoryview) else memoryview(data)
+    if magic != 2 or size_bytes != len(view):
+        _check_framing(view)
+        view = view[:size_bytes]
+    if base_offset:
+        raise InvalidRecord(
+            f"The baseOffset of the record batch in the append to {topic_partition} should be 0, "
+            f"but it is {base_offset}"
+        )
+    if size_bytes > policy.max_message_bytes:
+        raise RecordTooLarge(
+            f"The record batch size in the append to {topic_partition} is {size_bytes} bytes which exceeds the maximum "
+            f"configured value of {policy.max_message_bytes}."
+        )
+    if crc32c(view[ATTRIBUTES_POSITION:]) != crc:
+        raise CorruptRecord(f"Record is corrupt (stored crc = {crc}) in topic partition {topic_partition}.")
+    if (
+        record_count <= 0
+        or last_offset_delta + 1 != record_count
+        or attributes & CONTROL_FLAG
+        or (base_sequence < 0 and producer_id != NO_PRODUCER_ID)
+    ):
+        _refuse_header(RecordBatch(view), topic_partition)
+
+    codec = attributes & CODEC_MASK
+    payload = (
+        bytes(view[HEADER_SIZE:])
+        if codec == compression.NONE
+        else compression.decompress(codec, view[HEADER_SIZE:], policy.decompressed_bytes_max)
+    )
+    fault, index, delta_min, delta_max, null_key_count, is_consecutive = scan_records(payload, 0, record_count)
+    if fault:
+        raise InvalidRecord(
+            f"Record {index} of the batch in the append to {topic_partition} is invalid: {_FAULTS[fault]}"
+        )
+    marked = attributes & LOG_APPEND_TIME_FLAG
+    greatest = base_timestamp + delta_max
+    if (
+        marked
+        or greatest > _INT64_MAX
+        or (null_key_count and policy.is_compacted)
+        or (
+            not policy.is_log_append_time
+            and (
+                greatest > now_ms + policy.timestamp_after_max_ms
+                or base_timestamp + delta_min < now_ms - policy.timestamp_before_max_ms
+            )
+        )
+    ):
+        greatest = _check_each_record(RecordBatch(view), payload, policy, now_ms, topic_partition)
+    greatest = max(greatest, NO_TIMESTAMP)
+
+    target = codec if policy.compression_codec is None else policy.compression_codec
+    if policy.is_log_append_time:
+        greatest = now_ms
+    if target != codec or (codec != compression.NONE and not is_consecutive):
+        stored: Buffer = _rebuild(RecordBatch(view), payload, target, is_consecutive, policy, greatest)
+        size_bytes = len(stored)
+        if size_bytes > policy.max_message_bytes:
+            raise RecordTooLarge(
+                f"Message batch size is {size_bytes} bytes in append to partition {topic_partition} which exceeds the "
+                f"maximum configured size of {policy.max_message_bytes}."
+            )
+    elif policy.is_log_append_time or marked or greatest != max_timestamp:
+        stored = _with_max_timestamp(view, policy, greatest)
+    else:
+        stored = view
+    if size_bytes > policy.segment_bytes:
+        raise RecordBatchTooLarge(
+            f"Message batch size is {size_bytes} bytes in append to partition {topic_partition}, which exceeds the "
+            f"maximum configured segment size of {policy.segment_bytes}."
+        )
+    return ValidatedBatch(
+        stored,
+        size_bytes,
+        record_count,
+        greatest,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        attributes & TRANSACTIONAL_FLAG != 0,
+        now_ms if policy.is_log_append_time else NO_TIMESTAMP,
+    )
+
+
+def _check_framing(data: Buffer) -> None:
+    """Raise unless `data` begins with one whole batch of format 2 and no other batch follows (P-35).
+
+    A partial batch at the end is no batch, as in Kafka: it is cut off without a word.
+    """
+    size_bytes = _batch_size(data, 0)
+    if size_bytes is None:
+        raise InvalidProduceRecords("Produce requests must have at least one record batch per partition")
+    if data[16] != 2:
+        raise InvalidProduceRecords(
+            "Produce requests are only allowed to contain record batches with magic version 2: this one has message "
+            f"format {data[16]}, upgrade the producer to one that speaks Kafka 0.11 or later"
+        )
+    if size_bytes < HEADER_SIZE:
+        raise CorruptRecord(
+            f"Record batch is corrupt (the size {size_bytes} is smaller than the minimum allowed overhead "
+            f"{HEADER_SIZE})"
+        )
+    if _batch_size(data, size_bytes) is not None:
+        raise InvalidProduceRecords(
+            "Produce requests are only allowed to contain exactly one record batch per partition"
+        )
+
+
+def _batch_size(data: Buffer, position: int) -> int | None:
+    """Size of the batch at `position`, of whatever format; None when there is no whole one."""
+    remaining = len(data) - position
+    if remaining < LENGTH_OVERHEAD:
+        return None
+    length = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
+    if length < _LEGACY_RECORD_OVERHEAD:
+        raise CorruptRecord(
+            f"Record size {length} is less than the minimum record overhead ({_LEGACY_RECORD_OVERHEAD})"
+        )
+    if remaining < PREFIX.size:
+        return None
+    if data[position + 16] > 2:
+        raise CorruptRecord(f"Invalid magic found in record: {data[position + 16]}")
+    return None if remaining < length + LENGTH_OVERHEAD else length + LENGTH_OVERHEAD
+
+
+def _refuse_header(batch: RecordBatch, topic_partition: str) -> None:
+    """Raise for that field of the header which a client must not send (P-36), in Kafka's order."""
+    count, last_offset = batch.record_count, batch.last_offset
+    where = f"in topic partition {topic_partition}"
+    if last_offset < 0:
+        raise InvalidRecord(f"Batch has an invalid offset range: [0, {last_offset}] {where}")
+    if count <= 0:
+        raise InvalidRecord(f"Invalid reported count for record batch: {count} {where}")
+    if last_offset + 1 != count:
+        raise InvalidRecord(f"Inconsistent batch offset range [0, {last_offset}] and count of records {count} {where}")
+    if batch.is_control:
+        raise InvalidRecord(f"Clients are not allowed to write control records {where}")
+    raise InvalidRecord(
+        f"Invalid sequence number {batch.base_sequence} in record batch with producerId {batch.producer_id} {where}"
+    )
+
+
+def _check_each_record(
+    batch: RecordBatch, payload: bytes, policy: AppendPolicy, now_ms: int, topic_partition: str
+) -> int:
+    """The long way, for batches in which some record may have to be refused.
+
+    Returns the greatest timestamp, -1 for none.
+    Raises InvalidTimestamp or InvalidRecord that names each refused record.
+    """
+    errors: list[tuple[int, str]] = []
+    timestamp_refused = False
+    greatest = NO_TIMESTAMP
+    earliest = now_ms - policy.timestamp_before_max_ms
+    latest = now_ms + policy.timestamp_after_max_ms
+    # A client batch marked as LogAppendTime gives all its records the header's max timestamp.
+    marked_time = batch.max_timestamp if batch.is_log_append_time else None
+    for index, record in enumerate(decode_records(payload, batch.record_count, 0, batch.base_timestamp, marked_time)):
+        timestamp = record.timestamp
+        greatest = max(greatest, timestamp)
+        if record.key is None and policy.is_compacted:
+            message = f"Compacted topic cannot accept message without key in topic partition {topic_partition}"
+        elif not policy.is_log_append_time and timestamp != NO_TIMESTAMP:
+            if earliest <= timestamp <= latest:
+                continue
+            timestamp_refused = True
+            message = (
+                f"Timestamp {timestamp} of message with offset {record.offset} is out of range. The timestamp "
+                f"should be within [{earliest}, {latest}]"
+            )
+        elif marked_time is not None:
+            timestamp_refused = True
+            message = (
+                f"Invalid timestamp type in message with offset {record.offset}. Producer should not set timestamp "
+                "type to LogAppendTime."
+            )
+        else:
+            continue
+        errors.append((index, message))
+    if timestamp_refused:
+        raise InvalidTimestamp("One or more records have been rejected due to invalid timestamp", errors)
+    if errors:
+        shown = ", ".join(f"RecordError(batchIndex={index}, message='{message}')" for index, message in errors[:3])
+        raise InvalidRecord(
+            f"One or more records have been rejected due to {len(errors)} record errors in total, and only showing the "
+            f"first three errors at most: [{shown}]",
+            errors,
+        )
+    return greatest
+
+
+def _with_max_timestamp(view: memoryview, policy: AppendPolicy, max_timestamp: int) -> Buffer:
+    """The batch with the topic's timestamp type and with `max_timestamp`: in place if it is writable, else a copy."""
+    data: Buffer = bytearray(view) if view.readonly else view
+    RecordBatch(data).set_max_timestamp(LOG_APPEND_TIME if policy.is_log_append_time else CREATE_TIME, max_timestamp)
+    return data
+
+
+def _rebuild(
+    batch: RecordBatch,
+    payload: bytes,
+    codec: int,
+    is_consecutive: bool,
+    policy: AppendPolicy,
+    max_timestamp: int,
+) -> bytes:
+    """The same records under another codec, or numbered anew where a compressed batch did not count 0, 1, 2 (P-41)."""
+    marked_time = batch.max_timestamp if batch.is_log_append_time else None
+    level = policy.compression_level if policy.compression_codec is not None else None
+    timestamp_type = LOG_APPEND_TIME if policy.is_log_append_time else CREATE_TIME
+    if is_consecutive and marked_time is None:
+        return repack_batch(batch, payload, codec, level, timestamp_type, max_timestamp)
+    return build_batch(
+        decode_records(payload, batch.record_count, 0, batch.base_timestamp, marked_time),
+        codec=codec,
+        compression_level=level,
+        timestamp_type=timestamp_type,
+        log_append_time=max_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        is_transactional=batch.is_transactional,
+    )
