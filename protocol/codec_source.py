@@ -18,7 +18,7 @@ STRING_SIZE_MAX = 32767
 """Longest string in bytes: the legacy length is an int16, and Kafka refuses longer compact ones too."""
 
 
-class Malformed(Exception):  # noqa: N818  control flow inside the codec, never seen outside
+class Malformed(Exception):  # control flow inside the codec, never seen outside
     """Raised by generated code for bytes that are all there but mean nothing."""
 
 

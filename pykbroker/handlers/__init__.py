@@ -1,0 +1,103 @@
+"""The one table of APIs. ApiVersions, dispatch, the header reader and the tests derive from it.
+
+An entry says which versions work here: a version is added when its tests pass. The handler of an API is
+``handle_<name>`` in the module of the same name in this folder, its messages are in ``protocol/messages/<name>.py``;
+both are imported when the API is first called, which keeps them out of the start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pykbroker.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+NEVER_FLEXIBLE = 32768
+
+
+class Api(NamedTuple):
+    """One API: its key, the versions served, the first version with compact lengths and tagged fields.
+
+    `advertised_lowest` differs from `lowest` for Produce alone: old librdkafka wants to see version 0 there, though
+    no version below 3 is served (P-21, KAFKA-18659).
+    """
+
+    key: ApiKey
+    lowest: int
+    highest: int
+    flexible_from: int
+    advertised_lowest: int
+
+    @property
+    def name(self) -> str:
+        """The key's name in lower case: name of the handler's and the messages' module."""
+        return self.key.name.lower()
+
+
+def _api(key: ApiKey, lowest: int, highest: int, flexible_from: int, advertised_lowest: int | None = None) -> Api:
+    return Api(key, lowest, highest, flexible_from, lowest if advertised_lowest is None else advertised_lowest)
+
+
+APIS: dict[int, Api] = {
+    int(api.key): api
+    for api in (
+        _api(ApiKey.PRODUCE, 3, 13, 9, advertised_lowest=0),
+        _api(ApiKey.FETCH, 4, 18, 12),
+        _api(ApiKey.LIST_OFFSETS, 1, 11, 6),
+        _api(ApiKey.METADATA, 0, 13, 9),
+        _api(ApiKey.OFFSET_COMMIT, 2, 10, 8),
+        _api(ApiKey.OFFSET_FETCH, 1, 10, 6),
+        _api(ApiKey.FIND_COORDINATOR, 0, 6, 3),
+        _api(ApiKey.JOIN_GROUP, 0, 9, 6),
+        _api(ApiKey.HEARTBEAT, 0, 4, 4),
+        _api(ApiKey.LEAVE_GROUP, 0, 5, 4),
+        _api(ApiKey.SYNC_GROUP, 0, 5, 4),
+        _api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5),
+        _api(ApiKey.LIST_GROUPS, 0, 5, 3),
+        _api(ApiKey.SASL_HANDSHAKE, 0, 1, NEVER_FLEXIBLE),
+        _api(ApiKey.API_VERSIONS, 0, 4, 3),
+        _api(ApiKey.CREATE_TOPICS, 2, 7, 5),
+        _api(ApiKey.DELETE_TOPICS, 1, 6, 4),
+        _api(ApiKey.DELETE_RECORDS, 0, 2, 2),
+        _api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2),
+        _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4),
+        _api(ApiKey.DESCRIBE_ACLS, 1, 3, 2),
+        _api(ApiKey.CREATE_ACLS, 1, 3, 2),
+        _api(ApiKey.DELETE_ACLS, 1, 3, 2),
+        _api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4),
+        _api(ApiKey.ALTER_CONFIGS, 0, 2, 2),
+        _api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2),
+        _api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2),
+        _api(ApiKey.CREATE_PARTITIONS, 0, 3, 2),
+        _api(ApiKey.DELETE_GROUPS, 0, 2, 2),
+        _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1),
+        _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0),
+        _api(ApiKey.OFFSET_DELETE, 0, 0, NEVER_FLEXIBLE),
+        _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1),
+        _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0),
+        _api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0),
+        _api(ApiKey.UPDATE_FEATURES, 0, 2, 0),
+        _api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
+        _api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
+        _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
+    )
+}
+
+FLEXIBLE_FROM: dict[int, int] = {key: api.flexible_from for key, api in APIS.items()}
+"""For the header reader: the first version of each API whose header carries tagged fields."""
+
+
+def camel_case(name: str) -> str:
+    """``list_offsets`` to ``ListOffsets``: how Kafka writes the name of an API."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def load_handler(api: Api) -> tuple[type[Any], Callable[[Any, Any], Awaitable[Any]]]:
+    """Imports what serves an API: the class of its request and its handler function."""
+    from importlib import import_module
+
+    messages = import_module(f"pykbroker.protocol.messages.{api.name}")
+    handler = import_module(f"pykbroker.handlers.{api.name}")
+    return getattr(messages, camel_case(api.name) + "Request"), getattr(handler, f"handle_{api.name}")

@@ -1,0 +1,81 @@
+"""One frame to one reply: header, version check, decode, handler, encode. Implements no API itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.handlers import APIS, FLEXIBLE_FROM, camel_case, load_handler
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.codec import decode_from, encode_chunks
+from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
+from pykbroker.request_context import RequestContext
+from pykbroker.security.sasl import State
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pykbroker.request_context import ConnectionInfo, Services
+
+_handlers: dict[int, tuple[type[Any], Callable[[Any, Any], Awaitable[Any]]]] = {}
+
+
+async def dispatch(services: Services, connection: ConnectionInfo, frame: memoryview) -> list[Any] | None:
+    """Serves one request; gives the chunks of the reply with its size in front, or None if none is to be sent.
+
+    Raises:
+        CloseConnection: the request cannot be answered (P-4), or its API says so (P-10, P-15).
+        DecodeError: the bytes are not the request that their header names.
+    """
+    if connection.sasl is not None and connection.sasl.state is State.RAW_TOKEN:
+        return _raw_token(connection, bytes(frame))
+    header = read_request_header(frame, FLEXIBLE_FROM)
+    key, version = header.api_key, header.api_version
+    if connection.sasl is not None:
+        connection.sasl.check_allowed(key)
+    api = APIS.get(key)
+    if api is None:
+        raise CloseConnection(f"API key {key} version {version} is not known to this broker")
+    if not api.lowest <= version <= api.highest:
+        if key == ApiKey.API_VERSIONS:
+            return _reply(header, _unsupported_api_versions(), 0, False)
+        raise CloseConnection(
+            f"{camel_case(api.name)} version {version} is not supported; this broker has {api.lowest} to {api.highest}"
+        )
+    entry = _handlers.get(key)
+    if entry is None:
+        entry = _handlers[key] = load_handler(api)
+    request_type, handler = entry
+    request, _ = decode_from(request_type, version, frame, header.body_position)
+    context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
+    response = await handler(context, request)
+    if response is None:
+        return None
+    return _reply(header, response, version, version >= api.flexible_from and key != ApiKey.API_VERSIONS)
+
+
+def _unsupported_api_versions() -> Any:
+    """What a client that is too new can read: the body of version 0 with the error and our own range (P-2)."""
+    from pykbroker.handlers.api_versions import unsupported_version_response
+
+    return unsupported_version_response()
+
+
+def _raw_token(connection: ConnectionInfo, token: bytes) -> list[Any]:
+    """The exchange after SaslHandshake v0: bare tokens both ways; a failure can only be told by closing (P-14)."""
+    assert connection.sasl is not None
+    try:
+        user = connection.sasl.authenticate(token)
+    except KafkaError as error:
+        raise CloseConnection(error.message) from None
+    connection.principal = f"User:{user}"
+    return [bytes(4)]
+
+
+def _reply(header: RequestHeader, response: Any, version: int, is_flexible: bool) -> list[Any]:
+    head = response_header(header.correlation_id, is_flexible)
+    chunks = encode_chunks(response, version)
+    size = len(head) + sum(map(len, chunks))
+    # The first chunk is always the message's own bytes: one buffer for size, header and body saves a system call.
+    chunks[0] = b"".join((size.to_bytes(4, "big"), head, chunks[0]))
+    return chunks

@@ -1,0 +1,66 @@
+"""ApiVersions (key 18): which APIs and features the broker has.
+
+Versions 0-4. v3 client name and version (KIP-511), features (KIP-584), flexible body behind a response header v0
+(P-1); v4 features whose lowest level is 0 are listed (KAFKA-17011). A version above 4 is answered in the form of version 0
+with error 35 and this API's own range (P-2); dispatch sees to that before the body is read.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.handlers import APIS
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
+    from pykbroker.request_context import RequestContext
+
+SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+ZERO_MINIMUM_VERSION = 4
+
+
+async def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """Lists the table of APIs and the features; a malformed client name is INVALID_REQUEST (P-3)."""
+    if context.api_version >= 3 and not (
+        SOFTWARE_NAME.fullmatch(request.client_software_name)
+        and SOFTWARE_NAME.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if context.connection.sasl is not None:
+        context.connection.sasl.versions_were_sent()
+    image = context.services.metadata.image
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=api.key, min_version=api.advertised_lowest, max_version=api.highest)
+            for api in APIS.values()
+        ],
+        # Old Java clients refuse a supported feature whose lowest level is 0 (P-20).
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            if lowest > 0 or context.api_version >= ZERO_MINIMUM_VERSION
+        ],
+        finalized_features_epoch=image.offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in image.features.items()
+            if level > 0
+        ],
+    )
+
+
+def unsupported_version_response() -> ApiVersionsResponse:
+    """Tells a client of the future, in version 0, which versions of this API it may ask for."""
+    api = APIS[ApiKey.API_VERSIONS]
+    own_range = ApiVersion(api_key=api.key, min_version=api.lowest, max_version=api.highest)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])

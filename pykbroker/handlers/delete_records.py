@@ -1,0 +1,68 @@
+"""DeleteRecords (key 21): advance the start of logs (KIP-107).
+
+Versions 0-2. v2 flexible. Whole segments before the new start are deleted at once, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.errors import KafkaError, error_code_for
+from pykbroker.handlers.produce import INTERNAL_TOPICS
+from pykbroker.logstore.errors import LogError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.delete_records import DeleteRecordsRequest
+    from pykbroker.request_context import RequestContext
+
+HIGH_WATERMARK = -1
+INVALID_LOW_WATERMARK = -1
+
+
+async def handle_delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Moves each log's start to the offset asked for (P-150)."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    _delete(context, topic.name, asked.partition_index, asked.offset) for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(context: RequestContext, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
+    try:
+        low_watermark = _advance(context, topic, index, offset)
+    except (KafkaError, LogError) as error:
+        return DeleteRecordsPartitionResult(
+            partition_index=index, low_watermark=INVALID_LOW_WATERMARK, error_code=error_code_for(error)
+        )
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
+
+
+def _advance(context: RequestContext, topic: str, index: int, offset: int) -> int:
+    partition = context.services.partitions.get(topic, index)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} does not exist")
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of the internal topic {topic} cannot be deleted")
+    policy = partition.log.config.cleanup_policy
+    if policy and "delete" not in policy:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {topic} does not contain delete")
+    target = partition.high_watermark if offset == HIGH_WATERMARK else offset
+    if target < 0 or target > partition.high_watermark:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between 0 and {partition.high_watermark}"
+        )
+    partition.advance_log_start(target)
+    return partition.log_start_offset

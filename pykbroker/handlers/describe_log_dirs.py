@@ -1,0 +1,57 @@
+"""DescribeLogDirs (key 35): size and placement of logs on disk.
+
+Versions 1-5. v2 flexible; v3 top-level error; v4 total and usable bytes of the volume (KIP-827); v5 cordoned
+(KIP-1066; a directory here never is).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pykbroker.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """The one data directory with the logs asked for; null means all (P-154)."""
+    wanted: dict[str, set[int]] | None = None
+    if request.topics is not None:
+        wanted = {}
+        for asked in request.topics:
+            wanted.setdefault(asked.topic, set()).update(asked.partitions)
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for partition in context.services.partitions.all():
+        if wanted is not None and partition.partition not in wanted.get(partition.topic, ()):
+            continue
+        topic = topics.get(partition.topic)
+        if topic is None:
+            topic = topics[partition.topic] = DescribeLogDirsTopic(name=partition.topic)
+        topic.partitions.append(
+            DescribeLogDirsPartition(
+                partition_index=partition.partition,
+                partition_size=partition.log.size_bytes,
+                offset_lag=max(partition.high_watermark - partition.log.log_end_offset, 0),
+                is_future_key=False,
+            )
+        )
+    path = os.path.abspath(context.services.log_directory.path)
+    volume = os.statvfs(path)
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResult(
+                log_dir=path,
+                topics=list(topics.values()),
+                total_bytes=volume.f_blocks * volume.f_frsize,
+                usable_bytes=volume.f_bavail * volume.f_frsize,
+            )
+        ]
+    )

@@ -1,0 +1,196 @@
+"""Fetch (key 1): read record batches.
+
+Versions 4-18. v5 log_start_offset; v7 incremental sessions (KIP-227); v9 current_leader_epoch (KIP-320); v10 zstd;
+v11 rack_id (KIP-392, no replica selector is configured: never a preferred replica); v12 flexible, last_fetched_epoch
+and diverging epochs (KIP-595); v13 topics by id (KIP-516); v15 replica state (KIP-903); v16 leader hints (KIP-951);
+v17 directory id and v18 high watermark of a replica, which only replicas send.
+
+No record is touched: a partition answers with a range of its segment file, which leaves by sendfile. If there are too
+few bytes the request waits once, with one deadline, until the logs have grown by what is missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from pykbroker.errors import KafkaError, error_code_for
+from pykbroker.logstore.errors import LogError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from pykbroker.replication.offset_waiters import wait_for_bytes
+from pykbroker.replication.partition import FetchBound
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.fetch import FetchRequest
+    from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition
+    from pykbroker.replication.partition import Partition
+    from pykbroker.request_context import RequestContext
+
+READ_COMMITTED = 1
+CONSUMER_REPLICA_ID = -1
+DEBUG_CONSUMER_REPLICA_ID = -2
+TOPIC_ID_VERSION = 13
+LEADER_HINT_VERSION = 16
+
+
+class _Read:
+    """One pass over the partitions of a request."""
+
+    __slots__ = ("answer_now", "data", "size_bytes", "waiting_on")
+
+    def __init__(self) -> None:
+        self.data: list[tuple[FetchedPartition, PartitionData]] = []
+        self.size_bytes = 0
+        self.answer_now = False
+        self.waiting_on: list[Partition] = []
+
+    def release(self) -> None:
+        """Gives back the file ranges of a pass that is read again."""
+        for _, data in self.data:
+            if data.records:
+                data.records.release()
+
+
+async def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse:
+    """Reads what the session or the request asks for, waiting up to `max_wait_ms` for `min_bytes` (P-63)."""
+    services = context.services
+    uses_topic_ids = context.api_version >= TOPIC_ID_VERSION
+    fetch = services.fetch_sessions.resolve(request, uses_topic_ids, services.clock.now_ms())
+    if fetch.error:
+        return FetchResponse(error_code=fetch.error)
+    read = _read_all(context, request, fetch)
+    wanted = request.min_bytes - read.size_bytes
+    if request.max_wait_ms > 0 and wanted > 0 and not read.answer_now and fetch.partitions:
+        # The log may be deleted or change leaders meanwhile: everything is looked up again after the wait.
+        logs = [partition.waiters for partition in read.waiting_on]
+        read.release()
+        await wait_for_bytes(logs, wanted, trio.current_time() + request.max_wait_ms / 1000)
+        read = _read_all(context, request, fetch)
+    return _response(context, fetch, read)
+
+
+def _read_all(context: RequestContext, request: FetchRequest, fetch: FetchContext) -> _Read:
+    """Reads each partition in order under the size limits of the request and the broker (P-60, P-64)."""
+    read = _Read()
+    rest = min(request.max_bytes, context.services.config.fetch_max_bytes)
+    bound = _bound(request)
+    for asked in fetch.partitions.values():
+        data = _read_one(context, asked, bound, min(asked.size_max, rest), read)
+        size = len(data.records)
+        read.size_bytes += size
+        rest = max(0, rest - size)
+        read.data.append((asked, data))
+    return read
+
+
+def _bound(request: FetchRequest) -> int:
+    replica_id = request.replica_id if request.replica_id != -1 else request.replica_state.replica_id
+    if replica_id not in (CONSUMER_REPLICA_ID, DEBUG_CONSUMER_REPLICA_ID):
+        return FetchBound.LOG_END
+    if request.isolation_level == READ_COMMITTED:
+        return FetchBound.LAST_STABLE_OFFSET
+    return FetchBound.HIGH_WATERMARK
+
+
+def _read_one(
+    context: RequestContext, asked: FetchedPartition, bound: int, size_max: int, read: _Read
+) -> PartitionData:
+    key = asked.key
+    partitions = context.services.partitions
+    if context.api_version >= TOPIC_ID_VERSION:
+        partition = partitions.get_by_id(key.topic_id, key.partition)
+    else:
+        partition = partitions.get(key.topic, key.partition)
+    try:
+        if partition is None:
+            raise _not_here(context, asked)
+        partition.check_leader_epoch(asked.current_leader_epoch)
+        found = partition.read(
+            asked.fetch_offset,
+            size_max,
+            bound,
+            # Only the first partition with data may exceed the limits, by one batch (KIP-74).
+            at_least_one=not read.size_bytes,
+            last_fetched_epoch=asked.last_fetched_epoch,
+        )
+    except (KafkaError, LogError) as error:
+        read.answer_now = True
+        return _failure(context, key.partition, error_code_for(error), partition)
+    read.waiting_on.append(partition)
+    data = PartitionData(
+        partition_index=key.partition,
+        high_watermark=found.high_watermark,
+        last_stable_offset=found.last_stable_offset,
+        log_start_offset=found.log_start_offset,
+        aborted_transactions=[] if bound == FetchBound.LAST_STABLE_OFFSET else None,
+        records=b"" if found.records is None else found.records,
+    )
+    if found.diverging is not None:
+        read.answer_now = True
+        data.diverging_epoch = EpochEndOffset(epoch=found.diverging[0], end_offset=found.diverging[1])
+    return data
+
+
+def _not_here(context: RequestContext, asked: FetchedPartition) -> KafkaError:
+    """The error of a partition that this broker does not hold (P-71)."""
+    key = asked.key
+    metadata = context.services.metadata
+    if context.api_version >= TOPIC_ID_VERSION:
+        topic = metadata.topic_by_id(key.topic_id)
+        if topic is None:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+    else:
+        topic = metadata.topic(key.topic)
+    if topic is None or key.partition not in topic.partitions:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{key.topic}-{key.partition} does not exist")
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic.name}-{key.partition} is on another broker")
+
+
+def _failure(
+    context: RequestContext, partition_index: int, error_code: ErrorCode, partition: Partition | None
+) -> PartitionData:
+    """A partition with an error: offsets -1 and empty, never null, records (P-66)."""
+    if error_code == ErrorCode.KAFKA_STORAGE_ERROR and context.api_version <= 5:
+        error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    data = PartitionData(
+        partition_index=partition_index,
+        error_code=error_code,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+    hinted = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+    if partition is not None and error_code in hinted and context.api_version >= LEADER_HINT_VERSION:
+        data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader_epoch)
+    return data
+
+
+def _response(context: RequestContext, fetch: FetchContext, read: _Read) -> FetchResponse:
+    topics: list[FetchableTopicResponse] = []
+    leaders: set[int] = set()
+    last: Any = None
+    for asked, data in read.data:
+        if not fetch.is_in_response(asked, data):
+            continue
+        key = asked.key
+        if last is None or (last.topic, last.topic_id) != (key.topic, key.topic_id):
+            last = FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id)
+            topics.append(last)
+        last.partitions.append(data)
+        if data.current_leader.leader_id >= 0:
+            leaders.add(data.current_leader.leader_id)
+    response = FetchResponse(session_id=fetch.session_id, responses=topics)
+    for leader in leaders:
+        endpoint = context.services.metadata.endpoint(leader, context)
+        if endpoint is not None:
+            response.node_endpoints.append(NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port))
+    return response

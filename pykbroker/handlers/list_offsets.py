@@ -1,0 +1,111 @@
+"""ListOffsets (key 2): offsets by timestamp, or at the ends of a log.
+
+Versions 1-11. v2 isolation level and throttle time; v4 leader epochs (KIP-320); v6 flexible; v7 the offset of the
+largest timestamp, -3 (KIP-734); v8 earliest local, -4 (KIP-405); v9 latest tiered, -5 (KIP-1005); v10 timeout_ms; v11
+earliest pending upload, -6 (KIP-1023). There is no tiered storage: local and earliest are the same, nothing is
+tiered or pending.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pykbroker.errors import KafkaError, error_code_for
+from pykbroker.logstore.errors import LogError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest
+    from pykbroker.replication.partition import Partition
+    from pykbroker.request_context import RequestContext
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+SPECIAL_FROM_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+READ_COMMITTED = 1
+CONSUMER_REPLICA_ID = -1
+NOTHING = (-1, -1, -1)
+
+
+async def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Answers every partition by itself; a partition named twice is refused (P-85)."""
+    counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _answer(context, request, topic.name, asked, counts[topic.name, asked.partition_index] > 1)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(
+    context: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition, is_duplicate: bool
+) -> ListOffsetsPartitionResponse:
+    index = asked.partition_index
+    if is_duplicate:
+        return _failure(index, ErrorCode.INVALID_REQUEST)
+    timestamp = asked.timestamp
+    if timestamp < 0 and context.api_version < SPECIAL_FROM_VERSION.get(timestamp, 1 << 15):
+        return _failure(index, ErrorCode.UNSUPPORTED_VERSION)
+    partition = context.services.partitions.get(topic, index)
+    if partition is None:
+        image = context.services.metadata.topic(topic)
+        is_known = image is not None and index in image.partitions
+        return _failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        partition.check_leader_epoch(asked.current_leader_epoch)
+        found_timestamp, offset, leader_epoch = _find(partition, request, timestamp)
+    except (KafkaError, LogError) as error:
+        return _failure(index, error_code_for(error))
+    return ListOffsetsPartitionResponse(
+        partition_index=index, timestamp=found_timestamp, offset=offset, leader_epoch=leader_epoch
+    )
+
+
+def _find(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch); -1 each where there is nothing (P-80 to P-84)."""
+    log = partition.log
+    if request.replica_id != CONSUMER_REPLICA_ID:
+        readable_end = log.log_end_offset
+    elif request.isolation_level == READ_COMMITTED:
+        readable_end = partition.last_stable_offset
+    else:
+        readable_end = partition.high_watermark
+    if timestamp == LATEST:
+        return -1, readable_end, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        epoch = log.epoch_of(log.log_start_offset)
+        return -1, log.log_start_offset, partition.leader_epoch if epoch is None else epoch
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOTHING
+    found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if found is None or found.offset >= readable_end:
+        return NOTHING
+    return found.timestamp, found.offset, found.leader_epoch
+
+
+def _failure(index: int, error_code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=index, error_code=error_code)

@@ -1,0 +1,52 @@
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ends in the log (KIP-101, KIP-320).
+
+Versions 2-4. v2 current_leader_epoch; v3 replica_id; v4 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.offset_for_leader_epoch import (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderPartition,
+    )
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_offset_for_leader_epoch(
+    context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """The largest epoch not above the one asked for, with its end offset (P-87)."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_answer(context, topic.topic, asked) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(context: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    partition = context.services.partitions.get(topic, asked.partition)
+    if partition is None:
+        image = context.services.metadata.topic(topic)
+        is_known = image is not None and asked.partition in image.partitions
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return EpochEndOffset(partition=asked.partition, error_code=code)
+    try:
+        partition.check_leader_epoch(asked.current_leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(partition=asked.partition, error_code=error.error_code)
+    epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
+    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

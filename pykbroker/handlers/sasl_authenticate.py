@@ -1,0 +1,39 @@
+"""SaslAuthenticate (key 36): carry SASL tokens (KIP-152).
+
+Versions 0-2. v1 session lifetime (KIP-368; always 0: sessions do not expire here); v2 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from pykbroker.security.sasl import State
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_sasl_authenticate(
+    context: RequestContext, request: SaslAuthenticateRequest
+) -> SaslAuthenticateResponse:
+    """Checks the token; a failure is answered late and ends the connection (P-16)."""
+    connection = context.connection
+    if connection.sasl is None or connection.sasl.state is not State.AUTHENTICATE:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="SaslAuthenticate request received after successful authentication",
+        )
+    try:
+        user = connection.sasl.authenticate(request.auth_bytes)
+    except KafkaError as error:
+        await trio.sleep(context.services.config.connection_failed_authentication_delay_ms / 1000)
+        connection.close_reason = error.message
+        return SaslAuthenticateResponse(error_code=error.error_code, error_message=error.message)
+    connection.principal = f"User:{user}"
+    return SaslAuthenticateResponse()

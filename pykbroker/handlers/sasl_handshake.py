@@ -1,0 +1,31 @@
+"""SaslHandshake (key 17): choose a SASL mechanism (KIP-43).
+
+Versions 0-1, never flexible. After v0 tokens follow as bare frames, after v1 inside SaslAuthenticate (KIP-152). On
+a listener without SASL, or once authenticated, the answer is ILLEGAL_SASL_STATE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from pykbroker.security.sasl import State
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_sasl_handshake(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    """Accepts an enabled mechanism; another one is refused with the enabled list, then the connection ends (P-15)."""
+    sasl = context.connection.sasl
+    if sasl is None or sasl.state is State.COMPLETE:
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    try:
+        sasl.choose(request.mechanism, context.api_version)
+    except KafkaError as error:
+        context.connection.close_reason = error.message
+        return SaslHandshakeResponse(error_code=error.error_code, mechanisms=sasl.mechanisms)
+    return SaslHandshakeResponse(mechanisms=sasl.mechanisms)

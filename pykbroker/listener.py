@@ -1,0 +1,184 @@
+"""Ports to connections: bind, accept, count, expire, close."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+import trio
+
+from pykbroker.connection import Connection
+from pykbroker.request_context import ConnectionInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykbroker.request_context import Services
+    from pykbroker.security.sasl import SaslSession
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 512
+ACCEPT_PAUSE_S = 0.1
+"""Pause after accept failed for want of descriptors or memory: the clients wait in the backlog meanwhile."""
+
+_BUSY_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
+
+
+class BindError(Exception):
+    """A listener's address cannot be bound; says which and what to do."""
+
+
+class Listener:
+    """One named listener: its listening sockets and its connections.
+
+    Args:
+        name: the listener's name, such as ``PLAINTEXT``.
+        sockets: listening non-blocking sockets, as `bind` gives them.
+        services: what the handlers need.
+        make_sasl: gives each connection its SASL exchange, or None for a listener without authentication.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sockets: list[socket.socket],
+        services: Services,
+        make_sasl: Callable[[], SaslSession] | None = None,
+    ) -> None:
+        self.name = name
+        self.sockets = sockets
+        self.connections: set[Connection] = set()
+        self._services = services
+        self._make_sasl = make_sasl
+        self._connections_by_host: dict[str, int] = {}
+
+    @property
+    def port(self) -> int:
+        port: int = self.sockets[0].getsockname()[1]
+        return port
+
+    async def serve(self, connection_nursery: trio.Nursery) -> None:
+        """Accepts on all sockets until cancelled; connections live in the nursery given."""
+        try:
+            async with trio.open_nursery() as nursery:
+                for listening in self.sockets:
+                    nursery.start_soon(self._accept, listening, connection_nursery)
+        finally:
+            for listening in self.sockets:
+                trio.lowlevel.notify_closing(listening)
+                listening.close()
+
+    async def _accept(self, listening: socket.socket, connection_nursery: trio.Nursery) -> None:
+        while True:
+            try:
+                connected, address = listening.accept()
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(listening)
+            except OSError as error:
+                if error.errno in _BUSY_ERRORS:
+                    log.warning("cannot accept on %s: %s; trying again", self.name, error)
+                    await trio.sleep(ACCEPT_PAUSE_S)
+                # Anything else concerns the one connection, which is gone before it was accepted.
+            else:
+                self._start(connected, address, connection_nursery)
+
+    def _start(self, connected: socket.socket, address: tuple[str, int], nursery: trio.Nursery) -> None:
+        config = self._services.config
+        host = address[0]
+        count = self._connections_by_host.get(host, 0)
+        if len(self.connections) >= config.max_connections or count >= config.max_connections_per_ip:
+            log.warning(
+                "refusing a connection from %s: %d connections, %d of them from this address (max.connections=%d, "
+                "max.connections.per.ip=%d)",
+                host,
+                len(self.connections),
+                count,
+                config.max_connections,
+                config.max_connections_per_ip,
+            )
+            connected.close()
+            return
+        try:
+            connected.setblocking(False)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            local = connected.getsockname()
+        except OSError:
+            connected.close()
+            return
+        sasl = self._make_sasl() if self._make_sasl is not None else None
+        info = ConnectionInfo(self.name, (host, address[1]), (local[0], local[1]), sasl)
+        connection = Connection(self._services, connected, info, config.socket_request_max_bytes)
+        self._connections_by_host[host] = count + 1
+        self.connections.add(connection)
+        nursery.start_soon(self._run, connection)
+
+    async def _run(self, connection: Connection) -> None:
+        try:
+            await connection.run()
+        finally:
+            self.connections.discard(connection)
+            host = connection.info.client_host
+            self._connections_by_host[host] -= 1
+            if not self._connections_by_host[host]:
+                del self._connections_by_host[host]
+
+    def close_idle(self, used_before: float) -> None:
+        """Closes the connections without a request since the time given (of trio's clock, P-11)."""
+        for connection in list(self.connections):
+            if connection.last_used < used_before:
+                connection.close()
+
+    def close_connections(self) -> None:
+        """Ends all connections at their next wait; a reply that is being sent is cut."""
+        for connection in list(self.connections):
+            connection.close()
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Listening, non-blocking sockets for a host name; "" binds every address.
+
+    A name such as ``localhost`` gives one socket per address, all on the same port, also when `port` is 0.
+
+    Raises:
+        BindError: the name is unknown or the port taken.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in _addresses(host, port):
+            listening = socket.socket(family, kind, protocol)
+            sockets.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound_port = sockets[0].getsockname()[1] if len(sockets) > 1 else port
+            try:
+                listening.bind((address[0], bound_port, *address[2:]))
+            except OSError as error:
+                # A host without IPv6 still resolves localhost to ::1; one address that works is enough.
+                if error.errno == errno.EADDRNOTAVAIL and (len(sockets) > 1):
+                    sockets.pop().close()
+                    continue
+                raise
+            listening.listen(BACKLOG)
+    except OSError as error:
+        for listening in sockets:
+            listening.close()
+        shown = f"{host or '*'}:{port}"
+        if error.errno == errno.EADDRINUSE:
+            raise BindError(
+                f"cannot listen on {shown}: the port is in use; stop what uses it or choose another (--port 0 takes a free one)"
+            ) from None
+        raise BindError(f"cannot listen on {shown}: {error.strerror or error}") from None
+    return sockets
+
+
+def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # IPv4 first: its port is what --port-file names, and some clients try only the first address.
+    ordered = sorted(dict.fromkeys(found), key=lambda entry: entry[0] != socket.AF_INET)
+    return ordered  # type: ignore[return-value]

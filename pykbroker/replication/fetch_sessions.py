@@ -1,0 +1,218 @@
+"""Incremental fetch sessions (KIP-227): what each consumer follows, so that a fetch names only what changed.
+
+Pure: time and random numbers come in. A session remembers per partition what the client asked for and what it was
+last told; a response then carries only partitions with news (P-72 to P-75).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykbroker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    import random
+
+    from pykbroker.protocol.messages.fetch import FetchRequest, PartitionData
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EVICTION_MS = 120_000
+"""A session unused for so long may be evicted for any new one (P-75)."""
+
+
+class PartitionKey(NamedTuple):
+    """Names a partition in a session: by topic id from Fetch v13 on, by name before."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+
+
+class FetchedPartition:
+    """What a client asks of one partition, and in a session what it was last told."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "key",
+        "last_fetched_epoch",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "size_max",
+    )
+
+    def __init__(self, key: PartitionKey) -> None:
+        self.key = key
+        self.fetch_offset = 0
+        self.size_max = 0
+        self.current_leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+
+    def is_news(self, data: PartitionData) -> bool:
+        """Whether an incremental response must carry `data`; remembers what the client then knows (P-74)."""
+        news = bool(data.records is not None and len(data.records))
+        if data.high_watermark != self.sent_high_watermark:
+            news = True
+            self.sent_high_watermark = data.high_watermark
+        if data.log_start_offset != self.sent_log_start_offset:
+            news = True
+            self.sent_log_start_offset = data.log_start_offset
+        if data.preferred_read_replica != -1 or data.diverging_epoch.epoch != -1:
+            news = True
+        if data.error_code:
+            # The error itself is not remembered: when it is over, the high watermark is sent again.
+            self.sent_high_watermark = -1
+            news = True
+        return news
+
+
+class FetchSession:
+    """One session: its partitions in the order in which they are served."""
+
+    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
+
+    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
+        self.id = session_id
+        self.epoch = 1
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.partitions: dict[PartitionKey, FetchedPartition] = {}
+
+
+class FetchContext(NamedTuple):
+    """How one Fetch request is to be served.
+
+    Attributes:
+        partitions: what to read, in order; changed in place by `record_response`.
+        session: the session the request belongs to, or None.
+        is_incremental: whether the response may leave out partitions without news.
+        error: an error for the whole request; then nothing is read.
+    """
+
+    partitions: dict[PartitionKey, FetchedPartition]
+    session: FetchSession | None
+    is_incremental: bool
+    error: ErrorCode
+
+    @property
+    def session_id(self) -> int:
+        return self.session.id if self.session is not None else 0
+
+    def is_in_response(self, partition: FetchedPartition, data: PartitionData) -> bool:
+        """Whether the response carries the partition; updates the session."""
+        if self.session is None:
+            return True
+        news = partition.is_news(data)
+        if self.is_incremental and news and data.records is not None and len(data.records):
+            # Partitions that returned data go to the end, so that a small response size starves none.
+            del self.partitions[partition.key]
+            self.partitions[partition.key] = partition
+        return news or not self.is_incremental
+
+
+class FetchSessions:
+    """A bounded cache of sessions.
+
+    Args:
+        slots: most sessions held (`max.incremental.fetch.session.cache.slots`).
+        random: for session ids.
+    """
+
+    def __init__(self, slots: int, random: random.Random) -> None:
+        self._slots = slots
+        self._random = random
+        # In order of last use: the first is the one to evict.
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def resolve(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchContext:
+        """Finds or makes the session of a request and merges the request into it."""
+        session_id, epoch = request.session_id, request.session_epoch
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session_id:
+                self._sessions.pop(session_id, None)
+            partitions = requested_partitions(request)
+            session = None
+            if epoch == INITIAL_EPOCH and partitions:
+                session = self._create(len(partitions), uses_topic_ids, now_ms)
+                if session is not None:
+                    session.partitions = partitions
+            return FetchContext(partitions, session, False, ErrorCode.NONE)
+        session = self._sessions.get(session_id)
+        if session is None:
+            return _refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            return _refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        _merge(session, request)
+        if not session.partitions:
+            del self._sessions[session_id]
+            return FetchContext({}, None, False, ErrorCode.NONE)
+        session.epoch = 1 if epoch == 0x7FFFFFFF else epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions[session_id] = self._sessions.pop(session_id)
+        return FetchContext(session.partitions, session, True, ErrorCode.NONE)
+
+    def _create(self, size: int, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
+        """A new session, or None if the cache is full of sessions that are in use and not smaller (P-75)."""
+        if len(self._sessions) >= self._slots and not self._evict(size, now_ms):
+            return None
+        session_id = 0
+        while not session_id or session_id in self._sessions:
+            session_id = self._random.randrange(1, 1 << 31)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms)
+        return session
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        if not self._slots:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms > EVICTION_MS:
+            del self._sessions[oldest.id]
+            return True
+        smallest = min(self._sessions.values(), key=lambda session: len(session.partitions))
+        if len(smallest.partitions) < size and now_ms - smallest.created_ms > EVICTION_MS:
+            del self._sessions[smallest.id]
+            return True
+        return False
+
+
+def _refused(error: ErrorCode) -> FetchContext:
+    return FetchContext({}, None, False, error)
+
+
+def _merge(session: FetchSession, request: FetchRequest) -> None:
+    """Adds, changes and forgets partitions of a session as the request says."""
+    for key, asked in requested_partitions(request).items():
+        known = session.partitions.get(key)
+        if known is None:
+            session.partitions[key] = asked
+        else:
+            known.fetch_offset = asked.fetch_offset
+            known.size_max = asked.size_max
+            known.current_leader_epoch = asked.current_leader_epoch
+            known.last_fetched_epoch = asked.last_fetched_epoch
+    for forgotten in request.forgotten_topics_data:
+        for partition in forgotten.partitions:
+            session.partitions.pop(PartitionKey(forgotten.topic, forgotten.topic_id, partition), None)
+
+
+def requested_partitions(request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:
+    """The partitions a request names, in its order."""
+    partitions: dict[PartitionKey, FetchedPartition] = {}
+    for topic in request.topics:
+        for asked in topic.partitions:
+            key = PartitionKey(topic.topic, topic.topic_id, asked.partition)
+            partition = partitions[key] = FetchedPartition(key)
+            partition.fetch_offset = asked.fetch_offset
+            partition.size_max = asked.partition_max_bytes
+            partition.current_leader_epoch = asked.current_leader_epoch
+            partition.last_fetched_epoch = asked.last_fetched_epoch
+    return partitions

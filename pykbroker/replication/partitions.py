@@ -1,0 +1,129 @@
+"""The partitions of this broker: looked up by name or id, created and dropped as the metadata says."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pykbroker.logstore.errors import StorageError
+from pykbroker.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pykbroker.controller.metadata.image import ClusterImage, TopicImage
+    from pykbroker.logstore.log_config import LogConfig
+    from pykbroker.logstore.log_directory import LogDirectory
+    from pykbroker.wall_clock import WallClock
+
+log = logging.getLogger(__name__)
+
+TOPIC_RESOURCE = 2
+
+
+class Partitions:
+    """Registry of the replicas that this broker holds.
+
+    Args:
+        node_id: this broker.
+        log_directory: where the logs are.
+        log_config_for: gives the effective `LogConfig` of a topic under an image.
+        clock: for the times of files.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        log_directory: LogDirectory,
+        log_config_for: Callable[[ClusterImage, str], LogConfig],
+        clock: WallClock,
+    ) -> None:
+        self._node_id = node_id
+        self._log_directory = log_directory
+        self._log_config_for = log_config_for
+        self._clock = clock
+        self._by_name: dict[str, dict[int, Partition]] = {}
+        self._name_by_id: dict[bytes, str] = {}
+        self._removal_listeners: list[Callable[[str], None]] = []
+
+    def get(self, topic: str, partition: int) -> Partition | None:
+        """The partition if this broker holds it."""
+        found = self._by_name.get(topic)
+        return None if found is None else found.get(partition)
+
+    def get_by_id(self, topic_id: bytes, partition: int) -> Partition | None:
+        """As `get`, by topic id."""
+        name = self._name_by_id.get(topic_id)
+        return None if name is None else self.get(name, partition)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Name of a topic that has a partition here."""
+        return self._name_by_id.get(topic_id)
+
+    def of_topic(self, topic: str) -> Iterable[Partition]:
+        return self._by_name.get(topic, {}).values()
+
+    def all(self) -> Iterable[Partition]:
+        for partitions in self._by_name.values():
+            yield from partitions.values()
+
+    def count(self) -> int:
+        return sum(map(len, self._by_name.values()))
+
+    def on_removal(self, listener: Callable[[str], None]) -> None:
+        """Calls `listener(topic)` after a topic's partitions were removed."""
+        self._removal_listeners.append(listener)
+
+    def apply(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Follows a change of the metadata: removed topics first, so that a name can be used again at once."""
+        if old.topics_by_id is not new.topics_by_id:
+            for topic_id, topic in old.topics_by_id.items():
+                if topic_id not in new.topics_by_id:
+                    self._remove(topic)
+            for topic_id, topic in new.topics_by_id.items():
+                if old.topics_by_id.get(topic_id) is not topic:
+                    self._add_or_update(new, topic)
+        if old.configs is not new.configs:
+            self._update_configs(old, new)
+
+    def _add_or_update(self, image: ClusterImage, topic: TopicImage) -> None:
+        held = self._by_name.setdefault(topic.name, {})
+        self._name_by_id[topic.topic_id] = topic.name
+        config: LogConfig | None = None
+        for number, partition_image in topic.partitions.items():
+            partition = held.get(number)
+            if partition is not None:
+                partition.update(partition_image)
+            elif self._node_id in partition_image.replicas:
+                config = config or self._log_config_for(image, topic.name)
+                log_of_partition = self._log_directory.get_log(topic.name, number)
+                if log_of_partition is None:
+                    log_of_partition = self._log_directory.create_log(
+                        topic.name, number, topic.topic_id, config, self._clock.now_ms()
+                    )
+                log_of_partition.config = config
+                held[number] = Partition(topic.name, topic.topic_id, log_of_partition, partition_image)
+
+    def _remove(self, topic: TopicImage) -> None:
+        self._name_by_id.pop(topic.topic_id, None)
+        for number, partition in self._by_name.pop(topic.name, {}).items():
+            partition.close()
+            try:
+                self._log_directory.delete_log(topic.name, number, self._clock.now_ms())
+            except StorageError as error:
+                log.error("the log of %s-%d could not be deleted: %s", topic.name, number, error)
+        for listener in self._removal_listeners:
+            listener(topic.name)
+
+    def _update_configs(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Hands changed topic settings, or changed defaults of this broker, to the open logs."""
+        changed = {key for key in {*old.configs, *new.configs} if old.configs.get(key) is not new.configs.get(key)}
+        topics = {name for kind, name in changed if kind == TOPIC_RESOURCE}
+        if any(kind != TOPIC_RESOURCE for kind, _ in changed):
+            topics = set(self._by_name)
+        for topic in topics:
+            held = self._by_name.get(topic)
+            if held:
+                config = self._log_config_for(new, topic)
+                for partition in held.values():
+                    partition.log.config = config

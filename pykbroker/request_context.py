@@ -1,0 +1,116 @@
+"""What a handler is given besides the request: who asks, over what, and the services of the broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import random
+
+    from pykbroker.config import BrokerConfig
+    from pykbroker.controller.node import ControllerNode
+    from pykbroker.groups.coordinator import GroupCoordinator
+    from pykbroker.logstore.log_directory import LogDirectory
+    from pykbroker.metadata_cache import MetadataCache
+    from pykbroker.protocol.api_keys import ApiKey
+    from pykbroker.replication.fetch_sessions import FetchSessions
+    from pykbroker.replication.partitions import Partitions
+    from pykbroker.security.sasl import SaslSession
+    from pykbroker.wall_clock import WallClock
+
+
+class Services(NamedTuple):
+    """The parts of one broker that handlers may use; made once by the composition root (`broker`)."""
+
+    config: BrokerConfig
+    cluster_id: str
+    node_id: int
+    metadata: MetadataCache
+    partitions: Partitions
+    controller: ControllerNode
+    groups: GroupCoordinator
+    fetch_sessions: FetchSessions
+    log_directory: LogDirectory
+    clock: WallClock
+    random: random.Random
+
+
+class ConnectionInfo:
+    """The client at the other end of a connection, and the address that it dialled.
+
+    Attributes:
+        listener_name: name of the listener, such as ``PLAINTEXT``.
+        client_host, client_port: the client's address.
+        local_host, local_port: the address the client reached us by; what Metadata advertises when no
+            ``advertised.listeners`` is set.
+        principal: ``User:ANONYMOUS`` until a SASL exchange says otherwise.
+        sasl: the SASL exchange on listeners that require one, else None.
+        close_reason: set by a handler after whose answer the connection must end; goes into the log.
+    """
+
+    __slots__ = (
+        "client_host",
+        "client_port",
+        "close_reason",
+        "listener_name",
+        "local_host",
+        "local_port",
+        "principal",
+        "sasl",
+    )
+
+    def __init__(
+        self,
+        listener_name: str,
+        client_address: tuple[str, int],
+        local_address: tuple[str, int],
+        sasl: SaslSession | None,
+    ) -> None:
+        self.listener_name = listener_name
+        self.client_host, self.client_port = client_address
+        self.local_host, self.local_port = local_address
+        self.principal = "User:ANONYMOUS"
+        self.close_reason: str | None = None
+        self.sasl = sasl
+
+
+class RequestContext:
+    """One request in progress."""
+
+    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id", "services")
+
+    def __init__(
+        self,
+        services: Services,
+        connection: ConnectionInfo,
+        api_key: ApiKey,
+        api_version: int,
+        correlation_id: int,
+        client_id: str,
+    ) -> None:
+        self.services = services
+        self.connection = connection
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+
+    @property
+    def client_host(self) -> str:
+        return self.connection.client_host
+
+    @property
+    def principal(self) -> str:
+        return self.connection.principal
+
+    @property
+    def listener_name(self) -> str:
+        return self.connection.listener_name
+
+    @property
+    def local_host(self) -> str:
+        return self.connection.local_host
+
+    @property
+    def local_port(self) -> int:
+        return self.connection.local_port
