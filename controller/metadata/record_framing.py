@@ -1,0 +1,105 @@
+"""Metadata records as bytes (protocol.md 1.9): frame version, record type and record version as uvarints, then the
+body in the flexible encoding. One such value per record of `__cluster_metadata`; the key is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pykbroker.protocol.codec import decode_from, encode
+from pykbroker.protocol.errors import DecodeError
+from pykbroker.protocol.fields import Message
+from pykbroker.protocol.log_messages import metadata_records
+from pykbroker.protocol.log_messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+)
+
+FRAME_VERSION = 1
+
+# The metadata.version from which Kafka writes a record in this version. Records not named here have version 0 only.
+_VERSION_STEPS: Mapping[type, tuple[tuple[int, int], ...]] = {
+    RegisterBrokerRecord: ((7, 1), (8, 2), (17, 3), (30, 4)),
+    PartitionRecord: ((7, 0), (17, 1), (23, 2)),
+    PartitionChangeRecord: ((7, 0), (17, 1), (23, 2)),
+}
+
+_TYPES: Mapping[int, type[Message]] = {
+    value.KEY: value
+    for value in vars(metadata_records).values()
+    if isinstance(value, type) and issubclass(value, Message) and value.KEY >= 0
+}
+
+
+def record_version(record: Any, metadata_version: int) -> int:
+    """The version in which Kafka writes this record at a finalized `metadata.version`."""
+    kind = type(record)
+    if kind is BrokerRegistrationChangeRecord:
+        # Kafka takes the lowest version that can carry what changed.
+        if record.cordoned_log_dirs is not None:
+            return 3
+        if record.log_dirs:
+            return 2
+        return 1 if record.in_controlled_shutdown else 0
+    version = 0
+    for level, value in _VERSION_STEPS.get(kind, ()):
+        if metadata_version >= level:
+            version = value
+    return version
+
+
+def encode_record(record: Any, metadata_version: int) -> bytes:
+    """The value of one log record. Type and version numbers are below 128, so each uvarint is one byte."""
+    version = record_version(record, metadata_version)
+    return bytes((FRAME_VERSION, record.KEY, version)) + encode(record, version)
+
+
+def encode_records(records: Iterable[Any], metadata_version: int) -> list[bytes]:
+    """The values of several log records."""
+    return [encode_record(record, metadata_version) for record in records]
+
+
+def decode_record(value: bytes | memoryview | None) -> Any:
+    """The metadata record in the value of a log record.
+
+    Raises:
+        DecodeError: not a metadata record, or of a type or version that this software does not know. Such a record
+            cannot be skipped, as the image would be wrong without it.
+    """
+    if value is None:
+        raise _error(-1, "value", 0, "the record has no value")
+    frame_version, position = _uvarint(value, 0)
+    if frame_version != FRAME_VERSION:
+        raise _error(-1, "frame version", 0, f"it is {frame_version}, only {FRAME_VERSION} is known")
+    key, position = _uvarint(value, position)
+    version, position = _uvarint(value, position)
+    kind = _TYPES.get(key)
+    if kind is None:
+        raise _error(version, "type", 1, f"{key} is unknown; was the log written by newer software?")
+    if version not in kind.VERSIONS:
+        raise _error(
+            version,
+            "version",
+            position - 1,
+            f"{kind.__name__} has {kind.VERSIONS}; was the log written by newer software?",
+        )
+    return decode_from(kind, version, value, position)[0]
+
+
+def _error(version: int, field: str, position: int, reason: str) -> DecodeError:
+    return DecodeError("metadata record", version, field, position, reason)
+
+
+def _uvarint(value: bytes | memoryview, position: int) -> tuple[int, int]:
+    result = 0
+    for index, shift in enumerate(range(0, 35, 7)):
+        if position + index >= len(value):
+            break
+        byte = value[position + index]
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, position + index + 1
+    raise _error(-1, "frame", position, "the record ends inside its frame")

@@ -1,0 +1,110 @@
+"""A cluster image as the records that make it, in Kafka's order, and back.
+
+The order is Kafka's ImageWriter's: feature levels first, because they say how the rest is to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pykbroker.controller.metadata.features import METADATA_VERSION
+from pykbroker.controller.metadata.image import EMPTY_IMAGE, BrokerImage, ClusterImage, ControllerImage, PartitionImage
+from pykbroker.protocol.log_messages.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    ConfigRecord,
+    ControllerEndpoint,
+    ControllerFeature,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    TopicRecord,
+)
+
+
+def image_to_records(image: ClusterImage) -> Iterator[Any]:
+    """Records that make this image out of an empty one.
+
+    What a metadata transaction holds that is still open is not part of it: a snapshot is only taken outside of one.
+    """
+    assert image.open_transaction is None, "a snapshot inside a metadata transaction would lose what it holds"
+    names = sorted(image.features, key=lambda name: (name != METADATA_VERSION, name))
+    for name in names:
+        yield FeatureLevelRecord(name=name, feature_level=image.features[name])
+    for broker in image.brokers.values():
+        yield _broker_record(broker)
+    for controller in image.controllers.values():
+        yield _controller_record(controller)
+    for topic in image.topics_by_name.values():
+        yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+        for partition in topic.partitions.values():
+            yield partition_record(topic.topic_id, partition)
+    for (resource_type, resource_name), configs in image.configs.items():
+        for key, value in configs.items():
+            yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
+    if image.next_producer_id:
+        yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+    yield from image.kept_records.values()
+
+
+def image_from_records(records: Iterable[Any], *, offset: int, epoch: int, timestamp_ms: int) -> ClusterImage:
+    """The image that a snapshot's records make; offset, epoch and time are those of the last log record in it."""
+    return EMPTY_IMAGE.apply(records, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
+
+
+def partition_record(topic_id: bytes, partition: PartitionImage) -> PartitionRecord:
+    """The record that makes this partition."""
+    return PartitionRecord(
+        partition_id=partition.partition,
+        topic_id=topic_id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing_replicas),
+        adding_replicas=list(partition.adding_replicas),
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=list(partition.directories),
+        eligible_leader_replicas=list(partition.eligible_leader_replicas) or None,
+        last_known_elr=list(partition.last_known_elr) or None,
+    )
+
+
+def _broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=broker.broker_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[
+            BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in broker.endpoints
+        ],
+        features=[
+            BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, (lowest, highest) in broker.features.items()
+        ],
+        rack=broker.rack,
+        fenced=broker.is_fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=list(broker.log_dirs),
+        cordoned_log_dirs=None if broker.cordoned_log_dirs is None else list(broker.cordoned_log_dirs),
+    )
+
+
+def _controller_record(controller: ControllerImage) -> RegisterControllerRecord:
+    return RegisterControllerRecord(
+        controller_id=controller.controller_id,
+        incarnation_id=controller.incarnation_id,
+        end_points=[
+            ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in controller.endpoints
+        ],
+        features=[
+            ControllerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, (lowest, highest) in controller.features.items()
+        ],
+    )
