@@ -1,0 +1,344 @@
+"""BrokerConfig: the settings of one broker, typed and checked, from server.properties keys.
+
+Kafka's whole vocabulary is known (`config_definitions`); what this broker makes no use of is accepted and reported,
+so that a file written for Apache Kafka starts us and says what it will not get. A value that Kafka would refuse is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykbroker.config_definitions import ConfigDefinition, ConfigError, format_value
+from pykbroker.config_definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS, INTERNAL_BROKER_CONFIGS
+from pykbroker.config_definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
+from pykbroker.listener_addresses import ListenerAddress, parse_listeners, parse_protocol_map, parse_voters
+
+__all__ = ["SINGLE_NODE_DEFAULTS", "BrokerConfig", "ConfigError"]
+
+SINGLE_NODE_DEFAULTS = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+}
+"""Where Kafka has no default and demands a value, ours makes one node that is broker and controller."""
+
+_LISTENER_PREFIX = "listener.name."
+
+# Keys with an effect that are not attributes of their own: they are read through the listeners.
+_READ_OTHERWISE = frozenset(
+    {
+        "broker.id",
+        "log.dir",
+        "listener.security.protocol.map",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "connections.max.reauth.ms",
+        *(name for synonyms in BROKER_SYNONYMS.values() for name, _ in synonyms),
+    }
+)
+
+
+class BrokerConfig:
+    """Settings under Kafka's names with "_" for "."; units are in the names, -1 means unlimited where Kafka says so.
+
+    Attributes that are not plain values of one key:
+        listeners: addresses to bind, without the controller's.
+        controller_listeners: those that `controller.listener.names` names; empty on a single node without any.
+        advertised_listeners: what is advertised, by listener name; empty when `advertised.listeners` is not set, and
+            then a client is told the address that it dialled.
+        quorum_voters: node id -> (host, port) from `controller.quorum.voters`; just this node when it is not set.
+        static_properties: keys and texts as given.
+        unknown_keys: given keys that Kafka does not know.
+        ineffective_keys: given keys that Kafka knows and this broker does not act on.
+    """
+
+    # One attribute, one key; `_fill` reads these annotations.
+    auto_create_topics_enable: bool
+    broker_heartbeat_interval_ms: int
+    broker_rack: str | None
+    broker_session_timeout_ms: int
+    connection_failed_authentication_delay_ms: int
+    connections_max_idle_ms: int
+    controller_listener_names: list[str]
+    controller_quorum_election_timeout_ms: int
+    controller_quorum_fetch_timeout_ms: int
+    default_replication_factor: int
+    delete_topic_enable: bool
+    fetch_max_bytes: int
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_enable: bool
+    log_cleaner_io_max_bytes_per_second: float
+    log_dirs: list[str]
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_initial_task_delay_ms: int
+    log_retention_check_interval_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
+    metadata_log_segment_bytes: int
+    metadata_log_segment_ms: int
+    metadata_max_idle_interval_ms: int
+    metadata_max_retention_bytes: int
+    metadata_max_retention_ms: int
+    node_id: int
+    num_partitions: int
+    offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_compression_codec: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    process_roles: list[str]
+    producer_id_expiration_check_interval_ms: int
+    producer_id_expiration_ms: int
+    queued_max_requests: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    replica_lag_time_max_ms: int
+    request_timeout_ms: int
+    sasl_server_max_receive_size: int
+    socket_listen_backlog_size: int
+    socket_receive_buffer_bytes: int
+    socket_request_max_bytes: int
+    socket_send_buffer_bytes: int
+    transaction_max_timeout_ms: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_segment_bytes: int
+    transactional_id_expiration_ms: int
+
+    listeners: tuple[ListenerAddress, ...]
+    controller_listeners: tuple[ListenerAddress, ...]
+    advertised_listeners: Mapping[str, ListenerAddress]
+    quorum_voters: Mapping[int, tuple[str, int]]
+    static_properties: Mapping[str, str]
+    unknown_keys: tuple[str, ...]
+    ineffective_keys: tuple[str, ...]
+    topic_defaults: Mapping[str, str]
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
+        """Reads keys as in server.properties.
+
+        Raises:
+            ConfigError: a value that Kafka refuses, or a combination that cannot work; names key, value and what is
+                allowed.
+        """
+        config = cls.__new__(cls)
+        texts = {key: text.strip() for key, text in properties.items()}
+        _agree_on_node_id(texts)
+        values: dict[str, Any] = {"static_properties": texts}
+        _check_given(texts)
+        for name, annotation in cls.__annotations__.items():
+            key = name.replace("_", ".")
+            if name in _COMPOSED:
+                continue
+            values[name] = _value_of(key, texts, may_be_null="None" in annotation or name == "log_dirs")
+        values["log_dirs"] = values["log_dirs"] or _value_of("log.dir", texts)
+        _fill_listeners(values, texts)
+        _fill_quorum(values, texts)
+        known = {*BROKER_CONFIGS, *INTERNAL_BROKER_CONFIGS, *DYNAMIC_ONLY_CONFIGS, *INTERNAL_TOPIC_CONFIGS}
+        effective = {*_READ_OTHERWISE, *(name.replace("_", ".") for name in cls.__annotations__)}
+        effective |= {"controller.quorum.voters", "advertised.listeners"}
+        given = [key for key in texts if not key.startswith(_LISTENER_PREFIX)]
+        values["unknown_keys"] = tuple(sorted(key for key in given if key not in known))
+        values["ineffective_keys"] = tuple(sorted(key for key in given if key in known and key not in effective))
+        values["topic_defaults"] = _topic_defaults(texts)
+        _check_together(values)
+        for name, value in values.items():
+            object.__setattr__(config, name, value)
+        return config
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"BrokerConfig is frozen: cannot set {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"BrokerConfig is frozen: cannot delete {name}")
+
+    def __repr__(self) -> str:
+        return f"BrokerConfig({', '.join(f'{key}={text}' for key, text in sorted(self.static_properties.items()))})"
+
+    def listener_property(self, listener_name: str, key: str) -> str | None:
+        """The text of a key for one listener: `listener.name.<name>.<key>` if set, else `<key>`, else its default."""
+        text = self.static_properties.get(f"{_LISTENER_PREFIX}{listener_name.lower()}.{key}")
+        if text is None:
+            text = self.static_properties.get(key)
+        if text is None and key in BROKER_CONFIGS:
+            text = BROKER_CONFIGS[key].default
+        return text
+
+    def with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+        """These settings under dynamic ones: `own` before `cluster_wide` before the given ones (KIP-226)."""
+        if not cluster_wide and not own:
+            return self
+        return BrokerConfig.from_properties({**self.static_properties, **cluster_wide, **own})
+
+
+_COMPOSED = frozenset(
+    {
+        "advertised_listeners",
+        "controller_listeners",
+        "ineffective_keys",
+        "listeners",
+        "quorum_voters",
+        "static_properties",
+        "topic_defaults",
+        "unknown_keys",
+    }
+)
+
+
+def default_text(key: str) -> str | None:
+    """The text of a broker key that nobody set; None for none."""
+    definition = BROKER_CONFIGS.get(key) or INTERNAL_BROKER_CONFIGS[key]
+    return SINGLE_NODE_DEFAULTS.get(key, definition.default)
+
+
+def _value_of(key: str, texts: Mapping[str, str], may_be_null: bool = False) -> Any:
+    definition = BROKER_CONFIGS.get(key) or INTERNAL_BROKER_CONFIGS[key]
+    text = texts.get(key)
+    if text is None:
+        text = default_text(key)
+    if text is None:
+        assert may_be_null, key
+        return None
+    return definition.parse(key, text)
+
+
+def _agree_on_node_id(texts: dict[str, str]) -> None:
+    """`broker.id` is the old name of `node.id`; Kafka sets the one from the other."""
+    if "node.id" not in texts and "broker.id" in texts:
+        texts["node.id"] = texts["broker.id"]
+    node_id = texts.get("node.id", SINGLE_NODE_DEFAULTS["node.id"])
+    if texts.setdefault("broker.id", node_id) != node_id:
+        raise ConfigError(
+            "broker.id", texts["broker.id"], f"differs from node.id, which is {node_id}; set node.id alone"
+        )
+
+
+def _check_given(texts: Mapping[str, str]) -> None:
+    """Every given key is parsed, also those that nothing here acts on: a typing error should not wait for that."""
+    for key, text in texts.items():
+        definition: ConfigDefinition | None = BROKER_CONFIGS.get(key) or INTERNAL_BROKER_CONFIGS.get(key)
+        if definition is None and key.startswith(_LISTENER_PREFIX):
+            definition = BROKER_CONFIGS.get(key.removeprefix(_LISTENER_PREFIX).partition(".")[2])
+        if definition is not None:
+            definition.parse(key, text)
+
+
+def _fill_listeners(values: dict[str, Any], texts: Mapping[str, str]) -> None:
+    names: list[str] = values["controller_listener_names"]
+    map_text = texts.get("listener.security.protocol.map")
+    protocols = parse_protocol_map(
+        map_text if map_text is not None else default_text("listener.security.protocol.map") or "",
+        names,
+        map_text is not None,
+    )
+    listeners = parse_listeners("listeners", _value_of("listeners", texts), protocols)
+    advertised = parse_listeners(
+        "advertised.listeners", _value_of("advertised.listeners", texts, may_be_null=True) or [], protocols
+    )
+    controller_names = {name.upper() for name in names}
+    bound = {listener.name for listener in listeners}
+    for address in advertised:
+        if address.name not in bound:
+            raise ConfigError(
+                "advertised.listeners", address.name, f"not one of listeners, which are {', '.join(sorted(bound))}"
+            )
+        if address.host in ("0.0.0.0", "::"):  # noqa: S104  compared, not bound
+            raise ConfigError(
+                "advertised.listeners", address.host, "clients cannot dial it; use a host name or address"
+            )
+    for listener in listeners:
+        if listener.security_protocol.endswith("SSL"):
+            raise ConfigError("listeners", listener.name, "TLS is not available yet; use PLAINTEXT or SASL_PLAINTEXT")
+    values["listeners"] = tuple(listener for listener in listeners if listener.name not in controller_names)
+    values["controller_listeners"] = tuple(listener for listener in listeners if listener.name in controller_names)
+    values["advertised_listeners"] = {address.name: address for address in advertised}
+    if not values["listeners"]:
+        raise ConfigError(
+            "listeners", texts.get("listeners", ""), "no listener for clients: all are controller listeners"
+        )
+
+
+def _fill_quorum(values: dict[str, Any], texts: Mapping[str, str]) -> None:
+    node_id: int = values["node_id"]
+    voters = parse_voters(_value_of("controller.quorum.voters", texts))
+    if set(values["process_roles"]) != {"broker", "controller"}:
+        raise ConfigError(
+            "process.roles",
+            ",".join(values["process_roles"]),
+            "must be broker,controller: a cluster is one node as yet",
+        )
+    if voters and set(voters) != {node_id}:
+        raise ConfigError(
+            "controller.quorum.voters",
+            texts["controller.quorum.voters"],
+            f"must name just this node ({node_id}): a cluster is one node as yet",
+        )
+    values["quorum_voters"] = voters or {node_id: ("localhost", 0)}
+
+
+def _topic_defaults(texts: Mapping[str, str]) -> dict[str, str]:
+    """What a topic has that sets nothing itself: every topic key, from its broker synonyms, in the topic key's unit."""
+    defaults: dict[str, str] = {}
+    for name, definition in TOPIC_CONFIGS.items():
+        defaults[name] = definition.default or ""
+        for synonym, factor in BROKER_SYNONYMS.get(name, ()):
+            text = texts.get(synonym)
+            if text is None:
+                text = BROKER_CONFIGS[synonym].default
+            if text is not None:
+                value = BROKER_CONFIGS[synonym].parse(synonym, text)
+                if factor != 1:
+                    value = -1 if value < 0 else value * factor
+                defaults[name] = format_value(value)
+                break
+    return defaults
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    """Combinations that Kafka refuses (KafkaConfig.validateValues), as far as they concern us."""
+    defaults = values["topic_defaults"]
+    if int(defaults["retention.ms"]) == 0 or int(defaults["retention.ms"]) < -1:
+        raise ConfigError("log.retention.ms", defaults["retention.ms"], "must be -1 (unlimited) or at least 1")
+    if int(defaults["segment.ms"]) < 1:
+        raise ConfigError("log.roll.ms", defaults["segment.ms"], "must be at least 1")
+    if int(defaults["min.compaction.lag.ms"]) > int(defaults["max.compaction.lag.ms"]):
+        raise ConfigError(
+            "log.cleaner.min.compaction.lag.ms",
+            defaults["min.compaction.lag.ms"],
+            f"must not exceed log.cleaner.max.compaction.lag.ms, which is {defaults['max.compaction.lag.ms']}",
+        )
+    if values["group_min_session_timeout_ms"] > values["group_max_session_timeout_ms"]:
+        raise ConfigError(
+            "group.min.session.timeout.ms",
+            values["group_min_session_timeout_ms"],
+            f"must not exceed group.max.session.timeout.ms, which is {values['group_max_session_timeout_ms']}",
+        )
+    if len(values["log_dirs"]) != 1:
+        raise ConfigError(
+            "log.dirs", ",".join(values["log_dirs"]), "must be one directory: several are not available yet"
+        )
+    idle_ms = values["connections_max_idle_ms"]
+    if 0 <= idle_ms <= values["connection_failed_authentication_delay_ms"]:
+        raise ConfigError(
+            "connections.max.idle.ms",
+            idle_ms,
+            f"must exceed connection.failed.authentication.delay.ms, which is "
+            f"{values['connection_failed_authentication_delay_ms']}",
+        )

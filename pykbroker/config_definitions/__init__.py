@@ -1,0 +1,239 @@
+"""What Kafka's configuration keys are: type, default, allowed values, where they may be changed.
+
+The tables are in `broker`, `topic` and `group`; descriptions for people are in `documentation`, which only
+DescribeConfigs imports. Facts: Apache Kafka 4.3.1, asked through its own ConfigDefs and DescribeConfigs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+# Config types as DescribeConfigs numbers them (protocol.md 1.11).
+BOOLEAN = 1
+STRING = 2
+INT = 3
+SHORT = 4
+LONG = 5
+DOUBLE = 6
+LIST = 7
+CLASS = 8
+PASSWORD = 9
+
+TYPE_NAMES = {
+    BOOLEAN: "BOOLEAN",
+    STRING: "STRING",
+    INT: "INT",
+    SHORT: "SHORT",
+    LONG: "LONG",
+    DOUBLE: "DOUBLE",
+    LIST: "LIST",
+    CLASS: "CLASS",
+    PASSWORD: "PASSWORD",
+}
+
+# How a broker key may be changed while the broker runs (KIP-226).
+READ_ONLY = 0
+PER_BROKER = 1
+CLUSTER_WIDE = 2
+
+_INTEGER_BITS = {SHORT: 16, INT: 32, LONG: 64}
+
+
+class ConfigError(ValueError):
+    """A configuration value that Kafka refuses; the text names the key, the value and what is allowed."""
+
+    def __init__(self, name: str, value: object, reason: str) -> None:
+        super().__init__(f"Invalid value {value} for configuration {name}: {reason}")
+        self.name = name
+        self.value = value
+        self.reason = reason
+
+
+class Rule(Protocol):
+    """What a parsed value must satisfy beyond its type."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raises ConfigError when `value` is not allowed for the key `name`."""
+        ...
+
+
+class Range:
+    """A number between two bounds, both included; `most` None is unbounded, `also` is allowed outside of them."""
+
+    __slots__ = ("also", "least", "most")
+
+    def __init__(self, least: float, most: float | None = None, *, also: float | None = None) -> None:
+        self.least = least
+        self.most = most
+        self.also = also
+
+    def check(self, name: str, value: Any) -> None:
+        if value == self.also and self.also is not None:
+            return
+        if value < self.least:
+            raise ConfigError(name, value, f"Value must be at least {self.least}")
+        if self.most is not None and value > self.most:
+            raise ConfigError(name, value, f"Value must be no more than {self.most}")
+
+
+class OneOf:
+    """A string out of a few."""
+
+    __slots__ = ("choices", "fold_case")
+
+    def __init__(self, *choices: str, fold_case: bool = False) -> None:
+        self.choices = choices
+        self.fold_case = fold_case
+
+    def check(self, name: str, value: Any) -> None:
+        if (value.upper() if self.fold_case else value) not in self.choices:
+            raise ConfigError(name, value, f"String must be one of: {', '.join(self.choices)}")
+
+
+class ListOf:
+    """A list whose members are out of a few (any, when none are given)."""
+
+    __slots__ = ("choices", "may_be_empty")
+
+    def __init__(self, *choices: str, may_be_empty: bool = True) -> None:
+        self.choices = choices
+        self.may_be_empty = may_be_empty
+
+    def check(self, name: str, value: Any) -> None:
+        if not value and not self.may_be_empty:
+            allowed = f"[{', '.join(self.choices)}]" if self.choices else "any non-empty value"
+            raise ConfigError(name, "", f"must not be empty. Valid values include: {allowed}")
+        for member in value:
+            if not member:
+                raise ConfigError(name, ",".join(value), "values must not be empty.")
+            if self.choices and member not in self.choices:
+                raise ConfigError(name, member, f"String must be one of: {', '.join(self.choices)}")
+
+
+class NonEmpty:
+    """A string that is not empty when it is given."""
+
+    __slots__ = ()
+
+    def check(self, name: str, value: Any) -> None:
+        if not value:
+            raise ConfigError(name, value, "String must be non-empty")
+
+
+class ThrottledReplicas:
+    """A list of partition:broker pairs, or the single star for all replicas."""
+
+    __slots__ = ()
+
+    def check(self, name: str, value: Any) -> None:
+        if value == ["*"] or all(_is_pair_of_numbers(member) for member in value):
+            return
+        raise ConfigError(
+            name,
+            ",".join(value),
+            f"{name} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        )
+
+
+class Duration:
+    """`latest`, `earliest`, or `by_duration:` with an ISO-8601 duration (share groups, KIP-932)."""
+
+    __slots__ = ()
+
+    def check(self, name: str, value: Any) -> None:
+        if value in ("latest", "earliest") or (value.startswith("by_duration:P") and value[-1] in "DHMS"):
+            return
+        raise ConfigError(
+            name, value, "Invalid value. Should be one of latest, earliest, by_duration:<ISO-8601 duration>"
+        )
+
+
+def _is_pair_of_numbers(text: str) -> bool:
+    left, colon, right = text.partition(":")
+    return bool(colon) and left.isdigit() and right.isdigit()
+
+
+class ConfigDefinition(NamedTuple):
+    """One key. `default` is text as Kafka shows it; None is Kafka's null.
+
+    update: READ_ONLY, PER_BROKER or CLUSTER_WIDE; only of meaning for broker keys.
+    """
+
+    type: int
+    default: str | None
+    rule: Rule | None = None
+    update: int = READ_ONLY
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether the value is never shown."""
+        return self.type == PASSWORD
+
+    def parse(self, name: str, text: str) -> Any:
+        """The typed, checked value: bool, int, float, str or list of str.
+
+        Raises:
+            ConfigError: the text is not of the type or not allowed.
+        """
+        value = parse_value(name, text, self.type)
+        if self.rule is not None:
+            self.rule.check(name, value)
+        return value
+
+
+def parse_value(name: str, text: str, config_type: int) -> Any:
+    """The value of a text by its type alone. A list comes without duplicates (KIP-1161).
+
+    Raises:
+        ConfigError: the text is not of the type.
+    """
+    trimmed = text.strip()
+    if config_type == BOOLEAN:
+        folded = trimmed.lower()
+        if folded not in ("true", "false"):
+            raise ConfigError(name, text, "Expected value to be either true or false")
+        return folded == "true"
+    bits = _INTEGER_BITS.get(config_type)
+    if bits is not None:
+        limit = 1 << (bits - 1)
+        # int() would also take "1_000", which Java does not.
+        number = int(trimmed) if trimmed.lstrip("+-").isdecimal() and trimmed.count("-") < 2 else None
+        if number is None or not -limit <= number < limit:
+            raise ConfigError(name, text, f"Not a number of type {TYPE_NAMES[config_type]}")
+        return number
+    if config_type == DOUBLE:
+        try:
+            return float(trimmed)
+        except ValueError:
+            raise ConfigError(name, text, "Not a number of type DOUBLE") from None
+    if config_type == LIST:
+        return list(dict.fromkeys(part.strip() for part in trimmed.split(","))) if trimmed else []
+    return trimmed
+
+
+def format_value(value: Any) -> str:
+    """The text in which Kafka shows a typed value."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return format_double(value)
+    if isinstance(value, list):
+        return ",".join(value)
+    return str(value)
+
+
+def format_double(value: float) -> str:
+    """A double as Java writes it: plain from 0.001 to below 10,000,000, else with a single leading digit and an E."""
+    text = repr(value)
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return text
+    if text.lstrip("-") in ("inf", "nan"):
+        return {"inf": "Infinity", "-inf": "-Infinity"}.get(text, "NaN")
+    mantissa, _, exponent_text = text.lstrip("-").partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    exponent = int(exponent_text or 0) + len(whole) - 1
+    if whole == "0":
+        exponent -= len(whole + fraction) - len(digits)
+    return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:].rstrip('0') or '0'}E{exponent}"

@@ -1,0 +1,102 @@
+"""`listeners`, `advertised.listeners` and `listener.security.protocol.map`: texts to values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pykbroker.config_definitions import ConfigError
+
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""Security protocols with their numbers in broker registrations."""
+
+
+class ListenerAddress(NamedTuple):
+    """One named address. host "" is every address; port 0 is a free one. security_protocol is a name like PLAINTEXT."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str
+
+    @property
+    def security_protocol_id(self) -> int:
+        return SECURITY_PROTOCOLS[self.security_protocol]
+
+
+def parse_listeners(key: str, texts: list[str], protocols: Mapping[str, str]) -> tuple[ListenerAddress, ...]:
+    """`NAME://host:port` texts to addresses.
+
+    Args:
+        key: the configuration key, for error texts.
+        protocols: listener name -> security protocol.
+
+    Raises:
+        ConfigError: a text has another form, a name is not in the map, or a name or port occurs twice.
+    """
+    listeners: list[ListenerAddress] = []
+    for text in texts:
+        name, separator, address = text.partition("://")
+        host, colon, port_text = address.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not separator or not colon or not name or not port_text.isdecimal() or int(port_text) > 65535:
+            raise ConfigError(key, text, "expected NAME://host:port, for example PLAINTEXT://localhost:9092")
+        name = name.upper()
+        protocol = protocols.get(name)
+        if protocol is None:
+            raise ConfigError(
+                key,
+                text,
+                f"listener {name} has no entry in listener.security.protocol.map, which has {', '.join(protocols)}",
+            )
+        if any(listener.name == name for listener in listeners):
+            raise ConfigError(key, ",".join(texts), f"listener name {name} occurs twice")
+        port = int(port_text)
+        if (
+            port
+            and key == "listeners"
+            and any((listener.host, listener.port) == (host, port) for listener in listeners)
+        ):
+            raise ConfigError(key, ",".join(texts), f"two listeners have the address {host}:{port}")
+        listeners.append(ListenerAddress(name, host, port, protocol))
+    return tuple(listeners)
+
+
+def parse_protocol_map(text: str, controller_listener_names: list[str], is_explicit: bool) -> dict[str, str]:
+    """`NAME:PROTOCOL,...` to a mapping with upper-case names.
+
+    As in Kafka, controller listeners need no entry as long as the map is the default one.
+
+    Raises:
+        ConfigError: an entry has another form or names no security protocol.
+    """
+    protocols: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, _, protocol = entry.rpartition(":")
+        if not name or protocol.upper() not in SECURITY_PROTOCOLS:
+            raise ConfigError(
+                "listener.security.protocol.map",
+                entry,
+                f"expected NAME:PROTOCOL with a protocol out of {', '.join(SECURITY_PROTOCOLS)}",
+            )
+        protocols[name.upper()] = protocol.upper()
+    if not is_explicit:
+        for name in controller_listener_names:
+            protocols.setdefault(name.upper(), "PLAINTEXT")
+    return protocols
+
+
+def parse_voters(texts: list[str]) -> dict[int, tuple[str, int]]:
+    """`id@host:port` texts to node id -> (host, port).
+
+    Raises:
+        ConfigError: a text has another form.
+    """
+    voters: dict[int, tuple[str, int]] = {}
+    for text in texts:
+        node_id, at, address = text.partition("@")
+        host, colon, port = address.rpartition(":")
+        if not at or not colon or not node_id.isdecimal() or not host or not port.isdecimal():
+            raise ConfigError("controller.quorum.voters", text, "expected id@host:port, for example 1@localhost:9093")
+        voters[int(node_id)] = (host.removeprefix("[").removesuffix("]"), int(port))
+    return voters

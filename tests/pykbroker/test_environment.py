@@ -1,0 +1,44 @@
+"""The environment convention of Apache Kafka's container image."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.environment import cluster_id_from_environment, key_of_variable, properties_from_environment
+
+
+@pytest.mark.parametrize(
+    ("variable", "key"),
+    [
+        ("KAFKA_NODE_ID", "node.id"),
+        ("KAFKA_ADVERTISED_LISTENERS", "advertised.listeners"),
+        ("KAFKA_A__B", "a_b"),
+        ("KAFKA_A___B", "a-b"),
+        (
+            "KAFKA_LISTENER_NAME_SASL__PLAINTEXT_PLAIN_SASL_JAAS_CONFIG",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config",
+        ),
+    ],
+)
+def test_names(variable: str, key: str) -> None:
+    assert key_of_variable(variable) == key
+
+
+def test_only_settings_are_taken() -> None:
+    environment = {
+        "KAFKA_NUM_PARTITIONS": "3",
+        "KAFKA_HEAP_OPTS": "-Xmx1G",
+        "KAFKA_OPTS": "-Dx",
+        "KAFKA_LOG4J_LOGGERS": "a=INFO",
+        "KAFKA_JMX_PORT": "9999",
+        "PATH": "/bin",
+        "CLUSTER_ID": "MkU3OEVBNTcwNTJENDM2Qk",
+    }
+    assert properties_from_environment(environment) == {"num.partitions": "3"}
+    assert cluster_id_from_environment(environment) == "MkU3OEVBNTcwNTJENDM2Qk"
+    assert cluster_id_from_environment({}) is None
+
+
+def test_advertised_listeners_alone_say_where_to_listen() -> None:
+    properties = properties_from_environment({"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://host:9092,INNER://other:9094"})
+    assert properties["listeners"] == "PLAINTEXT://0.0.0.0:9092,INNER://0.0.0.0:9094"
