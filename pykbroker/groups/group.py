@@ -1,0 +1,395 @@
+"""One classic consumer group as a state machine: states, transitions, timers.
+
+Requests arrive through `joins`, `syncs` and `leaves`, which decide and then call what is here. Nothing here reads a
+clock: every event is given `now_ms`, and the group says through `wake_ms` when it wants `expire_due` to be called.
+
+    Empty ──► PreparingRebalance ──► CompletingRebalance ──► Stable
+      ▲            │    ▲ ▲                   │                │
+      └────────────┘    │ └───────────────────┘                │        any ──► Dead
+     (all have left)    └──────────────────────────────────────┘
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pykbroker.groups.members import Member, Members
+from pykbroker.groups.output import LogRecord, Output, Waiter
+from pykbroker.groups.settings import GroupSettings
+from pykbroker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from pykbroker.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from pykbroker.protocol.messages.sync_group import SyncGroupResponse
+
+GROUP_METADATA_VALUE_VERSION = 3
+"""What Kafka 4.3 writes; version 4 may be read but is never written (KIP-915)."""
+
+
+class GroupState(Enum):
+    """Kafka's names, as ListGroups and DescribeGroups show them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
+
+PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
+    EMPTY: frozenset({PREPARING}),
+    PREPARING: frozenset({STABLE, COMPLETING, EMPTY}),
+    COMPLETING: frozenset({PREPARING}),
+    STABLE: frozenset({COMPLETING}),
+    DEAD: frozenset(GroupState),
+}
+"""From where each state can be entered."""
+
+
+class Group:
+    """A classic group. Its public attributes are for reading; events change them."""
+
+    def __init__(self, group_id: str, settings: GroupSettings, now_ms: int) -> None:
+        self.group_id = group_id
+        self.settings = settings
+        self.state = EMPTY
+        self.previous_state = DEAD
+        self.state_timestamp_ms: int | None = now_ms
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.members = Members()
+        self.subscribed_topics: frozenset[str] | None = None
+        """Topics of all members, known after a rebalance of consumers; None if they cannot be told (P-114)."""
+        self.wake_ms: int | None = None
+        """No timer of the group is due before this; it may be earlier than the first one that is."""
+        self._joined_since_delay = False
+        self._join_deadline_ms: int | None = None
+        self._initial_delay_ms = 0
+        self._initial_remaining_ms: int | None = None
+        self._sync_deadline_ms: int | None = None
+
+    # What it says about itself
+
+    @property
+    def is_consumer_group(self) -> bool:
+        """Whether its members speak the consumer protocol, so that their topics can be known."""
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member consumes the topic; a consumer group whose topics are unknown is taken to consume all."""
+        if self.subscribed_topics is None:
+            return self.is_consumer_group
+        return topic in self.subscribed_topics
+
+    def supports(self, protocol_type: str, protocol_names: list[str]) -> bool:
+        """Whether someone with these protocols could be a member (P-98)."""
+        if self.state is EMPTY:
+            return bool(protocol_type) and bool(protocol_names)
+        return self.protocol_type == protocol_type and self.members.support_any(protocol_names)
+
+    def validate_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Whether the request is from a current member, and from the one who owns the instance id (P-101)."""
+        if group_instance_id is not None:
+            owner_id = self.members.static_ids.get(group_instance_id)
+            if owner_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if owner_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def join_response(self, member_id: str) -> JoinGroupResponse:
+        """The current generation as told to a member; only the leader gets the others' metadata (P-97)."""
+        return JoinGroupResponse(
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.members.leader_id or "",
+            member_id=member_id,
+            members=self.described_members() if member_id == self.members.leader_id else [],
+        )
+
+    def described_members(self) -> list[JoinGroupResponseMember]:
+        """All members with what they said for the chosen protocol."""
+        return [
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata(self.protocol_name),
+            )
+            for member in self.members
+        ]
+
+    def metadata_record(self, assignments: dict[str, bytes]) -> LogRecord:
+        """The group as it goes to the log, with these assignments by member id."""
+        value = GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation_id,
+            protocol=self.protocol_name,
+            leader=self.members.leader_id,
+            current_state_timestamp=-1 if self.state_timestamp_ms is None else self.state_timestamp_ms,
+            members=[
+                MemberMetadata(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.metadata(self.protocol_name),
+                    assignment=assignments[member.member_id],
+                )
+                for member in self.members
+            ],
+        )
+        return LogRecord(GroupMetadataKey(group=self.group_id), value, GROUP_METADATA_VALUE_VERSION)
+
+    # Transitions
+
+    def transition(self, state: GroupState, now_ms: int) -> None:
+        """Enters a state.
+
+        Raises:
+            AssertionError: the state cannot follow the present one.
+        """
+        assert self.state in PREVIOUS_STATES[state], f"group {self.group_id}: {self.state} -> {state}"
+        self.previous_state = self.state
+        self.state = state
+        self.state_timestamp_ms = now_ms
+
+    def rebalance_or_complete_join(self, reason: str, now_ms: int, output: Output) -> None:
+        """After the members changed: begins a rebalance, or ends the join phase of the one that runs."""
+        if self.state in PREVIOUS_STATES[PREPARING]:
+            self.prepare_rebalance(reason, now_ms, output)
+        else:
+            self.maybe_complete_join(now_ms, output)
+
+    def prepare_rebalance(self, reason: str, now_ms: int, output: Output) -> None:
+        """Asks all members to join again; a group that was Empty first waits for more of them (P-94)."""
+        if self.state is COMPLETING:
+            self.reset_assignments(ErrorCode.REBALANCE_IN_PROGRESS, now_ms, output)
+        self.members.pending_syncs.clear()
+        self._sync_deadline_ms = None
+        is_initial = self.state is EMPTY
+        self.transition(PREPARING, now_ms)
+        output.notes.append(
+            f"Preparing to rebalance group {self.group_id} with old generation {self.generation_id}: {reason}"
+        )
+        if is_initial:
+            self._joined_since_delay = False
+            delay_ms = self.settings.group_initial_rebalance_delay_ms
+            remaining_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
+            self._schedule_initial_join(delay_ms, remaining_ms, now_ms)
+        elif self.members.have_all_joined:
+            self.complete_join(now_ms, output)
+        else:
+            self._schedule_join(now_ms)
+
+    def maybe_complete_join(self, now_ms: int, output: Output) -> None:
+        """Ends the join phase early once all have joined; the initial one lasts its delay in any case."""
+        if self.state is PREPARING and self.previous_state is not EMPTY and self.members.have_all_joined:
+            self.complete_join(now_ms, output)
+
+    def complete_join(self, now_ms: int, output: Output) -> None:
+        """Ends the join phase: drops dynamic members that did not come (P-96) and begins the next generation."""
+        self._join_deadline_ms = self._initial_remaining_ms = None
+        for member in [m for m in self.members if m.join_waiter is None and not m.is_static]:
+            self.members.remove(member.member_id)
+            output.notes.append(f"Group {self.group_id} removed member {member.member_id}, which has not joined")
+        if self.members.elect_joined_leader() or not self.members:
+            self._begin_generation(now_ms, output)
+        else:
+            # Only static members are left and none has joined: their sessions will remove them.
+            self._schedule_join(now_ms)
+
+    def _begin_generation(self, now_ms: int, output: Output) -> None:
+        self.generation_id += 1
+        self.members.pending_syncs.clear()
+        self.protocol_name = self.members.select_protocol() if self.members else None
+        self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members)
+        if not self.members:
+            self.transition(EMPTY, now_ms)
+            output.records.append(self.metadata_record({}))
+            output.notes.append(f"Group {self.group_id} with generation {self.generation_id} is now empty")
+            return
+        self.transition(COMPLETING, now_ms)
+        for member in self.members:
+            self.answer_join(member, self.join_response(member.member_id), output)
+            self.schedule_session(member, now_ms)
+            member.is_new = False
+            self.members.pending_syncs.add(member.member_id)
+        self._sync_deadline_ms = self._wake_at(now_ms + self.members.rebalance_timeout_ms)
+        output.notes.append(
+            f"Stabilized group {self.group_id} generation {self.generation_id} with {len(self.members)} members"
+        )
+
+    def add_member(self, member: Member, waiter: Waiter | None) -> None:
+        """Takes a member in; the first one decides what kind of group this is."""
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.state is PREPARING and self.previous_state is EMPTY:
+            self._joined_since_delay = True  # extends the initial delay (P-94)
+        self.members.add(member, waiter)
+
+    # Answers to those who are parked
+
+    def answer_join(self, member: Member, response: JoinGroupResponse, output: Output) -> None:
+        """Answers the parked join of the member, if there is one."""
+        if member.join_waiter is not None:
+            output.reply(member.join_waiter, response)
+            self.members.park_join(member, None)
+
+    def answer_sync(self, member: Member, response: SyncGroupResponse, output: Output) -> bool:
+        """Answers the parked sync of the member; False if there is none."""
+        if member.sync_waiter is None:
+            return False
+        output.reply(member.sync_waiter, response)
+        member.sync_waiter = None
+        return True
+
+    def park_join(self, member: Member, waiter: Waiter, output: Output) -> None:
+        """Parks a join. One that was parked before comes from a connection that the client has given up."""
+        self.answer_join(
+            member,
+            JoinGroupResponse(member_id=member.member_id, error_code=ErrorCode.REBALANCE_IN_PROGRESS),
+            output,
+        )
+        self.members.park_join(member, waiter)
+
+    def dismiss(self, member_id: str, error: ErrorCode, output: Output) -> None:
+        """Removes a member after telling whoever is parked for it; an unknown member id tells a client to join anew."""
+        member = self.members.by_id[member_id]
+        told_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member_id
+        self.answer_join(member, JoinGroupResponse(member_id=told_id, error_code=error), output)
+        self.answer_sync(member, SyncGroupResponse(error_code=error), output)
+        self.members.remove(member_id)
+
+    def fence(self, member: Member, output: Output) -> None:
+        """Tells whoever is parked for a static member that another one has taken its place (P-101)."""
+        error = ErrorCode.FENCED_INSTANCE_ID
+        self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), output)
+        self.answer_sync(member, SyncGroupResponse(error_code=error), output)
+
+    def reset_assignments(self, error: ErrorCode, now_ms: int, output: Output) -> None:
+        """Forgets all assignments and sends parked syncs away with the error."""
+        for member in self.members:
+            member.assignment = b""
+            if self.answer_sync(member, SyncGroupResponse(error_code=error), output):
+                self.schedule_session(member, now_ms)
+
+    # Heartbeats and timers
+
+    def heartbeat(self, member_id: str, group_instance_id: str | None, generation_id: int, now_ms: int) -> ErrorCode:
+        """A member is alive; the answer tells it whether it has to join again (P-101, P-102)."""
+        error = self.validate_member(member_id, group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        self.schedule_session(self.members.by_id[member_id], now_ms)
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
+
+    def schedule_session(self, member: Member, now_ms: int, timeout_ms: int | None = None) -> None:
+        """Starts the member's session anew."""
+        timeout_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        member.session_deadline_ms = self._wake_at(now_ms + timeout_ms)
+
+    def schedule_pending_join(self, member_id: str, now_ms: int, timeout_ms: int) -> None:
+        """Holds a member id that was given out, until its owner joins with it or the time is over (P-93)."""
+        self.members.pending_joins[member_id] = self._wake_at(now_ms + timeout_ms)
+
+    def end_sync_wait(self) -> None:
+        """Stops the timer of the sync phase once everyone has synced."""
+        if not self.members.pending_syncs:
+            self._sync_deadline_ms = None
+
+    def expire_due(self, now_ms: int) -> Output:
+        """Runs every timer that is due, and sets `wake_ms` for the next."""
+        output = Output()
+        for member_id in [member_id for member_id, at in self.members.pending_joins.items() if at <= now_ms]:
+            self._expire_pending_join(member_id, now_ms, output)
+        for member in [m for m in self.members if _is_due(m.session_deadline_ms, now_ms)]:
+            self._expire_session(member, now_ms, output)
+        if _is_due(self._join_deadline_ms, now_ms):
+            self._expire_join(now_ms, output)
+        if _is_due(self._sync_deadline_ms, now_ms):
+            self._expire_sync(now_ms, output)
+        deadlines = [self._join_deadline_ms, self._sync_deadline_ms, *self.members.pending_joins.values()]
+        deadlines += [member.session_deadline_ms for member in self.members]
+        self.wake_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return output
+
+    def _expire_pending_join(self, member_id: str, now_ms: int, output: Output) -> None:
+        self.members.remove(member_id)
+        output.notes.append(f"Group {self.group_id}: pending member {member_id} has not come")
+        if self.state is PREPARING and self.members.have_all_joined:
+            self.complete_join(now_ms, output)
+
+    def _expire_session(self, member: Member, now_ms: int, output: Output) -> None:
+        if self.members.by_id.get(member.member_id) is not member:
+            return
+        member.session_deadline_ms = None
+        if member.is_excused:
+            return
+        self.dismiss(member.member_id, ErrorCode.UNKNOWN_MEMBER_ID, output)
+        reason = f"member {member.member_id} has not sent a heartbeat in {member.session_timeout_ms} ms"
+        if self.state in (STABLE, COMPLETING):
+            self.rebalance_or_complete_join(reason, now_ms, output)
+        elif self.state is PREPARING and self.members.have_all_joined:
+            self.complete_join(now_ms, output)
+
+    def _expire_join(self, now_ms: int, output: Output) -> None:
+        remaining_ms = self._initial_remaining_ms
+        if not remaining_ms or not self._joined_since_delay:
+            self.complete_join(now_ms, output)
+            return
+        self._joined_since_delay = False
+        delay_ms = min(self.settings.group_initial_rebalance_delay_ms, remaining_ms)
+        self._schedule_initial_join(delay_ms, max(remaining_ms - self._initial_delay_ms, 0), now_ms)
+
+    def _expire_sync(self, now_ms: int, output: Output) -> None:
+        late = sorted(self.members.pending_syncs)
+        self._sync_deadline_ms = None
+        if self.state not in (COMPLETING, STABLE) or not late:
+            return
+        for member_id in late:
+            self.dismiss(member_id, ErrorCode.UNKNOWN_MEMBER_ID, output)
+        self.prepare_rebalance(f"members {late} have not sent SyncGroup in time", now_ms, output)
+
+    def _schedule_initial_join(self, delay_ms: int, remaining_ms: int, now_ms: int) -> None:
+        self._initial_delay_ms = delay_ms
+        self._initial_remaining_ms = remaining_ms
+        self._join_deadline_ms = self._wake_at(now_ms + delay_ms)
+
+    def _schedule_join(self, now_ms: int) -> None:
+        self._join_deadline_ms = self._wake_at(now_ms + self.members.rebalance_timeout_ms)
+
+    def _wake_at(self, deadline_ms: int) -> int:
+        if self.wake_ms is None or deadline_ms < self.wake_ms:
+            self.wake_ms = deadline_ms
+        return deadline_ms
+
+    # The end
+
+    def stop_timers(self) -> None:
+        """For a group that is being deleted."""
+        self.wake_ms = self._join_deadline_ms = self._sync_deadline_ms = None
+        self.members.pending_joins.clear()
+        for member in self.members:
+            member.session_deadline_ms = None
+
+    def unload(self, now_ms: int, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> Output:
+        """The group is no longer ours: tells everyone who is parked, who then looks for its coordinator (P-90)."""
+        output = Output()
+        for member in self.members:
+            self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), output)
+            self.answer_sync(member, SyncGroupResponse(error_code=error), output)
+        self.transition(DEAD, now_ms)
+        self.stop_timers()
+        return output
+
+
+def _is_due(deadline_ms: int | None, now_ms: int) -> bool:
+    return deadline_ms is not None and deadline_ms <= now_ms

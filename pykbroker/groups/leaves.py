@@ -1,0 +1,48 @@
+"""LeaveGroup: members that go of their own accord or are taken out by an administrator (P-104)."""
+
+from __future__ import annotations
+
+from pykbroker.groups.group import COMPLETING, PREPARING, STABLE, Group
+from pykbroker.groups.output import Output
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.leave_group import MemberIdentity, MemberResponse
+
+
+def leave(group: Group, identities: list[MemberIdentity], now_ms: int) -> tuple[list[MemberResponse], Output]:
+    """Removes members one by one and then rebalances once. An empty member id with an instance id removes that one."""
+    output = Output()
+    responses = [
+        MemberResponse(
+            member_id=identity.member_id,
+            group_instance_id=identity.group_instance_id,
+            error_code=_remove(group, identity, output),
+        )
+        for identity in identities
+    ]
+    gone = [response.member_id for response in responses if response.error_code == ErrorCode.NONE]
+    if not gone:
+        return responses, output
+    if group.state in (STABLE, COMPLETING):
+        reasons = ", ".join(f"{i.member_id or i.group_instance_id}: {i.reason or 'not provided'}" for i in identities)
+        group.rebalance_or_complete_join(f"members left; client reasons: {reasons}", now_ms, output)
+    elif group.state is PREPARING:
+        group.maybe_complete_join(now_ms, output)
+    return responses, output
+
+
+def _remove(group: Group, identity: MemberIdentity, output: Output) -> ErrorCode:
+    member_id = identity.member_id
+    if member_id == "":
+        owner_id = group.members.static_ids.get(identity.group_instance_id or "")
+        if identity.group_instance_id is None or owner_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member_id = owner_id
+    elif member_id in group.members.pending_joins:
+        group.members.remove(member_id)
+        return ErrorCode.NONE
+    else:
+        error = group.validate_member(member_id, identity.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+    group.dismiss(member_id, ErrorCode.UNKNOWN_MEMBER_ID, output)
+    return ErrorCode.NONE

@@ -1,0 +1,128 @@
+"""Groups and committed offsets as records of `__consumer_offsets`, in exactly Kafka's formats (P-117), and back.
+
+A key is an int16 type with its fields; a value begins with its own int16 version; a null value is a tombstone.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from pykbroker.groups.group import STABLE, Group
+from pykbroker.groups.members import Member
+from pykbroker.groups.offsets import CommittedOffset
+from pykbroker.groups.output import LogRecord
+from pykbroker.groups.settings import GroupSettings
+from pykbroker.groups.subscription import subscribed_topics
+from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned
+from pykbroker.protocol.fields import Message
+from pykbroker.protocol.log_messages.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+OFFSET_COMMIT_VALUE_VERSION = 4
+"""What Kafka 4.3 writes: the first version with a topic id."""
+
+OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
+"""The only version with an expiry of its own; used for commits that ask for one."""
+
+_LEGACY_OFFSET_COMMIT = 0
+_OFFSET_COMMIT = 1
+_GROUP_METADATA = 2
+
+
+def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset | None) -> LogRecord:
+    """The record of a commit, or its tombstone."""
+    key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+    if committed is None:
+        return LogRecord(key, None)
+    has_expiry = committed.expire_timestamp_ms is not None
+    value = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_timestamp_ms,
+        expire_timestamp=-1 if committed.expire_timestamp_ms is None else committed.expire_timestamp_ms,
+        topic_id=committed.topic_id,
+    )
+    version = OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_COMMIT_VALUE_VERSION
+    return LogRecord(key, value, version)
+
+
+def group_tombstone(group_id: str) -> LogRecord:
+    """The record that ends a group."""
+    return LogRecord(GroupMetadataKey(group=group_id), None)
+
+
+def encode_record(record: LogRecord) -> tuple[bytes, bytes | None]:
+    """Key and value as bytes."""
+    key_type = type(record.key).KEY
+    key = struct.pack(">h", key_type) + encode(record.key, 0)
+    return key, None if record.value is None else encode_versioned(record.value, record.value_version)
+
+
+def decode_record(key: bytes, value: bytes | None) -> LogRecord | None:
+    """What `encode_record` gave; None for a key type that is not about classic groups, to be skipped.
+
+    Kafka's own logs hold such: newer group protocols, and whatever comes later.
+
+    Raises:
+        DecodeError, UnsupportedVersion: the record is of a known type and cannot be read.
+    """
+    key_type = int.from_bytes(key[:2], "big", signed=True)
+    if key_type not in _CLASSES:
+        return None
+    key_class, value_class = _CLASSES[key_type]
+    decoded_key = decode(key_class, 0, key[2:])
+    if value is None:
+        return LogRecord(decoded_key, None)
+    version = int.from_bytes(value[:2], "big", signed=True)
+    return LogRecord(decoded_key, decode_versioned(value_class, value), version)
+
+
+_CLASSES: dict[int, tuple[type[Message], type[Message]]] = {
+    _LEGACY_OFFSET_COMMIT: (LegacyOffsetCommitKey, LegacyOffsetCommitValue),
+    _OFFSET_COMMIT: (OffsetCommitKey, OffsetCommitValue),
+    _GROUP_METADATA: (GroupMetadataKey, GroupMetadataValue),
+}
+
+
+def committed_offset_from(value: OffsetCommitValue | LegacyOffsetCommitValue) -> CommittedOffset:
+    """A commit as the log has it."""
+    if isinstance(value, LegacyOffsetCommitValue):
+        return CommittedOffset(value.offset, -1, value.metadata, value.commit_timestamp)
+    expires = None if value.expire_timestamp == -1 else value.expire_timestamp
+    return CommittedOffset(
+        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, expires, value.topic_id
+    )
+
+
+def group_from(group_id: str, value: GroupMetadataValue, settings: GroupSettings, now_ms: int) -> Group:
+    """A group as the log has it: Empty without members, else Stable with every session beginning now."""
+    group = Group(group_id, settings, now_ms)
+    group.generation_id = value.generation
+    group.state_timestamp_ms = None if value.current_state_timestamp == -1 else value.current_state_timestamp
+    for stored in value.members:
+        rebalance_timeout_ms = stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout
+        member = Member(
+            stored.member_id,
+            stored.group_instance_id,
+            (stored.client_id, stored.client_host),
+            (rebalance_timeout_ms, stored.session_timeout),
+            value.protocol_type,
+            ((value.protocol or "", bytes(stored.subscription)),),
+            bytes(stored.assignment),
+        )
+        group.members.add(member, None)
+        group.schedule_session(member, now_ms)
+    if group.members:
+        group.state = STABLE
+    group.members.leader_id = value.leader
+    group.protocol_type = value.protocol_type or None
+    group.protocol_name = value.protocol
+    group.subscribed_topics = subscribed_topics(group.protocol_type, group.protocol_name, group.members)
+    return group

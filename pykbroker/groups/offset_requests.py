@@ -1,0 +1,179 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete on one shard (P-107 to P-114)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE
+from pykbroker.groups.offset_log import offset_record
+from pykbroker.groups.offsets import CommittedOffset
+from pykbroker.groups.output import Output
+from pykbroker.groups.partitioning import utf16_length
+from pykbroker.groups.shard import Shard
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from pykbroker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from pykbroker.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from pykbroker.protocol.uuids import ZERO_UUID
+
+NO_RETENTION_TIME = -1
+GROUP_ID_NOT_FOUND_SINCE = 9
+"""From this version on OffsetCommit tells a missing group from an old generation."""
+
+
+def commit_response(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The same error for every partition of the request."""
+    return OffsetCommitResponse(topics=[_topic_response(topic, lambda _: error) for topic in request.topics])
+
+
+def commit(
+    shard: Shard, request: OffsetCommitRequest, api_version: int, now_ms: int
+) -> tuple[OffsetCommitResponse, Output]:
+    """Commits offsets of topics that exist, each with its name and id; the commits count once they are stored."""
+    output = Output()
+    error = _check_commit(shard, request, api_version, now_ms)
+    if error is not ErrorCode.NONE:
+        return commit_response(request, error), output
+    expires_ms = None if request.retention_time_ms == NO_RETENTION_TIME else now_ms + request.retention_time_ms
+    metadata_max = shard.settings.offset_metadata_max_bytes
+    response = OffsetCommitResponse()
+    for topic in request.topics:
+
+        def commit_one(partition: OffsetCommitRequestPartition, topic: OffsetCommitRequestTopic = topic) -> ErrorCode:
+            metadata = partition.committed_metadata or ""
+            if utf16_length(metadata) > metadata_max:
+                return ErrorCode.OFFSET_METADATA_TOO_LARGE
+            committed = CommittedOffset(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                metadata,
+                now_ms,
+                expires_ms,
+                topic.topic_id,
+            )
+            output.records.append(offset_record(request.group_id, topic.name, partition.partition_index, committed))
+            return ErrorCode.NONE
+
+        response.topics.append(_topic_response(topic, commit_one))
+    return response, output
+
+
+def _check_commit(shard: Shard, request: OffsetCommitRequest, api_version: int, now_ms: int) -> ErrorCode:
+    """P-108 to P-110. A commit without a generation is from someone who manages partitions by hand."""
+    generation_id, member_id = request.generation_id_or_member_epoch, request.member_id
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        if generation_id >= 0:
+            is_told = api_version >= GROUP_ID_NOT_FOUND_SINCE
+            return ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.ILLEGAL_GENERATION
+        group = shard.get_or_create(request.group_id, now_ms)
+    if generation_id < 0 and group.state is EMPTY:
+        return ErrorCode.NONE
+    if generation_id < 0 and member_id == "" and request.group_instance_id is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.validate_member(member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is COMPLETING:
+        # It knows the new generation but not yet its partitions: what it commits may not be its own any more.
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    assert group.state in (STABLE, PREPARING), group.state
+    group.schedule_session(group.members.by_id[member_id], now_ms)
+    return ErrorCode.NONE
+
+
+def _topic_response(
+    topic: OffsetCommitRequestTopic, error_of: Callable[[OffsetCommitRequestPartition], ErrorCode]
+) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error_of(partition))
+            for partition in topic.partitions
+        ],
+    )
+
+
+def fetch(shard: Shard, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    """Committed offsets of a group; `topics` of None asks for all it has. A missing group has none (P-112)."""
+    committed_topics = shard.offsets.of_group(request.group_id)
+    topics = []
+    if request.topics is None:
+        for name, partitions in committed_topics.items():
+            answered = [_fetched(partition, committed) for partition, committed in partitions.items()]
+            topics.append(OffsetFetchResponseTopics(name=name, partitions=answered))
+    else:
+        for topic in request.topics:
+            partitions = committed_topics.get(topic.name, {})
+            answered = [
+                _fetched(partition, _same_topic(partitions.get(partition), topic.topic_id))
+                for partition in topic.partition_indexes
+            ]
+            topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answered))
+    return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+
+
+def _same_topic(committed: CommittedOffset | None, topic_id: bytes) -> CommittedOffset | None:
+    """None if the commit was for an earlier topic of the same name."""
+    if committed is None or ZERO_UUID in (topic_id, committed.topic_id) or committed.topic_id == topic_id:
+        return committed
+    return None
+
+
+def _fetched(partition: int, committed: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+    if committed is None:
+        return OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1, metadata="")
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+    )
+
+
+def delete_offsets(shard: Shard, request: OffsetDeleteRequest) -> tuple[OffsetDeleteResponse, Output]:
+    """Deletes offsets of topics that nobody in the group consumes (P-107)."""
+    output = Output()
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND), output
+    if group.state is not EMPTY and not group.is_consumer_group:
+        return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP), output
+    response = OffsetDeleteResponse()
+    for topic in request.topics:
+        is_subscribed = group.is_subscribed_to(topic.name)
+        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
+        partitions = [partition.partition_index for partition in topic.partitions]
+        response.topics.append(
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[OffsetDeleteResponsePartition(partition_index=p, error_code=error) for p in partitions],
+            )
+        )
+        if not is_subscribed:
+            output.records += [
+                offset_record(group.group_id, topic.name, partition, None)
+                for partition in dict.fromkeys(partitions)
+                if shard.offsets.get(group.group_id, topic.name, partition) is not None
+            ]
+    return response, output

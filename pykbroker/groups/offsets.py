@@ -1,0 +1,99 @@
+"""Committed offsets of the groups of one partition of `__consumer_offsets`, and when they expire (P-111 to P-114)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pykbroker.groups.group import EMPTY, STABLE, Group
+from pykbroker.protocol.uuids import ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """One committed position. `leader_epoch` is -1 and `topic_id` zero if the client or an old record gave none.
+
+    `expire_timestamp_ms` is None unless the commit asked for its own retention (versions 2 to 4 of OffsetCommit).
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int | None = None
+    topic_id: bytes = ZERO_UUID
+
+
+class CommittedOffsets:
+    """group id -> topic -> partition -> `CommittedOffset`; empty levels are not kept."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CommittedOffsets) and self._groups == other._groups
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """The committed offset, or None."""
+        return self._groups.get(group_id, {}).get(topic, {}).get(partition)
+
+    def of_group(self, group_id: str) -> dict[str, dict[int, CommittedOffset]]:
+        """topic -> partition -> offset of one group; not to be changed."""
+        return self._groups.get(group_id, {})
+
+    def of_topic(self, topic: str) -> Iterator[tuple[str, int, CommittedOffset]]:
+        """(group id, partition, offset) of every commit for the topic."""
+        for group_id, topics in self._groups.items():
+            for partition, committed in topics.get(topic, {}).items():
+                yield group_id, partition, committed
+
+    def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        """Keeps the newest commit."""
+        self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
+
+    def remove(self, group_id: str, topic: str, partition: int) -> None:
+        """Forgets a commit, if there is one."""
+        topics = self._groups.get(group_id)
+        partitions = None if topics is None else topics.get(topic)
+        if topics is None or partitions is None:
+            return
+        partitions.pop(partition, None)
+        if not partitions:
+            del topics[topic]
+        if not topics:
+            del self._groups[group_id]
+
+
+def expired_offsets(
+    group: Group, topics: dict[str, dict[int, CommittedOffset]], now_ms: int, retention_ms: int
+) -> list[tuple[str, int]]:
+    """Which of a group's offsets are over (P-114), as (topic, partition).
+
+    A group without members: all, `retention_ms` after it became empty. A group without a protocol (offsets committed
+    by hand) and a stable group of consumers: each, `retention_ms` after its commit, but never one of a topic that is
+    being consumed. While a group rebalances, or if its topics cannot be told: none. A commit with its own retention
+    expires by that.
+    """
+    is_emptied = group.protocol_type is not None and group.state is EMPTY
+    if group.protocol_type is not None and not is_emptied:
+        has_known_topics = group.is_consumer_group and group.subscribed_topics is not None
+        if group.state is not STABLE or not has_known_topics:
+            return []
+
+    def is_expired(committed: CommittedOffset) -> bool:
+        if committed.expire_timestamp_ms is not None:
+            return now_ms >= committed.expire_timestamp_ms
+        since_ms = committed.commit_timestamp_ms
+        if is_emptied and group.state_timestamp_ms is not None:
+            since_ms = group.state_timestamp_ms
+        return now_ms - since_ms >= retention_ms
+
+    return [
+        (topic, partition)
+        for topic, partitions in topics.items()
+        if not group.is_subscribed_to(topic)
+        for partition, committed in partitions.items()
+        if is_expired(committed)
+    ]

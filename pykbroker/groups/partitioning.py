@@ -1,0 +1,31 @@
+"""Which partition of an internal topic keeps a group or a transactional id (P-88)."""
+
+from __future__ import annotations
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+def java_string_hash(text: str) -> int:
+    """Java's ``String.hashCode``: over UTF-16 units with multiplier 31, as a signed 32-bit integer.
+
+    A character outside the basic plane counts as its two surrogates; a lone surrogate as itself.
+    """
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(encoded), 2):
+        value = (value * 31 + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+def coordinator_partition(key: str, partition_count: int) -> int:
+    """The partition that coordinates `key`: the hash's absolute value modulo the count.
+
+    Kafka's absolute value of the smallest integer is 0, not an overflow.
+    """
+    value = java_string_hash(key)
+    return (0 if value == -0x8000_0000 else abs(value)) % partition_count
+
+
+def utf16_length(text: str) -> int:
+    """The length that Java sees, by which Kafka limits the metadata of a committed offset (P-111)."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2

@@ -1,0 +1,248 @@
+"""The groups and committed offsets of one partition of `__consumer_offsets`.
+
+It knows the whole life of a group: made by the first join or commit, replayed from the log, deleted by an
+administrator or because nothing is left of it. What concerns offsets is in `offset_requests`.
+"""
+
+from __future__ import annotations
+
+from pykbroker.groups import joins, leaves, syncs
+from pykbroker.groups.group import EMPTY, GROUP_METADATA_VALUE_VERSION, STABLE, Group
+from pykbroker.groups.offset_log import committed_offset_from, group_from, group_tombstone, offset_record
+from pykbroker.groups.offsets import CommittedOffsets, expired_offsets
+from pykbroker.groups.output import (
+    AssignmentStored,
+    EmptyGroupStored,
+    LogRecord,
+    Output,
+    Requester,
+    StaticMemberStored,
+    Waiter,
+)
+from pykbroker.groups.settings import GroupSettings
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from pykbroker.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from pykbroker.protocol.messages.list_groups import ListedGroup
+from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykbroker.protocol.uuids import ZERO_UUID
+
+CLASSIC_GROUP_TYPE = "Classic"
+
+GROUP_ID_NOT_FOUND_SINCE = 6
+"""From this version on DescribeGroups says that a group is missing instead of showing a dead one (KIP-1043)."""
+
+
+class Shard:
+    """All that one partition of `__consumer_offsets` holds, in memory."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self.settings = settings
+        self.groups: dict[str, Group] = {}
+        self.offsets = CommittedOffsets()
+
+    # From the log
+
+    def replay(self, record: LogRecord, now_ms: int) -> None:
+        """Takes over one record of the log; later ones win, a tombstone deletes (P-116)."""
+        key, value = record.key, record.value
+        if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
+            if value is None:
+                self.offsets.remove(key.group, key.topic, key.partition)
+            else:
+                assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
+                self.get_or_create(key.group, now_ms)
+                self.offsets.put(key.group, key.topic, key.partition, committed_offset_from(value))
+        elif isinstance(key, GroupMetadataKey):
+            if value is None:
+                self.groups.pop(key.group, None)
+            else:
+                assert isinstance(value, GroupMetadataValue)
+                self.groups[key.group] = group_from(key.group, value, self.settings, now_ms)
+
+    def loaded(self, now_ms: int) -> Output:
+        """To be called behind the last record: groups that are above a lowered limit rebalance."""
+        output = Output()
+        for group in self.groups.values():
+            if len(group.members) > self.settings.group_max_size:
+                group.prepare_rebalance(f"loaded with {len(group.members)} members", now_ms, output)
+        return output
+
+    def unload(self, now_ms: int) -> Output:
+        """The partition is no longer ours: everybody who waits is sent away (P-90)."""
+        output = Output()
+        for group in self.groups.values():
+            output.replies += group.unload(now_ms).replies
+        return output
+
+    def stored(self, output: Output, error: ErrorCode, now_ms: int) -> Output:
+        """The records of an output are in the log, or the append failed with `error`; gives what follows from it.
+
+        Values of group metadata describe what the group is already; commits and tombstones take effect here.
+        """
+        if error is ErrorCode.NONE:
+            for record in output.records:
+                if not isinstance(record.value, GroupMetadataValue):
+                    self.replay(record, now_ms)
+        event = output.stored
+        group = None if event is None else self.groups.get(event.group_id)
+        if group is None:
+            return Output()
+        if isinstance(event, AssignmentStored):
+            return syncs.assignment_stored(group, event, error, now_ms)
+        if isinstance(event, StaticMemberStored):
+            return joins.static_member_stored(group, event, error, now_ms)
+        return self._empty_group_stored(group, error, now_ms)
+
+    # Requests of members
+
+    def get_or_create(self, group_id: str, now_ms: int) -> Group:
+        """The group, made Empty if it does not exist."""
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id, self.settings, now_ms)
+        return group
+
+    def join(self, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int) -> Output:
+        """A join; one without a member id makes the group if it does not exist."""
+        is_new = request.group_id not in self.groups
+        if is_new and request.member_id != "":
+            output = Output()
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+            output.reply(waiter, JoinGroupResponse(error_code=error, member_id=request.member_id))
+            return output
+        group = self.get_or_create(request.group_id, now_ms)
+        output = joins.join(group, request, requester, waiter, now_ms)
+        if is_new and not output.records:
+            # Makes the group known to a later coordinator, even if all it has is a member id that was given out.
+            value = GroupMetadataValue(current_state_timestamp=now_ms, protocol=None, leader=None)
+            key = GroupMetadataKey(group=group.group_id)
+            output.records.append(LogRecord(key, value, GROUP_METADATA_VALUE_VERSION))
+            output.stored = EmptyGroupStored(group.group_id)
+        return output
+
+    def sync(self, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Output:
+        """A sync; a missing or empty group knows no member."""
+        group = self.groups.get(request.group_id)
+        if group is None or group.state is EMPTY:
+            output = Output()
+            output.reply(waiter, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+            return output
+        return syncs.sync(group, request, waiter, now_ms)
+
+    def heartbeat(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int, now_ms: int
+    ) -> ErrorCode:
+        """A heartbeat."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return group.heartbeat(member_id, group_instance_id, generation_id, now_ms)
+
+    def leave(self, request: LeaveGroupRequest, now_ms: int) -> tuple[LeaveGroupResponse, Output]:
+        """A leave in the form of version 3: identities in `members`."""
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            responses, output = leaves.leave(group, request.members, now_ms)
+            return LeaveGroupResponse(members=responses), output
+        error = ErrorCode.UNKNOWN_MEMBER_ID
+        unknown = [
+            MemberResponse(member_id=m.member_id, group_instance_id=m.group_instance_id, error_code=error)
+            for m in request.members
+        ]
+        return LeaveGroupResponse(members=unknown), Output()
+
+    # Administration
+
+    def describe(self, group_id: str, api_version: int) -> DescribedGroup:
+        """A group for DescribeGroups; subscriptions are shown only while it is Stable (P-106)."""
+        group = self.groups.get(group_id)
+        if group is None:
+            missing = DescribedGroup(group_id=group_id, group_state="Dead")
+            if api_version >= GROUP_ID_NOT_FOUND_SINCE:
+                missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                missing.error_message = f"Group {group_id} not found."
+            return missing
+        is_stable = group.state is STABLE
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=(group.protocol_name or "") if is_stable else "",
+            members=[
+                DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+                    member_assignment=member.assignment,
+                )
+                for member in group.members
+            ],
+        )
+
+    def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
+        """Groups whose state and type are among the lower-case names given; an empty set takes all (P-106)."""
+        if types and CLASSIC_GROUP_TYPE.lower() not in types:
+            return []
+        return [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=CLASSIC_GROUP_TYPE,
+            )
+            for group in self.groups.values()
+            if not states or group.state.value.lower() in states
+        ]
+
+    def delete(self, group_id: str) -> tuple[ErrorCode, Output]:
+        """Deletes an Empty group with all its offsets (P-107)."""
+        group = self.groups.get(group_id)
+        output = Output()
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND, output
+        if group.state is not EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP, output
+        for topic, partitions in self.offsets.of_group(group_id).items():
+            output.records += [offset_record(group_id, topic, partition, None) for partition in partitions]
+        output.records.append(group_tombstone(group_id))
+        return ErrorCode.NONE, output
+
+    # Time
+
+    def expire_offsets(self, now_ms: int) -> Output:
+        """Tombstones of offsets that are over, and of Empty groups that have none left (P-114)."""
+        output = Output()
+        for group in self.groups.values():
+            topics = self.offsets.of_group(group.group_id)
+            expired = expired_offsets(group, topics, now_ms, self.settings.offsets_retention_ms)
+            output.records += [offset_record(group.group_id, topic, partition, None) for topic, partition in expired]
+            if len(expired) == sum(map(len, topics.values())) and group.state is EMPTY:
+                output.records.append(group_tombstone(group.group_id))
+        return output
+
+    def delete_topics(self, topics: dict[str, bytes]) -> Output:
+        """Tombstones of the offsets of deleted topics (name to id); commits without an id go by name."""
+        output = Output()
+        for topic, topic_id in topics.items():
+            for group_id, partition, committed in self.offsets.of_topic(topic):
+                if committed.topic_id in (ZERO_UUID, topic_id):
+                    output.records.append(offset_record(group_id, topic, partition, None))
+        return output
+
+    def _empty_group_stored(self, group: Group, error: ErrorCode, now_ms: int) -> Output:
+        if error is ErrorCode.NONE:
+            return Output()
+        del self.groups[group.group_id]
+        return group.unload(now_ms, error)

@@ -1,0 +1,74 @@
+"""SyncGroup: the leader hands in the assignment, everyone else waits for theirs (P-100)."""
+
+from __future__ import annotations
+
+from pykbroker.groups.group import COMPLETING, PREPARING, STABLE, Group
+from pykbroker.groups.output import AssignmentStored, Output, Waiter
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def sync(group: Group, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Output:
+    """Answers in this output or parks; the leader's sync gives a record to store."""
+    output = Output()
+    error = _check(group, request)
+    if error is not ErrorCode.NONE:
+        output.reply(waiter, SyncGroupResponse(error_code=error))
+        return output
+    member = group.members.by_id[request.member_id]
+    group.members.pending_syncs.discard(member.member_id)
+    group.end_sync_wait()
+    if group.state is STABLE:
+        output.reply(waiter, _assignment_response(group, member.assignment))
+        return output
+    group.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), output)
+    member.sync_waiter = waiter
+    if member.member_id == group.members.leader_id:
+        given = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
+        assignments = given | {m.member_id: b"" for m in group.members if m.member_id not in given}
+        output.records.append(group.metadata_record(assignments))
+        output.stored = AssignmentStored(group.group_id, group.generation_id, assignments)
+        output.notes.append(f"Assignment received from leader {member.member_id} for group {group.group_id}")
+    return output
+
+
+def _check(group: Group, request: SyncGroupRequest) -> ErrorCode:
+    error = group.validate_member(request.member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if request.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    if _differ(request.protocol_type, group.protocol_type) or _differ(request.protocol_name, group.protocol_name):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is PREPARING:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    assert group.state in (COMPLETING, STABLE), group.state
+    return ErrorCode.NONE
+
+
+def _differ(said: str | None, known: str | None) -> bool:
+    return said is not None and known is not None and said != known
+
+
+def assignment_stored(group: Group, event: AssignmentStored, error: ErrorCode, now_ms: int) -> Output:
+    """The assignment is in the log: all who wait get theirs and the group is Stable. Otherwise it rebalances again."""
+    output = Output()
+    if group.state is not COMPLETING or group.generation_id != event.generation_id:
+        return output
+    if error is not ErrorCode.NONE:
+        group.reset_assignments(error, now_ms, output)
+        group.rebalance_or_complete_join(f"{error.name} when storing the assignment", now_ms, output)
+        return output
+    for member in group.members:
+        member.assignment = event.assignments.get(member.member_id, b"")
+        if group.answer_sync(member, _assignment_response(group, member.assignment), output):
+            # Its session may have run out unseen while it was parked.
+            group.schedule_session(member, now_ms)
+    group.transition(STABLE, now_ms)
+    return output
+
+
+def _assignment_response(group: Group, assignment: bytes) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
+    )
