@@ -1,0 +1,51 @@
+"""The index of aborted transactions of one segment (`.txnindex`): what a read_committed consumer must skip (P-67).
+
+Entries of 34 bytes, big-endian: version i16 = 0, producer id, first offset, last offset (the marker's), last stable
+offset at that time, i64 each (protocol.md 1.4). The file exists only when there are entries.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.logstore.offset_index import IndexFile
+
+_ENTRY: Final = Struct(">hqqqq")
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class AbortedTransactions(IndexFile):
+    """The aborted transactions whose markers are in one segment, by marker offset."""
+
+    __slots__ = ()
+
+    entry_size = _ENTRY.size
+
+    def __init__(self, path: str, filesystem: FileSystem) -> None:
+        super().__init__(path, filesystem)
+
+    def add(self, transaction: AbortedTransaction) -> None:
+        """Add a transaction whose marker is the last one so far. The file has it when this returns."""
+        self.entries += _ENTRY.pack(0, *transaction)
+        self.write()
+
+    def all(self) -> list[AbortedTransaction]:
+        """All entries, by marker offset."""
+        return [AbortedTransaction(*fields[1:]) for fields in _ENTRY.iter_unpack(bytes(self.entries))]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop transactions whose marker is at `offset` or above."""
+        kept = sum(1 for transaction in self.all() if transaction.last_offset < offset)
+        if kept < len(self):
+            self._cut(kept)
+            self.write()

@@ -1,0 +1,144 @@
+"""The one segment of a log that is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykbroker.logstore.filesystem import Buffer
+from pykbroker.logstore.offset_index import ENTRY_SIZE, MAX_RELATIVE_OFFSET
+from pykbroker.logstore.open_files import OpenFiles
+from pykbroker.logstore.segment import SealedSegment, Segment
+from pykbroker.logstore.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+
+
+class ActiveSegment(Segment):
+    """Appends at the end of the file, which is exactly as long as its data after every append.
+
+    The file is made by the first append. `max_timestamp_so_far` and `max_timestamp_offset` are what the time index
+    will say at the end; `first_batch_timestamp` is what `segment.ms` counts from, None until known.
+    """
+
+    __slots__ = (
+        "_since_index_entry",
+        "created_ms",
+        "first_batch_timestamp",
+        "max_timestamp_offset",
+        "max_timestamp_so_far",
+        "size",
+    )
+
+    def __init__(self, folder: str, base_offset: int, open_files: OpenFiles, now_ms: int, size: int = 0) -> None:
+        super().__init__(folder, base_offset, open_files)
+        self.size = size
+        self.created_ms = now_ms
+        self.first_batch_timestamp: int | None = None
+        self.max_timestamp_so_far = -1
+        self.max_timestamp_offset = base_offset
+        self._since_index_entry = 0
+
+    def max_timestamp(self) -> tuple[int, int]:
+        return self.max_timestamp_so_far, self.max_timestamp_offset
+
+    def resume(self) -> None:
+        """Take up a segment that is on disk with valid indexes."""
+        if not (self.offset_index.load() and self.offset_index.is_sane(self.size)) or not (
+            self.time_index.load() and self.time_index.is_sane()
+        ):
+            SealedSegment.rebuild_indexes(self)  # type: ignore[arg-type]
+        self.aborted.load()
+        self.max_timestamp_so_far, self.max_timestamp_offset = self.time_index.last()
+
+    def append(
+        self, parts: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
+    ) -> None:
+        """Write one batch, given in parts of `size` bytes together. On an error nothing has changed.
+
+        Raises StorageFull and StorageError.
+        """
+        position = self.size
+        file = self.file
+        self.filesystem.append(file.descriptor(create=True), parts, position, file.path)
+        self.size = position + size
+        self._index(position, size, last_offset, max_timestamp, index_interval_bytes)
+
+    def append_batches(
+        self, parts: Sequence[Buffer], batches: Sequence[tuple[int, int, int]], index_interval_bytes: int
+    ) -> None:
+        """Write several batches in one step, each (size, last offset, max timestamp). All or nothing."""
+        position = self.size
+        file = self.file
+        self.filesystem.append(file.descriptor(create=True), parts, position, file.path)
+        for size, last_offset, max_timestamp in batches:
+            self.size = position + size
+            self._index(position, size, last_offset, max_timestamp, index_interval_bytes)
+            position += size
+
+    def _index(self, position: int, size: int, last_offset: int, max_timestamp: int, interval_bytes: int) -> None:
+        if max_timestamp > self.max_timestamp_so_far:
+            self.max_timestamp_so_far = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.first_batch_timestamp is None:
+            self.first_batch_timestamp = max_timestamp if position == 0 else self.first_timestamp()
+        if self._since_index_entry > interval_bytes:
+            self.offset_index.add(last_offset, position)
+            self.time_index.maybe_add(self.max_timestamp_so_far, self.max_timestamp_offset)
+            self._since_index_entry = size
+        else:
+            self._since_index_entry += size
+
+    def age_for_roll(self, max_timestamp: int, now_ms: int) -> int:
+        """How long this segment has been filling, in ms, when a batch with this timestamp comes (P-165)."""
+        first = self.first_batch_timestamp
+        if first is None:
+            first = self.first_batch_timestamp = self.first_timestamp() if self.size else None
+        return max_timestamp - first if first is not None and first >= 0 else now_ms - self.created_ms
+
+    def has_index_room(self, segment_index_bytes: int) -> bool:
+        """Whether both indexes can take another entry; one entry of the time index is kept for the end."""
+        return (
+            len(self.offset_index) < segment_index_bytes // ENTRY_SIZE
+            and len(self.time_index) < segment_index_bytes // TIME_ENTRY_SIZE - 1
+        )
+
+    def can_hold(self, last_offset: int) -> bool:
+        """Whether the offset's distance from the base offset fits the index."""
+        return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    def create_file(self) -> None:
+        """Make the empty log file now, where the base offset itself must survive."""
+        self.file.descriptor(create=True)
+        self.file.close()
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop all batches from the one that holds `offset` on."""
+        found = self.locate(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.aborted.truncate_to(offset)
+        if found is not None:
+            self.filesystem.truncate(self.file.descriptor(), found.position)
+            self.size = found.position
+        self._since_index_entry = 0
+        self.max_timestamp_so_far, self.max_timestamp_offset = self.time_index.last()
+        count = len(self.offset_index)
+        for _, header in self.headers(self.offset_index.entry(count - 1)[1] if count else 0):
+            if header.max_timestamp > self.max_timestamp_so_far:
+                self.max_timestamp_so_far = header.max_timestamp
+                self.max_timestamp_offset = header.base_offset + header.last_offset_delta
+        if self.size == 0:
+            self.first_batch_timestamp = None
+
+    def write_indexes(self, *, is_final: bool) -> None:
+        """Bring the index files up to date; at the end of the segment note its largest timestamp."""
+        if is_final and self.size:
+            self.time_index.maybe_add(self.max_timestamp_so_far, self.max_timestamp_offset)
+        self.offset_index.write()
+        self.time_index.write()
+
+    def sealed(self, open_files: OpenFiles) -> SealedSegment:
+        """This segment, written to its end, as one that never changes."""
+        self.write_indexes(is_final=True)
+        segment = SealedSegment(self.folder, self.base_offset, open_files)
+        # Leases and the descriptor go on in the same file object.
+        segment.adopt(self)
+        return segment

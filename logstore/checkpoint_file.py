@@ -1,0 +1,58 @@
+"""Small text files that hold offsets, written in one step (protocol.md 1.4).
+
+Format: a line with the version 0, a line with the number of entries, one line per entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pykbroker.logstore.errors import CorruptFile
+from pykbroker.logstore.filesystem import FileSystem
+
+_VERSION = "0"
+
+
+def read_lines(filesystem: FileSystem, path: str) -> list[str]:
+    """The entries' lines; none when the file is missing or empty (Kafka creates empty ones).
+
+    Raises CorruptFile for an unknown version or a count that does not fit.
+    """
+    content = filesystem.read_file(path)
+    if not content:
+        return []
+    lines = content.decode("utf-8", "replace").splitlines()
+    if lines[0].strip() != _VERSION:
+        raise CorruptFile(path, f"version {lines[0]!r} where {_VERSION!r} was expected")
+    entries = lines[2:]
+    if len(lines) < 2 or not lines[1].strip().isdigit() or int(lines[1]) != len(entries):
+        raise CorruptFile(path, f"the second line does not say how many lines follow ({len(entries)})")
+    return entries
+
+
+def write_lines(filesystem: FileSystem, path: str, entries: Iterable[str], *, durable: bool = True) -> None:
+    """Replace the file's entries."""
+    lines = list(entries)
+    text = "\n".join([_VERSION, str(len(lines)), *lines, ""])
+    filesystem.write_file(path, text.encode(), durable=durable)
+
+
+def read_offsets(filesystem: FileSystem, path: str) -> dict[tuple[str, int], int]:
+    """(topic, partition) -> offset of a checkpoint file of a data directory."""
+    offsets: dict[tuple[str, int], int] = {}
+    for line in read_lines(filesystem, path):
+        fields = line.split()
+        try:
+            topic, partition, offset = fields
+            offsets[topic, int(partition)] = int(offset)
+        except ValueError as error:
+            raise CorruptFile(path, f"line {line!r} is not 'topic partition offset'") from error
+    return offsets
+
+
+def write_offsets(
+    filesystem: FileSystem, path: str, offsets: Mapping[tuple[str, int], int], *, durable: bool = True
+) -> None:
+    """Replace a checkpoint file of a data directory."""
+    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+    write_lines(filesystem, path, lines, durable=durable)

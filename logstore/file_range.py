@@ -1,0 +1,43 @@
+"""A stretch of a segment file that a reply will carry, without its bytes having been read."""
+
+from __future__ import annotations
+
+from pykbroker.logstore.open_files import SegmentFile
+
+
+class FileRange:
+    """`size` bytes from `position` of the open file `fd`, with a lease on its segment.
+
+    The holder sends them (`os.sendfile(socket, range.fd, range.position, len(range))`) or reads them, and calls
+    `release` once. The descriptor stays valid until then even if the segment is deleted. A truncation by replication
+    can shorten the file: sendfile then sends fewer bytes, and the connection must be closed.
+    """
+
+    __slots__ = ("_file", "_released", "fd", "position", "size")
+
+    def __init__(self, file: SegmentFile, position: int, size: int) -> None:
+        self._file = file
+        self._released = False
+        self.fd = file.acquire()
+        self.position = position
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self) -> bytes:
+        """The bytes, copied out of the file."""
+        return self._file.filesystem.read(self.fd, self.size, self.position)
+
+    def release(self) -> None:
+        """Give the lease back; a second call does nothing."""
+        if not self._released:
+            self._released = True
+            self._file.release()
+
+    def __del__(self) -> None:
+        # A connection that dies between read and send drops its ranges: the lease must not outlive them.
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"FileRange({self._file.path}, position={self.position}, size={self.size})"

@@ -1,0 +1,49 @@
+"""Making a log durable in three steps, so that the slow one can run in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.logstore.open_files import SegmentFile
+
+
+class FlushWork:
+    """What is to be made durable up to `offset`. Made by `PartitionLog.begin_flush`, which took the leases.
+
+    `run` only syncs files and may be called from another thread; `finish` belongs in the log's own thread and must
+    be called once, whether `run` succeeded or not.
+    """
+
+    __slots__ = ("_done", "_files", "_filesystem", "_on_done", "_paths", "offset")
+
+    def __init__(
+        self,
+        offset: int,
+        filesystem: FileSystem,
+        files: Sequence[SegmentFile],
+        paths: Sequence[str],
+        on_done: Callable[[int], None],
+    ) -> None:
+        self.offset = offset
+        self._filesystem = filesystem
+        self._files = [(file, file.acquire()) for file in files]
+        self._paths = paths
+        self._on_done = on_done
+        self._done = False
+
+    def run(self) -> None:
+        """Sync logs, then side files. Raises StorageError."""
+        for _, descriptor in self._files:
+            self._filesystem.sync(descriptor)
+        for path in self._paths:
+            self._filesystem.sync_file(path)
+        self._done = True
+
+    def finish(self) -> None:
+        """Give the leases back; if `run` came to its end, the recovery point moves."""
+        for file, _ in self._files:
+            file.release()
+        self._files = []
+        if self._done:
+            self._on_done(self.offset)

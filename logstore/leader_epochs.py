@@ -1,0 +1,109 @@
+"""Which leader epoch began at which offset (`leader-epoch-checkpoint`, KIP-101, KIP-279).
+
+One line "epoch start_offset" per epoch, ascending in both. The last epoch is open: it ends at the log end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from pykbroker.logstore.checkpoint_file import read_lines, write_lines
+from pykbroker.logstore.errors import CorruptFile
+from pykbroker.logstore.filesystem import FileSystem
+
+FILE_NAME = "leader-epoch-checkpoint"
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochs:
+    """The epochs of one partition. Changes are in the file at once, except those a reload would make again."""
+
+    __slots__ = ("_entries", "_filesystem", "_path", "latest_epoch")
+
+    def __init__(self, filesystem: FileSystem, path: str) -> None:
+        self._filesystem = filesystem
+        self._path = path
+        self._entries: list[tuple[int, int]] = []
+        self.latest_epoch = UNDEFINED_EPOCH
+        for line in read_lines(filesystem, path):
+            try:
+                epoch, start_offset = line.split()
+                self._entries.append((int(epoch), int(start_offset)))
+            except ValueError as error:
+                raise CorruptFile(path, f"line {line!r} is not 'epoch start_offset'") from error
+        self._changed()
+
+    @property
+    def entries(self) -> tuple[tuple[int, int], ...]:
+        """(epoch, start offset), ascending."""
+        return tuple(self._entries)
+
+    def _changed(self) -> None:
+        self.latest_epoch = self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
+
+    def _write(self, *, durable: bool = False) -> None:
+        self._changed()
+        write_lines(self._filesystem, self._path, (f"{e} {o}" for e, o in self._entries), durable=durable)
+
+    def move(self, path: str) -> None:
+        """The partition's folder has a new name."""
+        self._path = path
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """A batch of `epoch` begins at `start_offset` (P-169). Entries that contradict it are dropped."""
+        if self._entries:
+            last_epoch, last_start = self._entries[-1]
+            if epoch == last_epoch and start_offset >= last_start:
+                return
+        while self._entries and (self._entries[-1][0] >= epoch or self._entries[-1][1] >= start_offset):
+            self._entries.pop()
+        self._entries.append((epoch, start_offset))
+        self._write()
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(largest known epoch at or below `epoch`, where it ends), (-1, -1) when unknown (P-87)."""
+        if epoch == UNDEFINED_EPOCH or not self._entries:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self.latest_epoch:
+            return epoch, log_end_offset
+        number = bisect_right(self._entries, epoch, key=lambda entry: entry[0])
+        if number == len(self._entries):
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        end_offset = self._entries[number][1]
+        if number == 0:
+            return epoch, end_offset
+        return self._entries[number - 1][0], end_offset
+
+    def epoch_for(self, offset: int) -> int:
+        """The epoch in which `offset` was or will be written, -1 when unknown."""
+        number = bisect_right(self._entries, offset, key=lambda entry: entry[1])
+        return self._entries[number - 1][0] if number else UNDEFINED_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop epochs that begin at or after `end_offset`."""
+        count = len(self._entries)
+        while self._entries and self._entries[-1][1] >= end_offset:
+            self._entries.pop()
+        if len(self._entries) != count:
+            self._write()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Drop epochs that ended before `start_offset`; the one that holds it now begins there."""
+        number = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
+        if number and self._entries[number - 1][1] != start_offset:
+            self._entries[:number] = [(self._entries[number - 1][0], start_offset)]
+            self._write()
+        elif number > 1:
+            del self._entries[: number - 1]
+            self._write()
+
+    def clear(self) -> None:
+        """Forget all epochs."""
+        self._entries.clear()
+        self._write()
+
+    def sync(self) -> None:
+        """Write the file durably."""
+        if self._entries:
+            self._write(durable=True)

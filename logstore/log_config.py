@@ -1,0 +1,74 @@
+"""Topic-level settings that the log store obeys, with Kafka's names and defaults (protocol.md 3.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+
+_INT64_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Settings of one log. Sizes in bytes, times in ms, -1 = unlimited where Kafka says so."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = _INT64_MAX
+    message_timestamp_after_max_ms: int = 3_600_000
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    delete_retention_ms: int = 86_400_000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _INT64_MAX
+    min_cleanable_dirty_ratio: float = 0.5
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = _INT64_MAX
+    flush_ms: int = _INT64_MAX
+    min_insync_replicas: int = 1
+    preallocate: bool = False
+    unclean_leader_election_enable: bool = False
+    producer_id_expiration_ms: int = 86_400_000
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the log keeps the last record per key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether old segments are deleted by time and size."""
+        return "delete" in self.cleanup_policy
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
+        """From topic properties such as `segment.bytes`; unknown names are ignored, values are taken as valid."""
+        values: dict[str, object] = {}
+        for field in fields(cls):
+            text = properties.get(field.name.replace("_", "."))
+            if text is not None:
+                values[field.name] = _PARSERS[str(field.type)](text.strip())
+        return cls(**values)  # type: ignore[arg-type]
+
+
+def _policy(text: str) -> frozenset[str]:
+    return frozenset(item.strip() for item in text.split(",") if item.strip())
+
+
+_PARSERS: dict[str, Callable[[str], object]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": lambda text: text.lower() == "true",
+    "frozenset[str]": _policy,
+}

@@ -1,0 +1,257 @@
+"""One data directory (`log.dirs`): its identity and lock, its partitions' logs, and the files that speak of them all.
+
+.lock                              held while a broker runs
+.kafka_cleanshutdown               left by a clean stop, with the broker's epoch
+meta.properties                    cluster, node and directory ids
+recovery-point-offset-checkpoint   up to where each log is durable
+log-start-offset-checkpoint        log starts that lie above the first segment's base offset
+replication-offset-checkpoint      high watermarks
+<topic>-<partition>/               a log; ".<32 hex>-delete" or "-stray" behind the name: no longer one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from pykbroker.logstore.checkpoint_file import read_offsets, write_offsets
+from pykbroker.logstore.errors import CorruptFile
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from pykbroker.logstore.open_files import OpenFiles
+from pykbroker.logstore.partition_log import PartitionLog
+
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+LOCK: Final = ".lock"
+METADATA_TOPIC: Final = "__cluster_metadata"
+_NAME_MAX: Final = 255
+_NO_ID: Final = bytes(16)
+
+TopicPartition = tuple[str, int]
+
+
+def parse_folder_name(name: str) -> TopicPartition | None:
+    """(topic, partition) of a log's folder; None for other names, deleted and stray logs among them."""
+    topic, dash, partition = name.rpartition("-")
+    if not topic or not dash or not partition.isdigit():
+        return None
+    return topic, int(partition)
+
+
+class LogDirectory:
+    """A locked data directory and the logs in it. Build it with `open`, end with `close`."""
+
+    def __init__(self, path: str, open_files: OpenFiles) -> None:
+        self.path = path
+        self.open_files = open_files
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        # Whether the last stop was clean, and the broker epoch it left (-1 unknown).
+        self.was_clean = False
+        self.previous_broker_epoch = -1
+        self._lock_handle = -1
+        self._deleted_folders: list[tuple[int, str]] = []
+
+    @classmethod
+    def open(cls, path: str, *, filesystem: FileSystem, open_file_limit: int = 512) -> LogDirectory:
+        """Create the directory when missing, lock it, and read how the last stop went.
+
+        Raises DirectoryLocked, StorageError. Nothing is read of the logs: see `load_logs`.
+        """
+        filesystem.make_directory(path)
+        directory = cls(path, OpenFiles(filesystem, open_file_limit))
+        directory._lock_handle = filesystem.lock(f"{path}/{LOCK}")
+        directory._read_clean_shutdown()
+        return directory
+
+    @property
+    def filesystem(self) -> FileSystem:
+        """The file system that holds the directory."""
+        return self.open_files.filesystem
+
+    # Identity
+
+    def meta_properties(self) -> MetaProperties | None:
+        """The directory's identity, None when it was never formatted. Raises CorruptFile, InconsistentDirectory."""
+        return read_meta_properties(self.filesystem, self.path)
+
+    def format(self, meta: MetaProperties) -> None:
+        """Write the identity of an empty directory, durably."""
+        write_meta_properties(self.filesystem, self.path, meta)
+
+    def _read_clean_shutdown(self) -> None:
+        content = self.filesystem.read_file(f"{self.path}/{CLEAN_SHUTDOWN}")
+        self.was_clean = content is not None
+        if content:
+            # {"version":0,"brokerEpoch":12}
+            for field in content.decode("utf-8", "replace").strip(" {}\n").split(","):
+                name, _, value = field.partition(":")
+                if name.strip().strip('"') == "brokerEpoch" and value.strip().lstrip("-").isdigit():
+                    self.previous_broker_epoch = int(value)
+
+    # Logs
+
+    def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int) -> None:
+        """Find every log in the directory, and recover them unless the last stop was clean (P-171).
+
+        `config_for` gives the settings of a topic. `__cluster_metadata` belongs to the controller and is left out.
+        The clean-shutdown mark is taken away: from here on only a clean stop makes the logs clean. Raises StorageError
+        and CorruptFile.
+        """
+        recovery_points = self._read_checkpoint(RECOVERY_POINTS)
+        start_offsets = self._read_checkpoint(LOG_START_OFFSETS)
+        self.filesystem.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
+        configs: dict[str, LogConfig] = {}
+        for name, is_directory in self.filesystem.list(self.path):
+            if not is_directory:
+                continue
+            if name.endswith("-delete"):
+                self._deleted_folders.append((now_ms, f"{self.path}/{name}"))
+                continue
+            key = parse_folder_name(name)
+            if key is None or key[0] == METADATA_TOPIC:
+                continue
+            topic, partition = key
+            config = configs.get(topic)
+            if config is None:
+                config = configs[topic] = config_for(topic)
+            recovery_point = recovery_points.get(key)
+            self.logs[key] = PartitionLog.open(
+                f"{self.path}/{name}",
+                topic,
+                partition,
+                config,
+                open_files=self.open_files,
+                now_ms=now_ms,
+                recovery_point=recovery_point or 0,
+                log_start_offset=start_offsets.get(key, 0),
+                is_clean=self.was_clean,
+                end_offset=recovery_point if self.was_clean else None,
+            )
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint that is damaged costs a longer recovery after an unclean stop, not the start."""
+        try:
+            return read_offsets(self.filesystem, f"{self.path}/{name}")
+        except CorruptFile:
+            return {}
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log of a partition, None when there is none here."""
+        return self.logs.get((topic, partition))
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter(list(self.logs.values()))
+
+    def __len__(self) -> int:
+        return len(self.logs)
+
+    def create_log(
+        self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, now_ms: int
+    ) -> PartitionLog:
+        """The log of a partition, made when it does not exist. Raises StorageFull, StorageError."""
+        log = self.logs.get((topic, partition))
+        if log is None:
+            log = self.logs[topic, partition] = PartitionLog.open(
+                f"{self.path}/{topic}-{partition}",
+                topic,
+                partition,
+                config,
+                open_files=self.open_files,
+                now_ms=now_ms,
+                topic_id=topic_id,
+            )
+        return log
+
+    def delete_log(self, topic: str, partition: int, now_ms: int) -> None:
+        """Rename a log's folder away; `delete_due_logs` removes it after `file.delete.delay.ms`."""
+        log = self.logs.pop((topic, partition), None)
+        if log is not None:
+            self._rename_away(log, "-delete")
+            log.close_files()
+            self._deleted_folders.append((now_ms + log.config.file_delete_delay_ms, log.path))
+            self._deleted_folders.sort()
+
+    def mark_stray(self, topic: str, partition: int) -> None:
+        """Rename the folder of a log that the cluster's metadata does not know; it stays for the operator to judge."""
+        log = self.logs.pop((topic, partition), None)
+        if log is not None:
+            self._rename_away(log, "-stray")
+            log.close_files()
+
+    def _rename_away(self, log: PartitionLog, mark: str) -> None:
+        # The topic's id tells two deletions of one name apart without a random source; a number helps where it cannot.
+        unique = int.from_bytes(log.topic_id or _NO_ID, "big")
+        while True:
+            suffix = f".{unique:032x}{mark}"
+            name = f"{log.topic}-{log.partition}"[: _NAME_MAX - len(suffix)] + suffix
+            if not self.filesystem.exists(f"{self.path}/{name}"):
+                break
+            unique = (unique + 1) & ((1 << 128) - 1)
+        log.move(f"{self.path}/{name}")
+
+    def delete_due_logs(self, now_ms: int) -> int:
+        """Remove the folders of deleted logs whose delay has passed; returns how many."""
+        count = 0
+        while self._deleted_folders and self._deleted_folders[0][0] <= now_ms:
+            self.filesystem.remove_tree(self._deleted_folders.pop(0)[1])
+            count += 1
+        return count
+
+    def delete_due_files(self, now_ms: int) -> int:
+        """Remove deleted segments of all logs, and deleted logs, whose delay has passed; returns how many."""
+        return sum(log.delete_due_files(now_ms) for log in self) + self.delete_due_logs(now_ms)
+
+    # Checkpoints
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write up to where each log is durable."""
+        points = {key: log.recovery_point for key, log in self.logs.items()}
+        write_offsets(self.filesystem, f"{self.path}/{RECOVERY_POINTS}", points)
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Write the log starts that the segments do not tell."""
+        starts = {key: log.log_start_offset for key, log in self.logs.items() if log.has_hidden_start}
+        write_offsets(self.filesystem, f"{self.path}/{LOG_START_OFFSETS}", starts)
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write the high watermarks that the replicas know."""
+        write_offsets(self.filesystem, f"{self.path}/{HIGH_WATERMARKS}", high_watermarks)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """The high watermarks of the last checkpoint."""
+        return self._read_checkpoint(HIGH_WATERMARKS)
+
+    def flush(self) -> None:
+        """Make all logs durable."""
+        for log in self:
+            log.flush()
+
+    def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """The clean stop: logs durable and closed, checkpoints and the clean-shutdown mark written, lock given back.
+
+        Raises StorageError, and then leaves no mark: the next start recovers.
+        """
+        try:
+            for log in self:
+                log.flush()
+                log.close()
+            self.checkpoint_recovery_points()
+            self.checkpoint_log_start_offsets()
+            if high_watermarks is not None:
+                self.checkpoint_high_watermarks(high_watermarks)
+            mark = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
+            self.filesystem.write_file(f"{self.path}/{CLEAN_SHUTDOWN}", mark.encode())
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Give back files and lock without the marks of a clean stop."""
+        for log in self:
+            log.close_files()
+        if self._lock_handle >= 0:
+            self.filesystem.unlock(self._lock_handle)
+            self._lock_handle = -1

@@ -1,0 +1,202 @@
+"""From a partition's folder to its segments: what an interrupted stop left is put in order first."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pykbroker.logstore.active_segment import ActiveSegment
+from pykbroker.logstore.errors import CorruptFile
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.logstore.leader_epochs import LeaderEpochs
+from pykbroker.logstore.open_files import OpenFiles
+from pykbroker.logstore.producer_snapshot import decode_snapshot
+from pykbroker.logstore.producer_state import ProducerState
+from pykbroker.logstore.recovery import recover_segment, replay_producers
+from pykbroker.logstore.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    SealedSegment,
+    Segment,
+    segment_path,
+)
+
+
+class LoadRequest(NamedTuple):
+    """What is known of a partition before its folder is read."""
+
+    folder: str
+    log_start_offset: int
+    recovery_point: int
+    is_clean: bool
+    now_ms: int
+    index_interval_bytes: int
+    producer_id_expiration_ms: int
+
+
+class LoadedLog(NamedTuple):
+    """A partition's parts, ready to be used. `snapshots` are the offsets of producer snapshots, ascending."""
+
+    segments: list[Segment]
+    active: ActiveSegment
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    producers: ProducerState
+    snapshots: list[int]
+
+
+def base_offset_of(name: str) -> int:
+    """The offset that a segment file's name begins with, -1 when it is no such name."""
+    digits = name.partition(".")[0]
+    return int(digits) if len(digits) == 20 and digits.isdigit() and name[20:21] == "." else -1
+
+
+def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) -> LoadedLog:
+    """Read a partition's folder; recover from `recovery_point` on unless the last stop was clean (P-171).
+
+    Raises StorageError and CorruptFile.
+    """
+    filesystem = open_files.filesystem
+    folder = request.folder
+    names = _clean_up(filesystem, open_files, request)
+    bases = sorted(base_offset_of(name) for name in names if name.endswith(LOG_SUFFIX) and base_offset_of(name) >= 0)
+    _remove_orphans(filesystem, folder, names, set(bases))
+    segments: list[Segment] = [SealedSegment(folder, base, open_files) for base in bases]
+    if segments and not request.is_clean:
+        _recover(segments, request, epochs)
+    end_offset = segments[-1].next_offset() if segments else request.log_start_offset
+    if segments and end_offset < request.log_start_offset:
+        # The files that the start offset speaks of are gone.
+        for segment in segments:
+            segment.mark_deleted()
+        epochs.clear()
+        segments = []
+        end_offset = request.log_start_offset
+    active = _activate(segments, end_offset, open_files, request)
+    log_start_offset = max(request.log_start_offset, segments[0].base_offset)
+    epochs.truncate_from_end(end_offset)
+    epochs.truncate_from_start(log_start_offset)
+    snapshots = sorted(base_offset_of(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
+    producers = load_producers(segments, snapshots, log_start_offset, end_offset, request)
+    recovery_point = end_offset if request.is_clean else min(request.recovery_point, end_offset)
+    return LoadedLog(segments, active, log_start_offset, end_offset, recovery_point, producers, snapshots)
+
+
+def _activate(segments: list[Segment], end_offset: int, open_files: OpenFiles, request: LoadRequest) -> ActiveSegment:
+    """Turn the last segment into the one that is written, or begin one."""
+    if segments:
+        last = segments.pop()
+        active = ActiveSegment(request.folder, last.base_offset, open_files, request.now_ms, last.size)
+        last.close()
+        active.resume()
+    else:
+        active = ActiveSegment(request.folder, end_offset, open_files, request.now_ms)
+        if end_offset:
+            active.create_file()
+    segments.append(active)
+    return active
+
+
+def _clean_up(filesystem: FileSystem, open_files: OpenFiles, request: LoadRequest) -> list[str]:
+    """Finish or undo what an interrupted deletion or compaction left; returns the names that remain."""
+    folder = request.folder
+    names = [entry.name for entry in filesystem.list(folder) if not entry.is_directory]
+    if all(name.endswith((*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)) or "." not in name[20:] for name in names):
+        return names
+    cleaned = [base_offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
+    first_cleaned = min(cleaned, default=1 << 63)
+    swaps = []
+    for name in names:
+        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX)) and base_offset_of(name) >= 0:
+            filesystem.remove(f"{folder}/{name}")
+        elif name.endswith(SWAP_SUFFIX):
+            # A swap file at or above a cleaned one belongs to a split that did not get far enough.
+            if base_offset_of(name) >= first_cleaned:
+                filesystem.remove(f"{folder}/{name}")
+            else:
+                swaps.append(name)
+    if swaps:
+        _finish_swap(filesystem, open_files, folder, swaps)
+    return [entry.name for entry in filesystem.list(folder) if not entry.is_directory]
+
+
+def _finish_swap(filesystem: FileSystem, open_files: OpenFiles, folder: str, swaps: list[str]) -> None:
+    """A compaction was interrupted after its result was complete: put it in place of what it replaces."""
+    first, end = 1 << 63, -1
+    for name in swaps:
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            segment = SealedSegment(folder, base_offset_of(name), open_files, SWAP_SUFFIX)
+            first = min(first, segment.base_offset)
+            end = max(end, segment.next_offset())
+            segment.close()
+    for entry in filesystem.list(folder):
+        if entry.name.endswith(SEGMENT_SUFFIXES) and first <= base_offset_of(entry.name) < end:
+            filesystem.remove(f"{folder}/{entry.name}")
+    for name in swaps:
+        filesystem.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP_SUFFIX)}")
+
+
+def _remove_orphans(filesystem: FileSystem, folder: str, names: list[str], bases: set[int]) -> None:
+    for name in names:
+        if name.endswith(SEGMENT_SUFFIXES[1:]) and base_offset_of(name) not in bases:
+            filesystem.remove(f"{folder}/{name}")
+
+
+def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs) -> None:
+    """Scan the segments from the recovery point on; cut at the first invalid batch, and drop what comes after it."""
+    start = len(segments) - 1
+    while start > 0 and segments[start].base_offset > request.recovery_point:
+        start -= 1
+    for number in range(start, len(segments)):
+        segment = segments[number]
+        size = segment.size
+        recovered = recover_segment(segment, size, request.recovery_point, request.index_interval_bytes)
+        for epoch, first_offset in recovered.epochs:
+            if epoch > epochs.latest_epoch:
+                epochs.assign(epoch, first_offset)
+        if recovered.size < size:
+            segment.filesystem.truncate(segment.file.descriptor(), recovered.size)
+            segment.close()
+            segments[number] = SealedSegment(request.folder, segment.base_offset, segment.file.open_files)
+            for later in segments[number + 1 :]:
+                later.mark_deleted()
+            del segments[number + 1 :]
+            return
+
+
+def load_producers(
+    segments: list[Segment], snapshots: list[int], log_start_offset: int, end_offset: int, request: LoadRequest
+) -> ProducerState:
+    """Producer state at `end_offset`: the newest usable snapshot and the batches after it.
+
+    Snapshots that cannot be used are deleted and taken out of `snapshots`.
+    """
+    filesystem = segments[0].filesystem
+    state = ProducerState()
+    state.end_offset = log_start_offset
+    for offset in snapshots[:]:
+        if offset > end_offset or offset <= log_start_offset:
+            _drop_snapshot(filesystem, request.folder, snapshots, offset)
+    while snapshots:
+        offset = snapshots[-1]
+        path = segment_path(request.folder, offset, SNAPSHOT_SUFFIX)
+        try:
+            state.load(decode_snapshot(filesystem.read_file(path) or b"", path), offset)
+        except CorruptFile:
+            _drop_snapshot(filesystem, request.folder, snapshots, offset)
+        else:
+            state.remove_expired(request.now_ms, request.producer_id_expiration_ms)
+            break
+    if state.end_offset < end_offset:
+        reset_from = 1 << 63 if request.is_clean else request.recovery_point
+        replay_producers(state, segments, end_offset, reset_from)
+    return state
+
+
+def _drop_snapshot(filesystem: FileSystem, folder: str, snapshots: list[int], offset: int) -> None:
+    filesystem.remove(segment_path(folder, offset, SNAPSHOT_SUFFIX))
+    snapshots.remove(offset)

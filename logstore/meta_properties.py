@@ -1,0 +1,49 @@
+"""Whose data directory this is (`meta.properties`, protocol.md 1.4)."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pykbroker.logstore.errors import CorruptFile, InconsistentDirectory
+from pykbroker.logstore.filesystem import FileSystem
+
+FILE_NAME: Final = "meta.properties"
+_VERSION: Final = "1"
+
+
+class MetaProperties(NamedTuple):
+    """Identity of a data directory. `directory_id` is the 22-character text of a uuid, "" when never given one."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+
+def read_meta_properties(filesystem: FileSystem, folder: str) -> MetaProperties | None:
+    """The identity, None when the directory has none. Raises CorruptFile; InconsistentDirectory for another version."""
+    path = f"{folder}/{FILE_NAME}"
+    content = filesystem.read_file(path)
+    if content is None:
+        return None
+    fields: dict[str, str] = {}
+    for line in content.decode("utf-8", "replace").splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not line.startswith(("#", "!")):
+            # Java writes ":" and "=" in values with a backslash before them.
+            fields[name.strip()] = value.strip().replace("\\", "")
+    version = fields.get("version")
+    if version != _VERSION:
+        raise InconsistentDirectory(path, f"version {version!r} is not supported, only {_VERSION!r} is")
+    try:
+        return MetaProperties(fields["cluster.id"], int(fields["node.id"]), fields.get("directory.id", ""))
+    except (KeyError, ValueError) as error:
+        raise CorruptFile(path, f"no valid {error.args[0]}") from error
+
+
+def write_meta_properties(filesystem: FileSystem, folder: str, meta: MetaProperties) -> None:
+    """Write the identity, durably."""
+    lines = [f"node.id={meta.node_id}", f"version={_VERSION}", f"cluster.id={meta.cluster_id}"]
+    if meta.directory_id:
+        lines.insert(1, f"directory.id={meta.directory_id}")
+    content = "#\n" + "\n".join(lines) + "\n"
+    filesystem.write_file(f"{folder}/{FILE_NAME}", content.encode())

@@ -1,0 +1,110 @@
+"""Segment files and how many of them are open.
+
+A partition that is not used holds no file descriptor. A file is opened at its first use; when more than
+`OpenFiles.limit` are open, the least recently used ones without a lease are closed and reopen when needed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from pykbroker.logstore.filesystem import FileSystem
+
+
+class OpenFiles:
+    """All open segment files of one broker, least recently used first.
+
+    `limit` is a target, not a ceiling: files with leases (bytes on their way to a client) stay open.
+    """
+
+    __slots__ = ("_files", "filesystem", "limit")
+
+    def __init__(self, filesystem: FileSystem, limit: int = 512) -> None:
+        self.filesystem = filesystem
+        self.limit = limit
+        self._files: OrderedDict[SegmentFile, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def opened(self, file: SegmentFile) -> None:
+        """`file` was just opened: count it, and close others when there are too many."""
+        self._files[file] = None
+        excess = len(self._files) - self.limit
+        if excess > 0:
+            idle = [other for other in self._files if other.leases == 0 and other is not file]
+            for other in idle[:excess]:
+                other.close()
+
+    def used(self, file: SegmentFile) -> None:
+        """`file` was used: it is now the last one to be closed."""
+        self._files.move_to_end(file)
+
+    def closed(self, file: SegmentFile) -> None:
+        """`file` was closed."""
+        self._files.pop(file, None)
+
+
+class SegmentFile:
+    """One `.log` file: its path, and a descriptor while it is in use.
+
+    Leases keep the descriptor open although the file was renamed, removed or fell out of use; POSIX keeps the bytes.
+    """
+
+    __slots__ = ("_descriptor", "_discarded", "leases", "on_close", "open_files", "path")
+
+    def __init__(self, path: str, open_files: OpenFiles) -> None:
+        self.path = path
+        self.leases = 0
+        # Called after a close, so that what was cached beside the descriptor goes with it.
+        self.on_close: Callable[[], None] | None = None
+        self.open_files = open_files
+        self._descriptor = -1
+        self._discarded = False
+
+    @property
+    def filesystem(self) -> FileSystem:
+        """The file system that holds the file."""
+        return self.open_files.filesystem
+
+    def descriptor(self, *, create: bool = False) -> int:
+        """The descriptor, opened if it is not."""
+        if self._descriptor < 0:
+            self._descriptor = self.open_files.filesystem.open(self.path, create=create)
+            self.open_files.opened(self)
+        else:
+            self.open_files.used(self)
+        return self._descriptor
+
+    def acquire(self) -> int:
+        """Take a lease and return the descriptor, which stays valid until `release`."""
+        descriptor = self.descriptor()
+        self.leases += 1
+        return descriptor
+
+    def release(self) -> None:
+        """Give one lease back."""
+        self.leases -= 1
+        if self._discarded and self.leases == 0:
+            self.close()
+
+    def rename(self, path: str) -> None:
+        """Rename the file; an open descriptor and leases stay valid."""
+        self.open_files.filesystem.rename(self.path, path)
+        self.path = path
+
+    def discard(self) -> None:
+        """The segment is gone: close now, or when the last lease is given back."""
+        self._discarded = True
+        if self.leases == 0:
+            self.close()
+
+    def close(self) -> None:
+        """Close the descriptor; the next use opens it again."""
+        if self._descriptor >= 0:
+            self.open_files.closed(self)
+            self.open_files.filesystem.close(self._descriptor)
+            self._descriptor = -1
+            if self.on_close is not None:
+                self.on_close()

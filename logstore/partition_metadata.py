@@ -1,0 +1,30 @@
+"""Which topic id a partition's folder belongs to (`partition.metadata`, protocol.md 1.4)."""
+
+from __future__ import annotations
+
+from pykbroker.logstore.errors import CorruptFile
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.protocol.uuids import uuid_from_text, uuid_to_text
+
+FILE_NAME = "partition.metadata"
+
+
+def read_topic_id(filesystem: FileSystem, folder: str) -> bytes | None:
+    """The topic id of a partition's folder, None when it was never noted. Raises CorruptFile."""
+    path = f"{folder}/{FILE_NAME}"
+    content = filesystem.read_file(path)
+    if not content:
+        return None
+    fields = dict(line.split(": ", 1) for line in content.decode("utf-8", "replace").splitlines() if ": " in line)
+    if fields.get("version") != "0":
+        raise CorruptFile(path, f"version {fields.get('version')!r} where '0' was expected")
+    try:
+        return uuid_from_text(fields["topic_id"].strip())
+    except (KeyError, ValueError) as error:
+        raise CorruptFile(path, "no valid topic_id") from error
+
+
+def write_topic_id(filesystem: FileSystem, folder: str, topic_id: bytes, *, durable: bool = False) -> None:
+    """Note the topic id. The last line has no line end, as Kafka writes it."""
+    content = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}"
+    filesystem.write_file(f"{folder}/{FILE_NAME}", content.encode(), durable=durable)

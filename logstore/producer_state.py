@@ -1,0 +1,252 @@
+"""What a partition knows of its producers: epochs, the last five batches of each, open transactions (P-51 to P-58).
+
+Pure: no clock, no disk. A check never changes anything; the caller writes the batch and then records it, so that a
+full disk leaves no trace here. Offsets, sequences and epochs of -1 mean none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pykbroker.logstore.errors import InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
+from pykbroker.logstore.errors import TransactionCoordinatorFenced as CoordinatorFenced
+
+NO_PRODUCER_ID: Final = -1
+NO_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_OFFSET: Final = -1
+BATCHES_KEPT: Final = 5
+_MAX_SEQUENCE: Final = 0x7FFFFFFF
+
+
+class CachedBatch(NamedTuple):
+    """One of the last batches of a producer; `timestamp_ms` is its largest timestamp."""
+
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that a marker has ended; `last_offset` is the marker's offset."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerEntry:
+    """State of one producer id in one partition."""
+
+    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "epoch", "last_timestamp_ms")
+
+    def __init__(
+        self,
+        epoch: int = NO_EPOCH,
+        coordinator_epoch: int = -1,
+        last_timestamp_ms: int = -1,
+        current_txn_first_offset: int = NO_OFFSET,
+    ) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp_ms = last_timestamp_ms
+        self.current_txn_first_offset = current_txn_first_offset
+        self.batches: deque[CachedBatch] = deque(maxlen=BATCHES_KEPT)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, -1 when no batch of this epoch is known."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> CachedBatch | None:
+        """The cached batch with exactly this epoch and these sequences (P-51)."""
+        if epoch != self.epoch:
+            return None
+        for batch in self.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                return batch
+        return None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move to an epoch; batches of another one are forgotten."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+
+
+def last_sequence_of(first_sequence: int, offset_delta: int) -> int:
+    """Sequence of a batch's last record: wraps from 2147483647 to 0 (P-53)."""
+    if first_sequence == NO_SEQUENCE:
+        return NO_SEQUENCE
+    return (first_sequence + offset_delta) & _MAX_SEQUENCE
+
+
+class ProducerState:
+    """All producers of one partition.
+
+    `end_offset` is the log offset up to which batches are reflected here.
+    """
+
+    __slots__ = ("_open_transactions", "_unreplicated", "end_offset", "producers")
+
+    def __init__(self) -> None:
+        self.producers: dict[int, ProducerEntry] = {}
+        self.end_offset = 0
+        # First offset -> producer id. Transactions begin at ascending offsets, so insertion order is offset order.
+        self._open_transactions: dict[int, int] = {}
+        # First offset -> last offset of ended transactions whose marker may still be above the high watermark.
+        self._unreplicated: dict[int, int] = {}
+
+    def check_append(
+        self, producer_id: int, epoch: int, first_sequence: int, offset_delta: int, is_transactional: bool
+    ) -> CachedBatch | None:
+        """Check a client's data batch: the original when it is a duplicate, None when it may be appended.
+
+        Raises InvalidProducerEpoch (P-55), OutOfOrderSequence (P-52) or InvalidTransactionState (P-138).
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            # P-54: expired, or first contact: any sequence will do.
+            return None
+        duplicate = entry.find_duplicate(epoch, first_sequence, last_sequence_of(first_sequence, offset_delta))
+        if duplicate is not None:
+            return duplicate
+        self._check_epoch(producer_id, entry, epoch)
+        if epoch != entry.epoch:
+            if first_sequence != 0 and entry.epoch != NO_EPOCH:
+                raise OutOfOrderSequence(
+                    f"producer {producer_id} begins epoch {epoch} with sequence {first_sequence}, not 0"
+                    f" (last epoch {entry.epoch})"
+                )
+        elif entry.epoch != NO_EPOCH and not _follows(entry.last_sequence, first_sequence):
+            raise OutOfOrderSequence(
+                f"producer {producer_id}, epoch {epoch}: sequence {first_sequence} does not follow"
+                f" {entry.last_sequence}"
+            )
+        if entry.current_txn_first_offset != NO_OFFSET and not is_transactional:
+            raise InvalidTransactionState(f"producer {producer_id} has an open transaction but writes outside of it")
+        return None
+
+    def check_coordinator_append(self, producer_id: int, epoch: int) -> None:
+        """Check a data batch that a coordinator of this broker writes for a producer: only its epoch."""
+        entry = self.producers.get(producer_id)
+        if entry is not None:
+            self._check_epoch(producer_id, entry, epoch)
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
+        """Check a transaction marker before it is appended (P-133, P-136)."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return
+        if transaction_version >= 2 and epoch == entry.epoch:
+            # KAFKA-19999: a marker written again after its transaction ended is a retry, not a zombie.
+            if entry.current_txn_first_offset != NO_OFFSET and epoch != 0x7FFF:
+                raise InvalidProducerEpoch(f"marker of producer {producer_id} repeats epoch {epoch}")
+        else:
+            self._check_epoch(producer_id, entry, epoch)
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise CoordinatorFenced(
+                f"marker of producer {producer_id} from coordinator epoch {coordinator_epoch},"
+                f" last seen {entry.coordinator_epoch}"
+            )
+
+    @staticmethod
+    def _check_epoch(producer_id: int, entry: ProducerEntry, epoch: int) -> None:
+        if epoch < entry.epoch:
+            raise InvalidProducerEpoch(f"producer {producer_id}: epoch {epoch} is older than {entry.epoch}")
+
+    def record_batch(
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        first_offset: int,
+        offset_delta: int,
+        timestamp_ms: int,
+        is_transactional: bool,
+    ) -> None:
+        """A data batch is in the log."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(epoch)
+        elif entry.epoch != epoch:
+            entry.set_epoch(epoch)
+        last_sequence = last_sequence_of(first_sequence, offset_delta)
+        entry.batches.append(
+            CachedBatch(first_sequence, last_sequence, first_offset + offset_delta, offset_delta, timestamp_ms)
+        )
+        entry.last_timestamp_ms = timestamp_ms
+        if is_transactional and entry.current_txn_first_offset == NO_OFFSET:
+            entry.current_txn_first_offset = first_offset
+            self._open_transactions[first_offset] = producer_id
+
+    def record_marker(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp_ms: int, is_abort: bool
+    ) -> CompletedTransaction | None:
+        """A transaction marker is in the log: what it ended, None when the producer had nothing open here."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(epoch)
+        entry.set_epoch(epoch)
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp_ms = timestamp_ms
+        first_offset = entry.current_txn_first_offset
+        entry.current_txn_first_offset = NO_OFFSET
+        if first_offset == NO_OFFSET:
+            return None
+        self._open_transactions.pop(first_offset, None)
+        self._unreplicated[first_offset] = offset
+        return CompletedTransaction(producer_id, first_offset, offset, is_abort)
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """First offset of the oldest transaction still open once this one has ended, else the offset after its marker."""
+        return min(self._open_transactions, default=completed.last_offset + 1)
+
+    @property
+    def first_unstable_offset(self) -> int:
+        """First offset of the oldest transaction that is open or ended above the high watermark, -1 if none (P-68)."""
+        if not self._open_transactions and not self._unreplicated:
+            return NO_OFFSET
+        return min((*self._open_transactions, *self._unreplicated))
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Ended transactions whose markers are below the high watermark no longer hold back readers."""
+        if self._unreplicated:
+            self._unreplicated = {f: last for f, last in self._unreplicated.items() if last >= high_watermark}
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that have been idle, unless a transaction of theirs is open (P-56)."""
+        if self.producers:
+            expired = [
+                producer_id
+                for producer_id, entry in self.producers.items()
+                if entry.current_txn_first_offset == NO_OFFSET and now_ms - entry.last_timestamp_ms >= expiration_ms
+            ]
+            for producer_id in expired:
+                del self.producers[producer_id]
+
+    def load(self, entries: Iterable[tuple[int, ProducerEntry]], end_offset: int) -> None:
+        """Replace everything by the entries of a snapshot taken at `end_offset`."""
+        self.producers = dict(entries)
+        self.end_offset = end_offset
+        self._unreplicated = {}
+        open_transactions = sorted(
+            (entry.current_txn_first_offset, producer_id)
+            for producer_id, entry in self.producers.items()
+            if entry.current_txn_first_offset != NO_OFFSET
+        )
+        self._open_transactions = dict(open_transactions)
+
+
+def _follows(last_sequence: int, next_sequence: int) -> bool:
+    return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == _MAX_SEQUENCE)

@@ -1,0 +1,170 @@
+"""After a stop that was not clean: find where valid batches end, and make anew what can be made from them (P-171).
+
+Batches below the recovery point were made durable and are only hopped over; the others are checked by CRC on a
+mapping, without a copy. A segment's indexes are always rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pykbroker.logstore.batch_scan import (
+    CONTROL,
+    HEADER_SIZE,
+    HOP_SIZE,
+    PREFIX_SIZE,
+    TRANSACTIONAL,
+    BatchHeader,
+    is_valid,
+    max_timestamp_of,
+    read_header,
+)
+from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET
+from pykbroker.logstore.producer_state import CompletedTransaction, ProducerState
+from pykbroker.logstore.segment import IndexBuilder, Segment
+from pykbroker.protocol.records.batch import RecordBatch
+from pykbroker.protocol.records.control import (
+    ControlRecordType,
+    control_record_type,
+    end_transaction_coordinator_epoch,
+)
+
+
+class Recovered(NamedTuple):
+    """What a scan of one segment found: where the valid batches end, as position and as offset, and its epochs."""
+
+    size: int
+    next_offset: int
+    epochs: list[tuple[int, int]]
+
+
+def recover_segment(segment: Segment, size: int, recovery_point: int, index_interval_bytes: int) -> Recovered:
+    """Scan a segment of `size` bytes, rebuild its indexes, and say where the first invalid batch begins.
+
+    The file itself is not cut here. `epochs` are (leader epoch, first offset) in order of appearance.
+    """
+    builder = IndexBuilder(segment, index_interval_bytes)
+    next_offset = segment.base_offset
+    last_possible = segment.base_offset + MAX_RELATIVE_OFFSET
+    epoch = -1
+    epochs: list[tuple[int, int]] = []
+    position = 0
+    with segment.filesystem.view(segment.file.descriptor(), size) as view:
+        while position + HOP_SIZE <= size:
+            header = _header_at(view, position, size)
+            if header is None:
+                break
+            is_old = header.magic < 2
+            last_offset = header.base_offset if is_old else header.base_offset + header.last_offset_delta
+            if not next_offset <= last_offset <= last_possible or (not is_old and header.base_offset < next_offset):
+                break
+            if last_offset >= recovery_point and not is_valid(view, position, header.length, header.magic):
+                break
+            batch_size = header.length + PREFIX_SIZE
+            builder.add(position, batch_size, last_offset, max_timestamp_of(view, position, header.magic))
+            if not is_old and header.leader_epoch > epoch:
+                epoch = header.leader_epoch
+                epochs.append((epoch, header.base_offset))
+            next_offset = last_offset + 1
+            position += batch_size
+    builder.finish()
+    return Recovered(position, next_offset, epochs)
+
+
+def _header_at(view: memoryview, position: int, size: int) -> BatchHeader | None:
+    """The header at `position`, None when there cannot be a whole batch."""
+    rest = size - position
+    if rest < HEADER_SIZE:
+        header = read_header(bytes(view[position:size]).ljust(HEADER_SIZE, b"\0"), 0)
+        if header.magic >= 2:
+            return None
+    else:
+        header = read_header(view, position)
+    if not 0 <= header.magic <= 2 or not HOP_SIZE - 13 <= header.length <= rest - PREFIX_SIZE:
+        return None
+    if header.magic == 2 and (header.length < HEADER_SIZE - PREFIX_SIZE or header.last_offset_delta < 0):
+        return None
+    return header
+
+
+def replay_producers(state: ProducerState, segments: Iterable[Segment], end_offset: int, reset_from: int) -> None:
+    """Bring producer state from its end offset up to `end_offset` from the batches in `segments` (P-57, P-58).
+
+    Segments with a base offset of `reset_from` or more get their index of aborted transactions made anew.
+    """
+    for segment in segments:
+        if segment.base_offset >= end_offset:
+            break
+        is_reset = segment.base_offset >= reset_from
+        if is_reset and len(segment.aborted):
+            segment.aborted.reset()
+            segment.aborted.write()
+        found = segment.locate(state.end_offset) if segment.size else None
+        if found is None:
+            continue
+        for position, header in segment.headers(found.position):
+            if header.base_offset >= end_offset:
+                break
+            if header.magic < 2:
+                continue
+            if header.producer_id >= 0 and header.base_offset >= state.end_offset:
+                completed = replay_batch(state, segment, position, header)
+                if completed is not None and completed.is_aborted and is_reset:
+                    add_aborted(segment, state, completed)
+            state.end_offset = header.base_offset + header.last_offset_delta + 1
+    state.end_offset = end_offset
+
+
+def replay_batch(
+    state: ProducerState, segment: Segment, position: int, header: BatchHeader
+) -> CompletedTransaction | None:
+    """Reflect one batch of a producer that is in the log already; nothing is checked (P-58)."""
+    if header.attributes & CONTROL:
+        batch = segment.read_batch(position, header.length + PREFIX_SIZE)
+        return record_marker(state, batch, header.base_offset)
+    state.record_batch(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.base_offset,
+        header.last_offset_delta,
+        header.max_timestamp,
+        header.attributes & TRANSACTIONAL != 0,
+    )
+    return None
+
+
+def marker_of(batch: RecordBatch) -> tuple[ControlRecordType, int] | None:
+    """(ABORT or COMMIT, coordinator epoch) of a transaction marker; None for other or emptied control batches."""
+    for record in batch.records():
+        kind = control_record_type(record.key)
+        if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+            return kind, end_transaction_coordinator_epoch(record.value)
+    return None
+
+
+def record_marker(state: ProducerState, batch: RecordBatch, offset: int) -> CompletedTransaction | None:
+    """Reflect a control batch of a producer that has this offset in the log."""
+    marker = marker_of(batch)
+    if marker is None:
+        return None
+    kind, coordinator_epoch = marker
+    return state.record_marker(
+        batch.producer_id,
+        batch.producer_epoch,
+        coordinator_epoch,
+        offset,
+        batch.max_timestamp,
+        kind == ControlRecordType.ABORT,
+    )
+
+
+def add_aborted(segment: Segment, state: ProducerState, completed: CompletedTransaction) -> None:
+    """Note in the segment's index that a transaction was aborted."""
+    from pykbroker.logstore.aborted_transactions import AbortedTransaction
+
+    stable = state.last_stable_offset_after(completed)
+    segment.aborted.add(
+        AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+    )

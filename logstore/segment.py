@@ -1,0 +1,297 @@
+"""One segment of a log: a `.log` file and its indexes. What sealed and active segments have in common: reading.
+
+`SealedSegment` never changes, opens nothing until it is read, and forgets its indexes when its file is closed for want
+of use. The segment being written is `ActiveSegment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from pykbroker.logstore.aborted_transactions import AbortedTransactions
+from pykbroker.logstore.batch_scan import (
+    HEADER_SIZE,
+    HOP_SIZE,
+    BatchHeader,
+    Located,
+    find_last_at_least,
+    read_header,
+)
+from pykbroker.logstore.errors import CorruptSegment
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.logstore.offset_index import OffsetIndex
+from pykbroker.logstore.open_files import OpenFiles, SegmentFile
+from pykbroker.logstore.time_index import TimeIndex
+from pykbroker.protocol.records.batch import RecordBatch
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+# One index interval and the header behind it: what a search for an offset usually needs.
+_SEARCH_SIZE: Final = 4096 + HEADER_SIZE
+_SCAN_SIZE: Final = 1 << 16
+_REPLAY_SIZE: Final = 1 << 20
+
+
+class TimestampOffset(NamedTuple):
+    """Answer to a search by time: a record's offset, its timestamp and the leader epoch of its batch (-1: unknown)."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def segment_path(folder: str, base_offset: int, suffix: str) -> str:
+    """Path of one of a segment's files: the base offset in 20 digits."""
+    return f"{folder}/{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """Reads one segment. `base_offset` is the lowest offset it can hold, `size` its length in bytes."""
+
+    __slots__ = ("aborted", "base_offset", "file", "filesystem", "folder", "offset_index", "time_index")
+
+    size: int
+
+    def __init__(self, folder: str, base_offset: int, open_files: OpenFiles, suffix: str = "") -> None:
+        filesystem = open_files.filesystem
+        self.folder = folder
+        self.base_offset = base_offset
+        self.filesystem: FileSystem = filesystem
+        prefix = f"{folder}/{base_offset:020d}"
+        self.file = SegmentFile(f"{prefix}{LOG_SUFFIX}{suffix}", open_files)
+        self.offset_index = OffsetIndex(f"{prefix}{INDEX_SUFFIX}{suffix}", base_offset, filesystem)
+        self.time_index = TimeIndex(f"{prefix}{TIME_INDEX_SUFFIX}{suffix}", base_offset, filesystem)
+        self.aborted = AbortedTransactions(f"{prefix}{TRANSACTION_INDEX_SUFFIX}{suffix}", filesystem)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.file.path})"
+
+    def load_indexes(self) -> None:
+        """Make sure that the indexes are in memory."""
+
+    def locate(self, offset: int) -> Located | None:
+        """The first batch whose last offset is `offset` or more, None when this segment ends below.
+
+        Raises CorruptSegment where the bytes cannot be a batch.
+        """
+        self.load_indexes()
+        size = self.size
+        position = self.offset_index.position_for(offset)
+        want = _SEARCH_SIZE
+        while position < size:
+            chunk = self.filesystem.read(self.file.descriptor(), want, position)
+            found, next_position = find_last_at_least(chunk, position, offset)
+            if found is not None:
+                return found
+            if next_position == position:
+                raise CorruptSegment(self.file.path, position, "no record batch where one should begin")
+            position = next_position
+            want = HEADER_SIZE if want == _SEARCH_SIZE and len(chunk) < HOP_SIZE else _SEARCH_SIZE
+        return None
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of every batch from `position`, where one begins. Fields that magic 0 and 1 lack are junk."""
+        size = self.size
+        start = end = position
+        chunk = b""
+        while position + HOP_SIZE <= size:
+            if position + HEADER_SIZE > end:
+                chunk = self.filesystem.read(self.file.descriptor(), _SCAN_SIZE, position)
+                start, end = position, position + len(chunk)
+                chunk = chunk.ljust(HEADER_SIZE, b"\0")
+            header = read_header(chunk, position - start)
+            if header.length < HOP_SIZE - 13:
+                raise CorruptSegment(self.file.path, position, f"a record batch of length {header.length}")
+            yield position, header
+            position += header.length + 12
+
+    def read_batch(self, position: int, size: int) -> RecordBatch:
+        """A copy of one whole batch."""
+        return RecordBatch(self.filesystem.read(self.file.descriptor(), size, position))
+
+    def batches(self, position: int = 0) -> Iterator[RecordBatch]:
+        """Copies of all batches from `position`, where one begins, read in large steps."""
+        size = self.size
+        while position < size:
+            chunk = self.filesystem.read(self.file.descriptor(), _REPLAY_SIZE, position)
+            start = 0
+            while start + HEADER_SIZE <= len(chunk):
+                end = start + 12 + int.from_bytes(chunk[start + 8 : start + 12], "big")
+                if end - start < HEADER_SIZE:
+                    raise CorruptSegment(self.file.path, position + start, "no record batch where one should begin")
+                if end > len(chunk):
+                    break
+                yield RecordBatch(chunk, start)
+                start = end
+            if start == 0:
+                # One batch larger than a step, or a tail that is none.
+                length = int.from_bytes(chunk[8:12], "big") + 12
+                if length < HEADER_SIZE or position + length > size:
+                    raise CorruptSegment(self.file.path, position, "the last record batch is cut off")
+                yield self.read_batch(position, length)
+                start = length
+            position += start
+
+    def next_offset(self) -> int:
+        """The offset after the last batch; the base offset when empty."""
+        self.load_indexes()
+        end = self.base_offset
+        if self.size:
+            count = len(self.offset_index)
+            position = self.offset_index.entry(count - 1)[1] if count else 0
+            for _, header in self.headers(position):
+                end = header.base_offset + (header.last_offset_delta if header.magic >= 2 else 0) + 1
+        return end
+
+    def max_timestamp(self) -> tuple[int, int]:
+        """(largest timestamp, last offset of the batch that has it), (-1, base offset) when there is none."""
+        self.load_indexes()
+        return self.time_index.last()
+
+    def first_timestamp(self) -> int:
+        """Largest timestamp of the first batch, -1 when empty: what `segment.ms` counts from (P-165)."""
+        for _, header in self.headers():
+            return header.max_timestamp
+        return -1
+
+    def offset_for_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
+        """The first record at or above `start_offset` with this timestamp or a later one (P-83)."""
+        self.load_indexes()
+        position = self.offset_index.position_for(max(self.time_index.offset_before(timestamp_ms), start_offset))
+        for batch_position, header in self.headers(position):
+            if header.max_timestamp < timestamp_ms or header.base_offset + header.last_offset_delta < start_offset:
+                continue
+            for record in self.read_batch(batch_position, header.length + 12).records():
+                if record.timestamp >= timestamp_ms and record.offset >= start_offset:
+                    return TimestampOffset(record.offset, record.timestamp, header.leader_epoch)
+        return None
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """The first record that has this segment's largest timestamp (P-81)."""
+        timestamp_ms, offset = self.max_timestamp()
+        found = self.locate(offset) if timestamp_ms >= 0 else None
+        if found is None:
+            return None
+        for position, header in self.headers(found.position):
+            if header.max_timestamp == timestamp_ms:
+                for record in self.read_batch(position, header.length + 12).records():
+                    if record.timestamp == timestamp_ms:
+                        return TimestampOffset(record.offset, record.timestamp, header.leader_epoch)
+        return None
+
+    def paths(self) -> list[str]:
+        """Paths of the segment's files that exist."""
+        candidates = (self.file.path, self.offset_index.path, self.time_index.path, self.aborted.path)
+        return [path for path in candidates if self.filesystem.exists(path)]
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files to `.deleted` and give up the segment; returns the new paths. Leased bytes stay readable."""
+        renamed = []
+        for path in self.paths():
+            self.filesystem.rename(path, path + DELETED_SUFFIX)
+            renamed.append(path + DELETED_SUFFIX)
+        self.file.discard()
+        return renamed
+
+    def move(self, folder: str) -> None:
+        """The partition's folder has a new name."""
+        old = len(self.folder)
+        self.folder = folder
+        for owner in (self.file, self.offset_index, self.time_index, self.aborted):
+            owner.path = folder + owner.path[old:]
+
+    def close(self) -> None:
+        """Close the file; a later read opens it again."""
+        self.file.close()
+
+
+class SealedSegment(Segment):
+    """A segment that is no longer written."""
+
+    __slots__ = ("_loaded", "_size")
+
+    def __init__(self, folder: str, base_offset: int, open_files: OpenFiles, suffix: str = "") -> None:
+        super().__init__(folder, base_offset, open_files, suffix)
+        self._size = -1
+        self._loaded = False
+        self.file.on_close = self._forget
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Length of the log file in bytes."""
+        if self._size < 0:
+            self._size = self.filesystem.file_size(self.file.path)
+        return self._size
+
+    def adopt(self, segment: Segment) -> None:
+        """Take over the open file and the indexes of the segment that this one was until now."""
+        self.file = segment.file
+        self.file.on_close = self._forget
+        self.offset_index = segment.offset_index
+        self.time_index = segment.time_index
+        self.aborted = segment.aborted
+        self._size = segment.size
+        self._loaded = True
+
+    def _forget(self) -> None:
+        if self._loaded:
+            self._loaded = False
+            self.offset_index.entries = bytearray()
+            self.time_index.entries = bytearray()
+
+    def load_indexes(self) -> None:
+        if not self._loaded:
+            self._loaded = True
+            self.aborted.load()
+            whole = self.offset_index.load() and self.time_index.load()
+            if not whole or not self.offset_index.is_sane(self.size) or not self.time_index.is_sane():
+                self.rebuild_indexes()
+
+    def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
+        """Make the indexes anew from the batch headers."""
+        builder = IndexBuilder(self, interval_bytes)
+        for position, header in self.headers():
+            last_offset = header.base_offset + (header.last_offset_delta if header.magic >= 2 else 0)
+            builder.add(position, header.length + 12, last_offset, header.max_timestamp if header.magic >= 2 else -1)
+        builder.finish()
+
+
+class IndexBuilder:
+    """Fills the two indexes of a segment batch by batch, where appends would have put entries."""
+
+    __slots__ = ("_interval_bytes", "_segment", "_since_entry", "max_timestamp", "max_timestamp_offset")
+
+    def __init__(self, segment: Segment, interval_bytes: int) -> None:
+        self._segment = segment
+        self._interval_bytes = interval_bytes
+        self._since_entry = 0
+        self.max_timestamp = -1
+        self.max_timestamp_offset = segment.base_offset
+        segment.offset_index.reset()
+        segment.time_index.reset()
+
+    def add(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """A batch of `size` bytes begins at `position`."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._since_entry > self._interval_bytes:
+            self._segment.offset_index.add(last_offset, position)
+            self._segment.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
+            self._since_entry = 0
+        self._since_entry += size
+
+    def finish(self) -> None:
+        """The segment ends here: note its largest timestamp and write the files."""
+        self._segment.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
+        self._segment.offset_index.write()
+        self._segment.time_index.write()

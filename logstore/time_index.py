@@ -1,0 +1,72 @@
+"""The sparse index from timestamps to offsets of one segment (`.timeindex`).
+
+Entries of 12 bytes, big-endian: the largest timestamp so far, i64; the last offset of the batch that has it, minus
+the segment's base offset, i32 (protocol.md 1.4). Timestamps ascend. The last entry of a sealed segment is its largest
+timestamp.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.logstore.offset_index import IndexFile
+
+ENTRY_SIZE: Final = 12
+_ENTRY: Final = Struct(">qi")
+
+
+class TimeIndex(IndexFile):
+    """Timestamps to offsets, ascending in both."""
+
+    __slots__ = ("base_offset",)
+
+    entry_size = ENTRY_SIZE
+
+    def __init__(self, path: str, base_offset: int, filesystem: FileSystem) -> None:
+        super().__init__(path, filesystem)
+        self.base_offset = base_offset
+
+    def maybe_add(self, timestamp_ms: int, offset: int) -> None:
+        """Add an entry unless its timestamp is no larger than the last one's."""
+        if timestamp_ms > self.last()[0]:
+            self.entries += _ENTRY.pack(timestamp_ms, offset - self.base_offset)
+            self._added()
+
+    def last(self) -> tuple[int, int]:
+        """(timestamp, offset) of the last entry, (-1, base offset) when empty."""
+        return self.entry(len(self) - 1)
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """(timestamp, offset) of one entry, (-1, base offset) for number -1."""
+        if number < 0:
+            return -1, self.base_offset
+        timestamp_ms, relative = _ENTRY.unpack_from(self.entries, number * ENTRY_SIZE)
+        return timestamp_ms, self.base_offset + relative
+
+    def offset_before(self, timestamp_ms: int) -> int:
+        """An offset at which a search for the first record with this timestamp or a later one may begin."""
+        low, high = -1, len(self) - 1
+        while low < high:
+            middle = (low + high + 1) >> 1
+            # Strictly below: records at and before the entry's offset may share the entry's timestamp.
+            if self.entry(middle)[0] < timestamp_ms:
+                low = middle
+            else:
+                high = middle - 1
+        return self.entry(low)[1]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop entries for `offset` and above."""
+        count = len(self)
+        while count and self.entry(count - 1)[1] >= offset:
+            count -= 1
+        self._cut(count)
+
+    def is_sane(self) -> bool:
+        """Whether first and last entry are in order."""
+        if not self.entries:
+            return True
+        timestamp_ms, offset = self.last()
+        return timestamp_ms >= self.entry(0)[0] and offset >= self.base_offset
