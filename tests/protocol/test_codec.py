@@ -1,0 +1,211 @@
+"""Codecs against themselves, against kafka-python's, and against bytes that mean nothing."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import kafka.protocol.admin
+import kafka.protocol.consumer
+import kafka.protocol.metadata
+import kafka.protocol.producer
+import kafka.protocol.sasl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykbroker.protocol.codec import (
+    decode,
+    decode_from,
+    decode_versioned,
+    encode,
+    encode_chunks,
+    encode_versioned,
+)
+from pykbroker.protocol.errors import DecodeError, EncodeError, UnsupportedVersion
+from pykbroker.protocol.fields import Message
+from pykbroker.protocol.log_messages.consumer_protocol import ConsumerProtocolSubscription
+from pykbroker.protocol.messages.api_versions import ApiVersionsResponse, SupportedFeatureKey
+from pykbroker.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from pykbroker.protocol.messages.metadata import MetadataRequest
+from tests.protocol.test_schema_parity import MESSAGES
+from tests.support.message_strategies import random_message
+
+VERSIONS = [(message_type, version) for message_type in MESSAGES for version in message_type.VERSIONS]
+IDS = [f"{message_type.__name__}-v{version}" for message_type, version in VERSIONS]
+KAFKA_PYTHON_MODULES = (
+    kafka.protocol.admin,
+    kafka.protocol.consumer,
+    kafka.protocol.metadata,
+    kafka.protocol.producer,
+    kafka.protocol.sasl,
+)
+
+
+def kafka_python_type(name: str) -> Any:
+    for module in KAFKA_PYTHON_MODULES:
+        if hasattr(module, name):
+            return getattr(module, name)
+    return None
+
+
+@pytest.mark.parametrize(("message_type", "version"), VERSIONS, ids=IDS)
+def test_what_is_encoded_is_decoded(message_type: type[Message], version: int) -> None:
+    generator = random.Random(f"{message_type.__name__} {version}")
+    for _ in range(8):
+        message = random_message(message_type, version, generator)
+        data = encode(message, version)
+        assert decode_from(message_type, version, data, 0) == (message, len(data))
+        assert decode_from(message_type, version, memoryview(b"xyz" + data), 3) == (message, len(data) + 3)
+
+
+@pytest.mark.parametrize(("message_type", "version"), VERSIONS, ids=IDS)
+def test_kafka_python_reads_and_writes_the_same_bytes(message_type: type[Message], version: int) -> None:
+    """Encoded by us, decoded and encoded again by kafka-python, decoded by us."""
+    theirs = kafka_python_type(message_type.__name__)
+    if message_type.KEY < 0 or theirs is None or not theirs.min_version <= version <= theirs.max_version:
+        pytest.skip("kafka-python has no such message or version")
+    generator = random.Random(f"{message_type.__name__} {version}")
+    for _ in range(4):
+        message = random_message(message_type, version, generator)
+        if isinstance(message, ApiVersionsResponse):
+            message.error_code = 0  # with an error kafka-python reads the body of version 0, whatever the version (P-2)
+        data = encode(message, version)
+        decoded = theirs.decode(data, version=version)
+        decoded._header = None
+        again = decoded.encode(version=version)
+        assert bytes(again) == data
+        assert decode(message_type, version, bytes(again)) == message
+
+
+@pytest.mark.parametrize(("message_type", "version"), VERSIONS, ids=IDS)
+def test_any_bytes_give_a_value_or_a_decode_error(message_type: type[Message], version: int) -> None:
+    """Cut, changed and random bytes; an error names the message, the version and a position in the buffer."""
+    generator = random.Random(f"{message_type.__name__} {version} mutated")
+    data = bytearray(encode(random_message(message_type, version, generator), version))
+    for _ in range(60):
+        mutated = bytearray(data)
+        for _ in range(generator.randint(1, 4)):
+            if mutated:
+                mutated[generator.randrange(len(mutated))] = generator.choice(
+                    (0, 1, 127, 128, 255, generator.randrange(256))
+                )
+        del mutated[generator.randint(0, len(mutated)) :]
+        try:
+            decode(message_type, version, bytes(mutated))
+        except DecodeError as error:
+            assert error.message_name == message_type.__name__
+            assert error.version == version
+            assert 0 <= error.position <= len(mutated)
+            assert error.field
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200), st.sampled_from([entry for entry in VERSIONS if entry[0].__name__.endswith("Request")]))
+def test_random_bytes_are_survived(data: bytes, entry: tuple[type[Message], int]) -> None:
+    message_type, version = entry
+    try:
+        message, end = decode_from(message_type, version, memoryview(data), 0)
+    except DecodeError as error:
+        assert 0 <= error.position <= len(data)
+    else:
+        assert end <= len(data)
+        assert isinstance(message, message_type)
+
+
+def test_a_decode_error_names_the_field_and_its_position() -> None:
+    request = FetchRequest(topics=[FetchTopic(topic="clicks", partitions=[FetchPartition(), FetchPartition()])])
+    data = encode(request, 11)
+    with pytest.raises(DecodeError) as caught:
+        decode(FetchRequest, 11, data[:-13])
+    error = caught.value
+    assert (error.message_name, error.version) == ("FetchRequest", 11)
+    assert error.field == "topics[0].partitions[1].log_start_offset"
+    assert error.position == len(data) - 6 - 4 - 8
+    assert "FetchRequest v11: field topics[0].partitions[1].log_start_offset at byte" in str(error)
+
+
+def test_a_count_beyond_the_bytes_is_refused_before_it_costs_memory() -> None:
+    with pytest.raises(DecodeError, match=r"an array of 2147483646 elements in 0 bytes"):
+        decode(MetadataRequest, 1, b"\x7f\xff\xff\xfe")
+
+
+def test_a_null_for_a_field_that_is_not_nullable_is_refused() -> None:
+    with pytest.raises(DecodeError, match="not nullable"):
+        decode(MetadataRequest, 0, b"\xff\xff\xff\xff")
+    with pytest.raises(EncodeError, match="topics"):
+        encode(MetadataRequest(topics=None), 0)
+
+
+def test_unknown_tagged_fields_are_skipped() -> None:
+    """P-6: a client of the future may send tags that we do not know."""
+    response = ApiVersionsResponse(supported_features=[SupportedFeatureKey(name="a", max_version=1)])
+    plain = encode(ApiVersionsResponse(), 3)
+    data = encode(response, 3)
+    tags = len(plain) - 1
+    assert data[tags : tags + 2] == b"\x01\x00"  # one tag, number 0
+    extended = data[:tags] + b"\x02" + data[tags + 1 :] + b"\x63\x02ab"
+    assert decode(ApiVersionsResponse, 3, data) == decode(ApiVersionsResponse, 3, extended) == response
+
+
+def test_tags_are_written_in_ascending_order_and_defaults_left_out() -> None:
+    """P-6."""
+    partition = PartitionData(diverging_epoch=EpochEndOffset(epoch=1, end_offset=2), records=b"")
+    with_tag = encode(FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])]), 12)
+    partition.diverging_epoch = EpochEndOffset()
+    without = encode(FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])]), 12)
+    assert len(with_tag) - len(without) == 2 + 4 + 8 + 1
+
+
+def test_a_value_that_the_version_cannot_carry_is_refused_unless_ignorable() -> None:
+    assert encode(MetadataRequest(include_topic_authorized_operations=False), 0)
+    with pytest.raises(EncodeError, match="allow_auto_topic_creation"):
+        encode(MetadataRequest(allow_auto_topic_creation=False), 0)
+
+
+def test_a_version_out_of_range_is_refused() -> None:
+    with pytest.raises(UnsupportedVersion, match="MetadataRequest has versions 0-13, not 14"):
+        encode(MetadataRequest(), 14)
+    with pytest.raises(UnsupportedVersion):
+        decode(MetadataRequest, -1, b"")
+
+
+def test_payloads_are_chunks_of_their_own() -> None:
+    """Records leave the encoder as they came, so that a file range can go out by sendfile."""
+
+    class Range:
+        def __len__(self) -> int:
+            return 7
+
+    payload = Range()
+    response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[PartitionData(records=payload)])])
+    chunks = encode_chunks(response, 12)
+    assert chunks[1] is payload
+    inline = PartitionData(records=b"1234567")
+    joined = encode(FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[inline])]), 12)
+    assert b"".join((chunks[0], b"1234567", chunks[2])) == joined
+
+
+def test_versioned_blobs() -> None:
+    subscription = ConsumerProtocolSubscription(topics=["a", "b"], generation_id=3)
+    data = encode_versioned(subscription, 2)
+    assert data[:2] == b"\x00\x02"
+    assert decode_versioned(ConsumerProtocolSubscription, data) == subscription
+    with pytest.raises(DecodeError, match="version"):
+        decode_versioned(ConsumerProtocolSubscription, b"\x00")
+
+
+def test_structs_that_are_not_given_are_shared_and_lists_are_fresh() -> None:
+    first, second = FetchRequest(), FetchRequest()
+    assert first.replica_state is second.replica_state
+    assert first.topics is not second.topics
+    assert first == second
+    assert "session_epoch=-1" in repr(first)
