@@ -36,6 +36,9 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
+POSTPONED_JOIN_MIN_MS = 1_000
+"""A rebalance that nobody has joined is looked at again after this at the soonest, should a client ask for less."""
+
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
 PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
@@ -202,7 +205,7 @@ class Group:
             self._begin_generation(now_ms, output)
         else:
             # Only static members are left and none has joined: their sessions will remove them.
-            self._schedule_join(now_ms)
+            self._schedule_join(now_ms, POSTPONED_JOIN_MIN_MS)
 
     def _begin_generation(self, now_ms: int, output: Output) -> None:
         self.generation_id += 1
@@ -363,8 +366,8 @@ class Group:
         self._initial_remaining_ms = remaining_ms
         self._join_deadline_ms = self._wake_at(now_ms + delay_ms)
 
-    def _schedule_join(self, now_ms: int) -> None:
-        self._join_deadline_ms = self._wake_at(now_ms + self.members.rebalance_timeout_ms)
+    def _schedule_join(self, now_ms: int, at_least_ms: int = 0) -> None:
+        self._join_deadline_ms = self._wake_at(now_ms + max(self.members.rebalance_timeout_ms, at_least_ms))
 
     def _wake_at(self, deadline_ms: int) -> int:
         if self.wake_ms is None or deadline_ms < self.wake_ms:

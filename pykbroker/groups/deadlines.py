@@ -1,0 +1,52 @@
+"""When which group wants to be woken: a heap with one live entry per group.
+
+Heartbeats move deadlines later and would fill a heap; so a group that wants to be woken later than planned is simply
+woken too early once, finds nothing due and says when next. A thousand members that heartbeat cost one wake-up per
+session timeout and group.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+GroupKey = tuple[int, str]
+"""Partition of `__consumer_offsets` and group id."""
+
+
+class Deadlines:
+    """Earliest deadline of each group."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, GroupKey]] = []
+        self._planned: dict[GroupKey, int] = {}
+
+    def plan(self, key: GroupKey, deadline_ms: int | None) -> bool:
+        """Plans to wake a group; True if that is earlier than anything planned before."""
+        planned_ms = self._planned.get(key)
+        if deadline_ms is None or (planned_ms is not None and planned_ms <= deadline_ms):
+            return False
+        is_first = self.first_ms is None or deadline_ms < (self.first_ms or 0)
+        self._planned[key] = deadline_ms
+        heapq.heappush(self._heap, (deadline_ms, key))
+        return is_first
+
+    @property
+    def first_ms(self) -> int | None:
+        """The earliest deadline."""
+        while self._heap and self._planned.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_ms: int) -> GroupKey | None:
+        """Takes out a group whose deadline has come."""
+        first_ms = self.first_ms
+        if first_ms is None or first_ms > now_ms:
+            return None
+        key = heapq.heappop(self._heap)[1]
+        del self._planned[key]
+        return key
+
+    def forget(self, partition: int) -> None:
+        """Drops all groups of a partition."""
+        for key in [key for key in self._planned if key[0] == partition]:
+            del self._planned[key]

@@ -1,0 +1,19 @@
+"""DeleteGroups (key 42), versions 0 to 2.
+
+The versions differ in encoding only.
+"""
+
+from __future__ import annotations
+
+from pykbroker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from pykbroker.request_context import RequestContext
+
+
+async def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """Deletes Empty groups with their offsets; a group that is named twice is answered once (P-107)."""
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=group_id, error_code=context.services.groups.delete_group(group_id))
+            for group_id in dict.fromkeys(request.groups_names)
+        ]
+    )

@@ -1,0 +1,14 @@
+"""Heartbeat (key 12), versions 0 to 4.
+
+v3 group.instance.id (KIP-345).
+"""
+
+from __future__ import annotations
+
+from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykbroker.request_context import RequestContext
+
+
+async def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Keeps a member's session and tells it of a rebalance; P-90, P-101, P-102."""
+    return HeartbeatResponse(error_code=context.services.groups.heartbeat(request))

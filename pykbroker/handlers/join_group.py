@@ -1,0 +1,32 @@
+"""JoinGroup (key 11), versions 0 to 9.
+
+v1 rebalance timeout (before: the session timeout). v4 a new dynamic member is first given an id (KIP-394).
+v5 group.instance.id (KIP-345). v7 protocol type in the answer, protocol name nullable. v8 reason (KIP-800), which goes
+to the broker's log. v9 skip_assignment (KIP-814).
+
+Differs from Kafka: a join that a later one of the same member supersedes is answered with REBALANCE_IN_PROGRESS
+instead of never.
+"""
+
+from __future__ import annotations
+
+from pykbroker.groups.java_address import java_address
+from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from pykbroker.request_context import RequestContext
+
+REBALANCE_TIMEOUT_SINCE = 1
+PROTOCOL_NAME_NULLABLE_SINCE = 7
+
+
+async def handle_join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+    """Waits for the other members; P-91 to P-99, P-103, P-105."""
+    version = context.api_version
+    if version < REBALANCE_TIMEOUT_SINCE:
+        request.rebalance_timeout_ms = request.session_timeout_ms
+    host = java_address(context.client_host)
+    response = await context.services.groups.join_group(request, context.client_id, host, version)
+    if version < PROTOCOL_NAME_NULLABLE_SINCE:
+        response.protocol_name = response.protocol_name or ""
+    else:
+        response.protocol_name = response.protocol_name or None
+    return response

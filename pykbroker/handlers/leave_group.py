@@ -1,0 +1,25 @@
+"""LeaveGroup (key 13), versions 0 to 5.
+
+v0-2 one member, whose error is the answer's. v3 several, by member id or group.instance.id, each with its error
+(KIP-345). v5 reason (KIP-800), which goes to the broker's log.
+"""
+
+from __future__ import annotations
+
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from pykbroker.request_context import RequestContext
+
+SEVERAL_MEMBERS_SINCE = 3
+
+
+async def handle_leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """Takes members out of a group; P-104."""
+    groups = context.services.groups
+    if context.api_version >= SEVERAL_MEMBERS_SINCE:
+        return groups.leave_group(request)
+    members = [MemberIdentity(member_id=request.member_id)]
+    response = groups.leave_group(LeaveGroupRequest(group_id=request.group_id, members=members))
+    if response.error_code == ErrorCode.NONE:
+        response = LeaveGroupResponse(error_code=response.members[0].error_code)
+    return response

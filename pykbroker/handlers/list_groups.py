@@ -1,0 +1,18 @@
+"""ListGroups (key 16), versions 0 to 5.
+
+v4 filter by state, states in the answer (KIP-518). v5 filter by type, types in the answer (KIP-848).
+
+All groups here are of type Classic; a filter with other types only finds nothing.
+"""
+
+from __future__ import annotations
+
+from pykbroker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from pykbroker.request_context import RequestContext
+
+
+async def handle_list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """The groups that this broker coordinates; names in filters in any case (P-106)."""
+    states = {name.strip().lower() for name in request.states_filter}
+    types = {name.strip().lower() for name in request.types_filter}
+    return context.services.groups.list_groups(states, types)

@@ -1,0 +1,43 @@
+"""OffsetDelete (key 47), version 0: delete committed offsets of topics that a group no longer consumes (KIP-496)."""
+
+from __future__ import annotations
+
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from pykbroker.request_context import RequestContext
+
+
+async def handle_offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """Deletes offsets of partitions that exist; an error of the group comes alone, without topics (P-107)."""
+    topics_by_name = context.services.metadata.image.topics_by_name
+    refused: dict[str, OffsetDeleteResponseTopic] = {}
+    accepted: list[OffsetDeleteRequestTopic] = []
+    for topic in request.topics:
+        found = topics_by_name.get(topic.name)
+        existing = {} if found is None else found.partitions
+        unknown = [p for p in topic.partitions if p.partition_index not in existing]
+        if unknown:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            partitions = [
+                OffsetDeleteResponsePartition(partition_index=p.partition_index, error_code=error) for p in unknown
+            ]
+            refused[topic.name] = OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
+        known = [p for p in topic.partitions if p.partition_index in existing]
+        if known:
+            accepted.append(OffsetDeleteRequestTopic(name=topic.name, partitions=known))
+    response = context.services.groups.delete_offsets(OffsetDeleteRequest(group_id=request.group_id, topics=accepted))
+    if response.error_code != ErrorCode.NONE or not refused:
+        return response
+    for topic_response in response.topics:
+        if topic_response.name in refused:
+            refused[topic_response.name].partitions += topic_response.partitions
+        else:
+            refused[topic_response.name] = topic_response
+    response.topics = list(refused.values())
+    return response

@@ -1,0 +1,101 @@
+"""OffsetFetch (key 9), versions 1 to 10.
+
+v2 null topics for all; an error of the group is the answer's (before: each partition's). v5 leader epoch (KIP-320).
+v7 require_stable (KIP-447). v8 several groups (KIP-709). v9 member id and epoch, of which classic groups make nothing.
+v10 topics by id.
+
+require_stable has no effect while there are no transactional commits.
+"""
+
+from __future__ import annotations
+
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from pykbroker.protocol.uuids import ZERO_UUID
+from pykbroker.request_context import RequestContext
+
+GROUP_ERROR_SINCE = 2
+SEVERAL_GROUPS_SINCE = 8
+TOPIC_IDS_SINCE = 10
+
+
+async def handle_offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Committed offsets; a partition without one has offset -1 and no error (P-112)."""
+    if context.api_version >= SEVERAL_GROUPS_SINCE:
+        return OffsetFetchResponse(groups=[_fetch_group(context, group) for group in request.groups])
+    topics = None
+    if request.topics is not None:
+        topics = [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
+    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    return _single_group_response(_fetch_group(context, group))
+
+
+def _fetch_group(context: RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    names_by_id = context.services.metadata.image.topics_by_id
+    use_ids = context.api_version >= TOPIC_IDS_SINCE
+    unknown: list[OffsetFetchResponseTopics] = []
+    requested = group.topics
+    if use_ids and requested is not None:
+        for topic in requested:
+            found = names_by_id.get(topic.topic_id)
+            topic.name = "" if found is None else found.name
+        unknown = [_failed(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in requested if not topic.name]
+        group.topics = [topic for topic in requested if topic.name]
+    response = context.services.groups.fetch_offsets(group)
+    if response.error_code != ErrorCode.NONE:
+        if context.api_version < GROUP_ERROR_SINCE:
+            response.topics = [_failed(topic, ErrorCode(response.error_code)) for topic in requested or []]
+        return response
+    if use_ids and requested is None:
+        response.topics = _with_ids(context, response.topics)
+    response.topics += unknown
+    return response
+
+
+def _failed(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
+    partitions = [
+        OffsetFetchResponsePartitions(partition_index=p, committed_offset=-1, metadata="", error_code=error)
+        for p in topic.partition_indexes
+    ]
+    return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
+def _with_ids(context: RequestContext, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
+    """Topics that exist, with their ids; the others have no form in which this version could name them."""
+    image = context.services.metadata.image
+    for topic in topics:
+        found = image.topics_by_name.get(topic.name)
+        topic.topic_id = ZERO_UUID if found is None else found.topic_id
+    return [topic for topic in topics if topic.topic_id != ZERO_UUID]
+
+
+def _single_group_response(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )

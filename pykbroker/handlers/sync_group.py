@@ -1,0 +1,23 @@
+"""SyncGroup (key 14), versions 0 to 5.
+
+v3 group.instance.id (KIP-345). v5 protocol type and name in request and answer; the request must have both.
+
+Differs from Kafka: a sync that a later one of the same member supersedes is answered with REBALANCE_IN_PROGRESS
+instead of never, and so is one whose member leaves meanwhile, with UNKNOWN_MEMBER_ID.
+"""
+
+from __future__ import annotations
+
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykbroker.request_context import RequestContext
+
+PROTOCOL_REQUIRED_SINCE = 5
+
+
+async def handle_sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+    """Waits for the leader's assignment; P-100, P-101."""
+    is_incomplete = request.protocol_type is None or request.protocol_name is None
+    if context.api_version >= PROTOCOL_REQUIRED_SINCE and is_incomplete:
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return await context.services.groups.sync_group(request)
