@@ -1,0 +1,174 @@
+"""MetadataCache: what handlers ask about topics, brokers and effective settings; always the newest cluster image.
+
+It follows the controller (`apply` is its subscriber) and never changes anything. The effective settings of a topic are
+its own ones over this broker's defaults, which are dynamic settings over given ones over Kafka's defaults (P-152).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from pykbroker.config import BrokerConfig
+from pykbroker.controller.metadata.image import (
+    BROKER_RESOURCE,
+    EMPTY_IMAGE,
+    BrokerImage,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+)
+from pykbroker.logstore.log_config import LogConfig
+
+if TYPE_CHECKING:
+    from pykbroker.request_context import RequestContext
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Topics that Metadata marks as internal."""
+
+CLUSTER_WIDE_BROKER = (BROKER_RESOURCE, "")
+"""Key in `ClusterImage.configs` of the dynamic settings of all brokers."""
+
+_NOTHING: Mapping[str, str] = {}
+
+
+class BrokerAddress(NamedTuple):
+    """Where a client of some listener reaches a broker."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool
+
+
+class MetadataCache:
+    """The newest image, and views of it.
+
+    Args:
+        config: the settings given at start.
+        node_id: this broker.
+        image: where to begin; `apply` replaces it.
+    """
+
+    def __init__(self, config: BrokerConfig, node_id: int, image: ClusterImage = EMPTY_IMAGE) -> None:
+        self.image = image
+        self.static_config = config
+        self._node_id = node_id
+        self._changed = trio.Event()
+        # One entry: the dynamic settings seen last, and what came of them.
+        self._dynamic: tuple[Mapping[str, str], Mapping[str, str]] = (_NOTHING, _NOTHING)
+        self._effective = config
+        self._default_log_config: LogConfig | None = None
+
+    def apply(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Takes over a new image; the controller's subscriber callback."""
+        self.image = new
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    async def wait_for(self, predicate: Callable[[ClusterImage], bool], deadline: float) -> bool:
+        """Waits until the image satisfies `predicate`; False when `deadline` (trio's clock) passes before."""
+        with trio.move_on_at(deadline):
+            while not predicate(self.image):
+                await self._changed.wait()
+        return predicate(self.image)
+
+    # Topics
+
+    def topic(self, name: str) -> TopicImage | None:
+        return self.image.topics_by_name.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        return self.image.topics_by_id.get(topic_id)
+
+    # Brokers
+
+    def endpoint(self, broker_id: int, context: RequestContext) -> BrokerAddress | None:
+        """Where the client that asks reaches a broker: by its own listener (P-27); None if that broker has none.
+
+        For this broker without `advertised.listeners` it is the address that the client dialled (design.md 6).
+        """
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            return None
+        if broker_id == self._node_id:
+            advertised = self.static_config.advertised_listeners
+            if not advertised:
+                return BrokerAddress(broker_id, context.local_host, context.local_port, broker.rack, broker.is_fenced)
+            own = advertised.get(context.listener_name)
+            if own is None:
+                return None
+            # Port 0 was a free port, which only the listener knows.
+            return BrokerAddress(
+                broker_id, own.host or context.local_host, own.port or context.local_port, broker.rack, broker.is_fenced
+            )
+        for endpoint in broker.endpoints:
+            if endpoint.name == context.listener_name:
+                return BrokerAddress(broker_id, endpoint.host, endpoint.port, broker.rack, broker.is_fenced)
+        return None
+
+    def brokers(self, context: RequestContext) -> list[BrokerAddress]:
+        """All registered brokers that the client's listener reaches, fenced ones included, by id."""
+        addresses = (self.endpoint(broker_id, context) for broker_id in sorted(self.image.brokers))
+        return [address for address in addresses if address is not None]
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether a broker is registered and not fenced."""
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and not broker.is_fenced
+
+    def broker_epoch(self) -> int:
+        """This broker's epoch, -1 before it is registered."""
+        broker: BrokerImage | None = self.image.brokers.get(self._node_id)
+        return -1 if broker is None else broker.epoch
+
+    def offline_replicas(self, partition: PartitionImage) -> list[int]:
+        """Replicas whose broker is not there."""
+        return [replica for replica in partition.replicas if not self.is_alive(replica)]
+
+    # Settings
+
+    @property
+    def config(self) -> BrokerConfig:
+        """This broker's settings as they are now, dynamic ones included."""
+        return self.config_under(self.image)
+
+    def config_under(self, image: ClusterImage) -> BrokerConfig:
+        """This broker's settings under the dynamic ones of an image."""
+        cluster_wide = image.configs.get(CLUSTER_WIDE_BROKER, _NOTHING)
+        own = image.configs.get((BROKER_RESOURCE, str(self._node_id)), _NOTHING)
+        if (cluster_wide, own) != self._dynamic:
+            self._effective = self.static_config.with_dynamic(cluster_wide, own)
+            self._default_log_config = None
+            self._dynamic = (cluster_wide, own)
+        return self._effective
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """All settings that a topic has now, by topic key; the texts of its own ones are as they were set."""
+        return {**self.config.topic_defaults, **self.image.topic_config(name)}
+
+    def log_config(self, image: ClusterImage, topic: str) -> LogConfig:
+        """What the logs of a topic obey under an image. Topics without settings of their own share one value."""
+        config = self.config_under(image)
+        own = image.topic_config(topic)
+        if own:
+            return LogConfig.from_properties(log_properties(config, own))
+        if self._default_log_config is None:
+            self._default_log_config = LogConfig.from_properties(log_properties(config, own))
+        return self._default_log_config
+
+
+def log_properties(config: BrokerConfig, topic_settings: Mapping[str, str]) -> dict[str, str]:
+    """Texts for `LogConfig.from_properties`: a topic's settings over the broker's defaults."""
+    properties = {
+        "producer.id.expiration.ms": str(config.producer_id_expiration_ms),
+        **config.topic_defaults,
+        **topic_settings,
+    }
+    small_segments = properties.get("internal.segment.bytes")
+    if small_segments is not None:
+        properties["segment.bytes"] = small_segments
+    return properties

@@ -1,0 +1,128 @@
+"""A broker in a value: real commands on a real image, without log, sockets or time. For tests of admin handlers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import trio
+
+from pykbroker.config import BrokerConfig
+from pykbroker.config_rules import ServerConfigRules
+from pykbroker.controller.metadata.brokers import RegisterBroker
+from pykbroker.controller.metadata.commands import Command, PlanContext
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
+from pykbroker.metadata_cache import MetadataCache
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
+from pykbroker.request_context import ConnectionInfo, RequestContext, Services
+
+R = TypeVar("R")
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+DIRECTORY_ID = b"directory-of-one"
+
+
+def apply_records(image: ClusterImage, records: Iterable[Any]) -> ClusterImage:
+    return image.apply(list(records), offset=image.offset + 1, epoch=1, timestamp_ms=0)
+
+
+class FakeController:
+    """Plans commands as the controller does and applies them at once; `commands` has all that were submitted."""
+
+    def __init__(self, cache: MetadataCache, config: BrokerConfig) -> None:
+        self.cache = cache
+        self.commands: list[Any] = []
+        self.failure: Exception | None = None
+        self._config = config
+        self._random = random.Random(7)
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.cache.image
+
+    def plan_context(self) -> PlanContext:
+        return PlanContext(
+            next_offset=self.image.offset + 1,
+            random=self._random,
+            partition_count_default=self._config.num_partitions,
+            replication_factor_default=self._config.default_replication_factor,
+            config_rules=ServerConfigRules(self._config),
+            supported_features=SUPPORTED_FEATURES,
+            node_id=self._config.node_id,
+            voter_ids=frozenset({self._config.node_id}),
+        )
+
+    def submit_now(self, command: Command[R]) -> R:
+        plan = command.plan(self.image, self.plan_context())
+        self.commands.append(command)
+        if plan.records:
+            self.cache.apply(self.image, apply_records(self.image, plan.records))
+        return plan.result
+
+    async def submit(self, command: Command[R], timeout_ms: int) -> R:
+        await trio.lowlevel.checkpoint()
+        if self.failure is not None:
+            raise self.failure
+        return self.submit_now(command)
+
+
+def make_services(properties: Mapping[str, str] | None = None, broker_ids: Iterable[int] = (1,)) -> Services:
+    """Services with a fake controller and as many registered brokers as wished; parts that admin does not use are None."""
+    config = BrokerConfig.from_properties(properties or {})
+    cache = MetadataCache(config, config.node_id)
+    controller = FakeController(cache, config)
+    cache.image = apply_records(EMPTY_IMAGE, [FeatureLevelRecord(name="metadata.version", feature_level=30)])
+    for broker_id in broker_ids:
+        controller.submit_now(
+            RegisterBroker(
+                broker_id=broker_id,
+                incarnation_id=bytes(15) + bytes([broker_id]),
+                endpoints=[Endpoint("PLAINTEXT", f"host-{broker_id}", 9092, 0)],
+                features=SUPPORTED_FEATURES,
+                log_dirs=[DIRECTORY_ID],
+                is_fenced=False,
+            )
+        )
+    unused: Any = None
+    return Services(
+        config=config,
+        cluster_id=CLUSTER_ID,
+        node_id=config.node_id,
+        metadata=cache,
+        partitions=unused,
+        controller=controller,  # type: ignore[arg-type]
+        groups=unused,
+        fetch_sessions=unused,
+        log_directory=unused,
+        clock=unused,
+        random=random.Random(11),
+    )
+
+
+def make_context(
+    version: int = 0,
+    *,
+    services: Services | None = None,
+    properties: Mapping[str, str] | None = None,
+    broker_ids: Iterable[int] = (1,),
+    listener_name: str = "PLAINTEXT",
+    local: tuple[str, int] = ("127.0.0.1", 9092),
+    client_id: str = "test",
+    api_key: ApiKey = ApiKey.METADATA,
+) -> RequestContext:
+    return RequestContext(
+        services or make_services(properties, broker_ids),
+        ConnectionInfo(listener_name, ("127.0.0.1", 50000), local, None),
+        api_key,
+        version,
+        1,
+        client_id,
+    )
+
+
+def call(handler: Any, context: RequestContext, request: Any) -> Any:
+    """Runs a handler to its answer."""
+    return trio.run(handler, context, request)
