@@ -209,7 +209,7 @@ class ProducerState:
         return CompletedTransaction(producer_id, first_offset, offset, is_abort)
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """First offset of the oldest transaction still open once this one has ended, else the offset after its marker."""
+        """First offset of the oldest transaction that is still open, else the offset after this one's marker."""
         return min(self._open_transactions, default=completed.last_offset + 1)
 
     @property

@@ -99,7 +99,7 @@ class Segment:
         return None
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of every batch from `position`, where one begins. Fields that magic 0 and 1 lack are junk."""
+        """(position, header) of every batch from `position`, where one begins. Fields that old magics lack are junk."""
         size = self.size
         start = end = position
         chunk = b""

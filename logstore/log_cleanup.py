@@ -1,0 +1,122 @@
+"""Getting rid of data: the log start moves, old segments go, the end is cut off."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from pykbroker.logstore.active_segment import ActiveSegment
+from pykbroker.logstore.errors import OffsetOutOfRange
+from pykbroker.logstore.log_loader import load_producers
+from pykbroker.logstore.log_parts import LogParts
+from pykbroker.logstore.producer_state import ProducerState
+from pykbroker.logstore.retention import SegmentFacts, count_to_delete
+from pykbroker.logstore.segment import SNAPSHOT_SUFFIX, Segment, segment_path
+
+
+class LogCleanup(LogParts):
+    """Deletes and truncates."""
+
+    __slots__ = ()
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Hide everything below `offset` (DeleteRecords, P-150); whole segments below go with `delete_old_segments`.
+
+        False when the log start is there or beyond. Raises OffsetOutOfRange above the log end.
+        """
+        self._ready()
+        if offset > self._end_offset:
+            raise OffsetOutOfRange(f"{self.topic}-{self.partition}: {offset} is above the log end {self._end_offset}")
+        if offset <= self._start_offset:
+            return False
+        self._start_offset = offset
+        self.recovery_point = max(self.recovery_point, offset)
+        self._epochs.truncate_from_start(offset)
+        self._producers.on_high_watermark(offset)
+        return True
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Delete what retention allows (P-164); the log start moves along. Returns the number of segments.
+
+        Files are renamed to `.deleted` and go with a later `delete_due_files`. When everything may go, the active
+        segment is rolled first. Raises StorageError.
+        """
+        self._ready()
+        ends = [*self._bases[1:], self._end_offset]
+        facts = [
+            SegmentFacts(segment.size, self._retention_timestamp(segment), end)
+            for segment, end in zip(self._segments, ends, strict=True)
+        ]
+        count = count_to_delete(facts, self._config, now_ms, self._start_offset, high_watermark)
+        if count == 0:
+            return 0
+        if count == len(self._segments):
+            self._roll(self._end_offset, now_ms)
+        self.advance_log_start(self._bases[count])
+        self._remove_segments(self._segments[:count], now_ms)
+        return count
+
+    @staticmethod
+    def _retention_timestamp(segment: Segment) -> int:
+        timestamp_ms = segment.max_timestamp()[0]
+        if timestamp_ms >= 0 or segment.size == 0:
+            return timestamp_ms
+        return segment.filesystem.modified_ms(segment.file.path)
+
+    def delete_due_files(self, now_ms: int) -> int:
+        """Remove `.deleted` files whose `file.delete.delay.ms` has passed; returns how many."""
+        count = 0
+        while self._deleted_files and self._deleted_files[0][0] <= now_ms:
+            for path in self._deleted_files.pop(0)[1]:
+                self._open_files.filesystem.remove(path)
+                count += 1
+        return count
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        """Forget producers that have been idle for `producer.id.expiration.ms` (P-56)."""
+        if self._active is not None:
+            self._producers.remove_expired(now_ms, self._config.producer_id_expiration_ms)
+
+    def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
+        """Drop everything from `offset` on; a batch that holds it goes whole. False when the log ends there."""
+        self._ready()
+        if offset >= self._end_offset:
+            self._epochs.truncate_from_end(self._end_offset)
+            return False
+        if offset < self._bases[0]:
+            self.truncate_fully_and_start_at(offset, now_ms)
+            return True
+        kept = bisect_right(self._bases, offset)
+        self._remove_segments(self._segments[kept:], now_ms)
+        last = self._segments[-1]
+        if last is not self._active:
+            last.close()
+            self._active = ActiveSegment(self.path, last.base_offset, self._open_files, now_ms, last.size)
+            self._active.resume()
+            self._segments[-1] = self._active
+        self._active.truncate_to(offset)
+        self._boundaries.clear()
+        self._end_offset = self._active.next_offset()
+        self._start_offset = min(self._start_offset, self._end_offset)
+        self.recovery_point = min(self.recovery_point, self._end_offset)
+        self._epochs.truncate_from_end(self._end_offset)
+        self._producers = load_producers(
+            self._segments, self._snapshots, self._start_offset, self._end_offset, self._load_request()
+        )
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
+        """Drop everything; the next record gets `offset`."""
+        self._ready()
+        self._remove_segments(self._segments[:], now_ms)
+        for snapshot in self._snapshots:
+            self._open_files.filesystem.remove(segment_path(self.path, snapshot, SNAPSHOT_SUFFIX))
+        self._snapshots.clear()
+        self._active = ActiveSegment(self.path, offset, self._open_files, now_ms)
+        self._active.create_file()
+        self._segments = [self._active]
+        self._bases = [offset]
+        self._boundaries.clear()
+        self._epochs.clear()
+        self._producers = ProducerState()
+        self._producers.end_offset = self._start_offset = self._end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)

@@ -1,0 +1,367 @@
+"""The parts of one partition's log and their life: opening, loading, rolling, flushing, closing.
+
+Nothing is read or opened before the first use, so that a thousand idle partitions cost next to nothing. What is
+done with the parts is in `log_cleanup` (deleting, truncating) and `partition_log` (appending, reading).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Self
+from zlib import crc32
+
+from pykbroker.logstore.active_segment import ActiveSegment
+from pykbroker.logstore.filesystem import FileSystem, OsFileSystem
+from pykbroker.logstore.flush import FlushWork
+from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
+from pykbroker.logstore.leader_epochs import LeaderEpochs
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.log_loader import LoadRequest, load_log
+from pykbroker.logstore.open_files import OpenFiles
+from pykbroker.logstore.partition_metadata import read_topic_id, write_topic_id
+from pykbroker.logstore.producer_snapshot import encode_snapshot
+from pykbroker.logstore.producer_state import ProducerState
+from pykbroker.logstore.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_path
+from pykbroker.protocol.records.validation import AppendPolicy
+
+
+class LogParts:
+    """What a log consists of: ordered segments, of which the last is written, epochs, producers, offsets."""
+
+    __slots__ = (
+        "_active",
+        "_bases",
+        "_boundaries",
+        "_config",
+        "_deleted_files",
+        "_end_offset",
+        "_epochs",
+        "_expected_end_offset",
+        "_is_clean",
+        "_open_files",
+        "_opened_ms",
+        "_policy",
+        "_producers",
+        "_segments",
+        "_snapshots",
+        "_start_offset",
+        "_topic_id",
+        "partition",
+        "path",
+        "recovery_point",
+        "topic",
+    )
+
+    def __init__(self, path: str, topic: str, partition: int, config: LogConfig, open_files: OpenFiles) -> None:
+        self.path = path
+        self.topic = topic
+        self.partition = partition
+        # Offset up to which the log is known to be durable; recovery begins here.
+        self.recovery_point = 0
+        self._open_files = open_files
+        self._config = config
+        self._policy: AppendPolicy | None = None
+        self._active: ActiveSegment | None = None
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self._boundaries: dict[int, int] = {}
+        self._deleted_files: list[tuple[int, list[str]]] = []
+        self._start_offset = 0
+        self._end_offset = 0
+        self._expected_end_offset: int | None = None
+        self._is_clean = False
+        self._opened_ms = 0
+        self._snapshots: list[int] = []
+        self._topic_id: bytes | None = None
+        self._epochs: LeaderEpochs
+        self._producers: ProducerState
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        filesystem: FileSystem | None = None,
+        open_files: OpenFiles | None = None,
+        now_ms: int,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        is_clean: bool = False,
+        topic_id: bytes | None = None,
+        end_offset: int | None = None,
+    ) -> Self:
+        """Open the log in the folder `path`, which is made when missing.
+
+        After a clean stop (`is_clean`) nothing is read until the first use, and then nothing is scanned; `end_offset`,
+        when the caller knows it (a clean stop leaves it as the recovery point), is answered without reading. Otherwise
+        the log is recovered now. `topic_id` is noted in a new folder. Logs of one broker share `open_files`; a log that
+        stands alone may give just the `filesystem`. Raises StorageError, CorruptFile.
+        """
+        if open_files is None:
+            open_files = OpenFiles(filesystem or OsFileSystem())
+        log = cls(path, topic, partition, config, open_files)
+        log.recovery_point = recovery_point
+        log._start_offset = log_start_offset
+        log._is_clean = is_clean
+        log._opened_ms = now_ms
+        log._topic_id = topic_id
+        log._expected_end_offset = end_offset
+        filesystem = open_files.filesystem
+        if not filesystem.exists(path):
+            filesystem.make_directory(path)
+            if topic_id is not None:
+                write_topic_id(filesystem, path, topic_id)
+            log._is_clean = True
+        elif not is_clean:
+            log._load()
+        return log
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path})"
+
+    # What it is and where it stands
+
+    @property
+    def topic_id(self) -> bytes | None:
+        """The topic id noted in the folder, None when none was."""
+        if self._topic_id is None:
+            self._topic_id = read_topic_id(self._open_files.filesystem, self.path)
+        return self._topic_id
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings; may be set at any time."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._policy = None
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self._start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        if self._active is None:
+            if self._expected_end_offset is not None:
+                return self._expected_end_offset
+            self._load()
+        return self._end_offset
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the last append, -1 when unknown."""
+        self._ready()
+        return self._epochs.latest_epoch
+
+    @property
+    def leader_epochs(self) -> LeaderEpochs:
+        """The leader epoch cache."""
+        self._ready()
+        return self._epochs
+
+    @property
+    def producers(self) -> ProducerState:
+        """The state of idempotent and transactional producers."""
+        self._ready()
+        return self._producers
+
+    @property
+    def first_unstable_offset(self) -> int:
+        """First offset of the oldest open transaction, -1 when there is none (P-68)."""
+        return (
+            self._producers.first_unstable_offset if self._active is not None else self.producers.first_unstable_offset
+        )
+
+    @property
+    def has_hidden_start(self) -> bool:
+        """Whether the log start lies above the first segment's base offset, so that the files do not tell it."""
+        return self._start_offset > self._bases[0] if self._active is not None else self._start_offset > 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the `.log` files."""
+        self._ready()
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_base_offsets(self) -> tuple[int, ...]:
+        """Base offsets of the segments, ascending; the last one is being written."""
+        self._ready()
+        return tuple(self._bases)
+
+    def _ready(self) -> ActiveSegment:
+        return self._active or self._load()
+
+    def _load_request(self) -> LoadRequest:
+        return LoadRequest(
+            self.path,
+            self._start_offset,
+            self.recovery_point,
+            self._is_clean,
+            self._opened_ms,
+            self._config.index_interval_bytes,
+            self._config.producer_id_expiration_ms,
+        )
+
+    def _load(self) -> ActiveSegment:
+        self._epochs = LeaderEpochs(self._open_files.filesystem, f"{self.path}/{EPOCHS_FILE}")
+        loaded = load_log(self._load_request(), self._open_files, self._epochs)
+        self._segments = loaded.segments
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._start_offset = loaded.log_start_offset
+        self._end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self._producers = loaded.producers
+        self._snapshots = loaded.snapshots
+        self._active = loaded.active
+        if not self._is_clean:
+            self._take_snapshot()
+        return loaded.active
+
+    # Rolling
+
+    def _must_roll(self, active: ActiveSegment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """Whether a batch needs a new segment (P-165)."""
+        config = self._config
+        if active.size > config.segment_bytes - size:
+            return True
+        if active.size == 0:
+            return not active.can_hold(last_offset)
+        return (
+            active.age_for_roll(max_timestamp, now_ms) > config.segment_ms - self._jitter_ms(active)
+            or not active.has_index_room(config.segment_index_bytes)
+            or not active.can_hold(last_offset)
+        )
+
+    def _jitter_ms(self, active: ActiveSegment) -> int:
+        """Spreads rolls over time: any number below segment.jitter.ms that stays the same for one segment."""
+        jitter_ms = self._config.segment_jitter_ms
+        return crc32(active.file.path.encode()) % jitter_ms if jitter_ms > 0 else 0
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment at the log end, unless the active one is empty and begins there."""
+        active = self._ready()
+        if active.size or active.base_offset != self._end_offset:
+            self._roll(self._end_offset, now_ms)
+
+    def _roll(self, base_offset: int, now_ms: int) -> ActiveSegment:
+        old = self._ready()
+        base_offset = max(base_offset, self._end_offset)
+        if old.size == 0:
+            # An empty segment that cannot hold the next offset is replaced, not kept.
+            self._remove_segments([old], now_ms)
+        else:
+            self._segments[-1] = old.sealed(self._open_files)
+            self._producers.end_offset = base_offset
+            self._take_snapshot()
+        active = ActiveSegment(self.path, base_offset, self._open_files, now_ms)
+        active.create_file()
+        self._segments.append(active)
+        self._bases.append(base_offset)
+        self._boundaries.clear()
+        self._active = active
+        return active
+
+    def _take_snapshot(self) -> None:
+        """Write producer state at the log end, unless there is a snapshot of it (P-57)."""
+        offset = self._producers.end_offset
+        if offset > (self._snapshots[-1] if self._snapshots else self._start_offset):
+            path = segment_path(self.path, offset, SNAPSHOT_SUFFIX)
+            self._open_files.filesystem.write_file(path, encode_snapshot(self._producers.producers), durable=False)
+            self._snapshots.append(offset)
+
+    def _remove_segments(self, segments: list[Segment], now_ms: int) -> None:
+        """Take segments out of the log and mark their files, with their producer snapshots."""
+        filesystem = self._open_files.filesystem
+        paths: list[str] = []
+        for segment in segments:
+            number = self._bases.index(segment.base_offset)
+            del self._segments[number], self._bases[number]
+            paths += segment.mark_deleted()
+            if segment.base_offset in self._snapshots:
+                self._snapshots.remove(segment.base_offset)
+                path = segment_path(self.path, segment.base_offset, SNAPSHOT_SUFFIX)
+                filesystem.rename(path, path + DELETED_SUFFIX)
+                paths.append(path + DELETED_SUFFIX)
+        if paths:
+            self._deleted_files.append((now_ms + self._config.file_delete_delay_ms, paths))
+
+    # Durability and the end
+
+    @property
+    def has_unflushed_segments(self) -> bool:
+        """Whether sealed segments are not durable yet."""
+        return self._active is not None and self.recovery_point < self._active.base_offset
+
+    def begin_flush(self, *, include_active: bool = True) -> FlushWork | None:
+        """Start to make the log durable; None when there is nothing to do. See FlushWork for what follows."""
+        if self._active is None:
+            return None
+        active = self._active
+        offset = self._end_offset if include_active else active.base_offset
+        if offset <= self.recovery_point:
+            return None
+        number = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
+        segments = [s for s in self._segments[number:] if s.base_offset < offset and s.size]
+        if include_active and active.size:
+            active.write_indexes(is_final=False)
+        paths = [f"{self.path}/{EPOCHS_FILE}"]
+        for segment in segments:
+            paths += (segment.offset_index.path, segment.time_index.path)
+        paths += [segment_path(self.path, s, SNAPSHOT_SUFFIX) for s in self._snapshots if s > self.recovery_point]
+        return FlushWork(
+            offset, self._open_files.filesystem, [segment.file for segment in segments], paths, self._flushed
+        )
+
+    def _flushed(self, offset: int) -> None:
+        self.recovery_point = max(self.recovery_point, min(offset, self._end_offset))
+
+    def flush(self) -> None:
+        """Make everything durable, here and now. Raises StorageError."""
+        work = self.begin_flush()
+        if work is not None:
+            try:
+                work.run()
+            finally:
+                work.finish()
+
+    def close(self) -> None:
+        """Write what a clean stop leaves (producer snapshot, indexes to the end) and close the files.
+
+        The log may be used again afterwards; it then opens its files anew.
+        """
+        if self._active is not None:
+            self._take_snapshot()
+            if self._active.size or self._open_files.filesystem.exists(self._active.file.path):
+                self._active.write_indexes(is_final=True)
+            self.close_files()
+
+    def close_files(self) -> None:
+        """Close the files without writing anything."""
+        for segment in self._segments:
+            segment.close()
+
+    def delete(self) -> None:
+        """Remove the folder and everything in it; leased bytes stay readable."""
+        for segment in self._segments:
+            segment.file.discard()
+        self._open_files.filesystem.remove_tree(self.path)
+        self._segments = []
+        self._active = None
+
+    def move(self, path: str) -> None:
+        """Rename the folder, for instance to mark it for deletion; open ranges stay valid."""
+        self._open_files.filesystem.rename(self.path, path)
+        self.path = path
+        for segment in self._segments:
+            segment.move(path)
+        if self._active is not None:
+            self._epochs.move(f"{path}/{EPOCHS_FILE}")
