@@ -1,0 +1,288 @@
+"""RaftCore: one replica of the metadata log as a state machine.
+
+Roles and how they follow one another (a voter; an observer is only ever UNATTACHED or FOLLOWER):
+
+    UNATTACHED --timeout--> PROSPECTIVE --majority would vote--> CANDIDATE --majority voted--> LEADER
+    FOLLOWER --no answer from the leader--> PROSPECTIVE        RESIGNED: led this epoch before a restart or gave it up
+    anything --a higher epoch--> UNATTACHED --a leader's word--> FOLLOWER
+
+PROSPECTIVE is KIP-996's pre-vote: it does not raise the epoch, so a node that was cut off does not unseat a leader.
+A quorum of one voter walks the same path: it is its own majority, and gets through all of it within `start`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pykbroker.controller.raft import election, following, leadership
+from pykbroker.controller.raft.log_view import LogView, OffsetAndEpoch
+from pykbroker.controller.raft.messages import (
+    NO_LEADER,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    Entries,
+    FetchRequest,
+    FetchResponse,
+    Message,
+    VoteRequest,
+    VoteResponse,
+)
+from pykbroker.controller.raft.output import Envelope, Leadership, Output, QuorumState
+from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.controller.raft.roles import (
+    NEVER_MS,
+    NotLeader,
+    QuorumDescription,
+    RaftSettings,
+    RandomSource,
+    ReplicaDescription,
+    Role,
+)
+
+
+class RaftCore:
+    """See the module's text, and output.py for what must be done with what the methods return.
+
+    Attributes (to read, not to write):
+        epoch, leader_id, voted: the quorum state; leader_id is -1 while unknown.
+        role: what this node is in the epoch.
+        log: offsets and epochs of its log.
+        high_watermark: records below it are committed, for ever; -1 until the first is known.
+    """
+
+    def __init__(
+        self,
+        key: ReplicaKey,
+        voters: VoterSet,
+        log: LogView,
+        state: QuorumState,
+        settings: RaftSettings,
+        random: RandomSource,
+    ) -> None:
+        """A replica with what it remembered: `state` and `log` as they are on disk."""
+        self.key = key
+        self.voters = voters
+        self.log = log
+        self.settings = settings
+        self.random = random
+        # A log can know of a later epoch than a quorum-state file that was lost.
+        self.epoch = max(state.epoch, log.last_epoch)
+        is_current = self.epoch == state.epoch
+        self.leader_id = state.leader_id if is_current else NO_LEADER
+        self.voted = state.voted if is_current else None
+        self.role = Role.UNATTACHED
+        self.high_watermark = -1
+        self.now_ms = 0
+        self.deadline_ms = NEVER_MS
+        self.votes = election.Votes()
+        self.leading = leadership.Leading()
+        self.following = following.Following()
+        self._persisted_state = state
+        self._leadership = Leadership(state.epoch, NO_LEADER)
+        self._output = Output()
+
+    # The doors
+
+    def start(self, now_ms: int) -> Output:
+        """Takes up the role that the remembered state gives. To be called once, first."""
+        self.now_ms = now_ms
+        if self.leader_id == self.key.node_id:
+            # What it promised as leader before the restart it no longer knows. Its vote was its own, though.
+            self.role = Role.RESIGNED
+            self.leader_id = NO_LEADER
+            self.voted = self.key
+            self.deadline_ms = now_ms + self.random_timeout()
+        elif self.leader_id != NO_LEADER:
+            self.become_follower(self.leader_id)
+        else:
+            self._wait_for_leader()
+        if self.is_voter and len(self.voters) == 1:
+            election.become_prospective(self)
+        return self._take()
+
+    def step(self, message: Message, now_ms: int) -> Output:
+        """Takes in a message from another node."""
+        self.now_ms = now_ms
+        _HANDLERS[type(message)](self, message)
+        return self._take()
+
+    def tick(self, now_ms: int) -> Output:
+        """Lets time pass. Must be called at `next_deadline_ms`, may be called at any time."""
+        self.now_ms = now_ms
+        if now_ms >= self.deadline_ms:
+            _TIMEOUTS[self.role](self)
+        if self.role is Role.LEADER:
+            leadership.tick(self)
+        elif self.role in (Role.FOLLOWER, Role.UNATTACHED):
+            following.tick(self)
+        return self._take()
+
+    def propose(self, payload: Any, record_count: int, now_ms: int) -> Output:
+        """Appends records to the log of this leader, as one batch at `log.end_offset`.
+
+        Raises:
+            NotLeader: this node does not lead.
+        """
+        self.now_ms = now_ms
+        if self.role is not Role.LEADER:
+            raise NotLeader(self.leader_id, self.epoch)
+        self.append(payload, record_count)
+        leadership.answer_waiting(self)
+        return self._take()
+
+    def persisted(self, end_offset: int, now_ms: int) -> Output:
+        """Takes note that the log below `end_offset` is durable here."""
+        self.now_ms = now_ms
+        self.log.persisted_offset = max(self.log.persisted_offset, min(end_offset, self.log.end_offset))
+        if self.role is Role.LEADER:
+            leadership.advance_high_watermark(self)
+        elif self.role is Role.FOLLOWER:
+            following.on_persisted(self)
+        return self._take()
+
+    def snapshot_taken(self, snapshot: OffsetAndEpoch) -> None:
+        """Takes note that the log before a snapshot was dropped; its end is at most the high watermark."""
+        assert snapshot.offset <= self.high_watermark, (snapshot, self.high_watermark)
+        self.log.start_behind(snapshot)
+
+    def snapshot_installed(self, snapshot: OffsetAndEpoch, now_ms: int) -> Output:
+        """Takes note that `fetch_snapshot` was done: the log is empty and begins behind the snapshot."""
+        self.now_ms = now_ms
+        self.log.start_behind(snapshot)
+        self.set_high_watermark(snapshot.offset)
+        if self.role is Role.FOLLOWER:
+            following.fetch(self)
+        return self._take()
+
+    def resign(self, now_ms: int) -> Output:
+        """Gives up leadership, before an orderly stop: the best informed voters are asked to stand at once."""
+        self.now_ms = now_ms
+        if self.role is Role.LEADER:
+            leadership.resign(self)
+        return self._take()
+
+    @property
+    def next_deadline_ms(self) -> int:
+        """When `tick` must be called at the latest, NEVER_MS for never."""
+        deadline = self.deadline_ms
+        if self.role is Role.LEADER:
+            deadline = min(deadline, leadership.next_deadline_ms(self))
+        elif self.role in (Role.FOLLOWER, Role.UNATTACHED):
+            deadline = min(deadline, self.following.retry_at_ms)
+        return deadline
+
+    @property
+    def is_voter(self) -> bool:
+        return self.key in self.voters
+
+    def describe(self, now_ms: int) -> QuorumDescription:
+        """The quorum as this node knows it; whole on the leader only."""
+        voters: tuple[ReplicaDescription, ...] = ()
+        observers: tuple[ReplicaDescription, ...] = ()
+        if self.role is Role.LEADER:
+            voters, observers = leadership.describe(self, now_ms)
+        return QuorumDescription(self.leader_id, self.epoch, self.high_watermark, voters, observers)
+
+    # What the role modules use
+
+    def send(self, destination: int, message: Message) -> None:
+        self._output.send.append(Envelope(destination, message))
+
+    def append(self, payload: Any, record_count: int) -> None:
+        self._output.entries.append(Entries(self.log.end_offset, self.epoch, record_count, payload, self.now_ms))
+        self.log.append(self.epoch, record_count)
+
+    def append_fetched(self, entries: Sequence[Entries]) -> None:
+        for batch in entries:
+            self._output.entries.append(batch)
+            self.log.append(batch.epoch, batch.record_count)
+
+    def truncate(self, offset: int) -> None:
+        assert offset >= self.high_watermark, f"cutting committed records: {offset} < {self.high_watermark}"
+        self._output.truncate_to = offset
+        self.log.truncate(offset)
+
+    def download_snapshot(self, leader_id: int, snapshot: OffsetAndEpoch) -> None:
+        self._output.fetch_snapshot = (leader_id, snapshot)
+
+    def set_high_watermark(self, offset: int) -> None:
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            self._output.high_watermark = offset
+
+    def random_timeout(self) -> int:
+        timeout_ms = self.settings.election_timeout_ms
+        return timeout_ms + self.random.randrange(timeout_ms)
+
+    def become_unattached(self, epoch: int) -> None:
+        """Joins a later epoch, or loses the leader of this one; a vote given in this epoch is not forgotten."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.voted = None
+        self.leader_id = NO_LEADER
+        self._wait_for_leader()
+
+    def become_follower(self, leader_id: int) -> None:
+        """Follows the leader of this epoch."""
+        self.role = Role.FOLLOWER
+        self.leader_id = leader_id
+        self.leading = leadership.Leading()
+        self.following = following.Following()
+        self.deadline_ms = self.now_ms + self.settings.fetch_timeout_ms
+        following.fetch(self)
+
+    def become_prospective(self) -> None:
+        """Asks the others whether they would vote for this node."""
+        election.become_prospective(self)
+
+    def _wait_for_leader(self) -> None:
+        self.role = Role.UNATTACHED
+        self.leading = leadership.Leading()
+        self.deadline_ms = self.now_ms + self.random_timeout() if self.is_voter else NEVER_MS
+        following.look_for_leader(self)
+
+    def follow_if_later(self, epoch: int, leader_id: int) -> bool:
+        """Takes in another node's word on epoch and leader. False when that node is behind and its word is void."""
+        if epoch < self.epoch:
+            return False
+        if epoch > self.epoch:
+            self.become_unattached(epoch)
+        if leader_id not in (NO_LEADER, self.key.node_id) and self.leader_id == NO_LEADER:
+            self.become_follower(leader_id)
+        return True
+
+    def _take(self) -> Output:
+        output = self._output
+        self._output = Output()
+        if self.role in (Role.LEADER, Role.RESIGNED):
+            state = QuorumState(self.epoch, self.key.node_id)
+        else:
+            state = QuorumState(self.epoch, self.leader_id, self.voted)
+        if state != self._persisted_state:
+            output.quorum_state = self._persisted_state = state
+        known = Leadership(self.epoch, self.leader_id)
+        if known != self._leadership:
+            output.leadership = self._leadership = known
+        return output
+
+
+_HANDLERS: dict[type, Callable[[RaftCore, Any], None]] = {
+    VoteRequest: election.on_vote_request,
+    VoteResponse: election.on_vote_response,
+    BeginQuorumEpochRequest: following.on_begin_quorum_epoch,
+    BeginQuorumEpochResponse: leadership.on_begin_quorum_epoch_response,
+    EndQuorumEpochRequest: following.on_end_quorum_epoch,
+    FetchRequest: leadership.on_fetch_request,
+    FetchResponse: following.on_fetch_response,
+}
+
+
+_TIMEOUTS: dict[Role, Callable[[RaftCore], None]] = {
+    Role.UNATTACHED: election.become_prospective,
+    Role.FOLLOWER: election.become_prospective,
+    Role.PROSPECTIVE: election.give_up_pre_vote,
+    Role.CANDIDATE: election.become_prospective,
+    Role.RESIGNED: election.become_prospective,
+}

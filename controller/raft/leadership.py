@@ -1,0 +1,237 @@
+"""What a leader does: make itself known, answer fetches, and know what a majority has.
+
+The high watermark is the offset that a majority of the voters has durably, the leader among them; it only counts once
+it lies behind the epoch's first record, so that nothing of an earlier epoch is committed by counting (Raft, 5.4.2).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.raft.messages import (
+    NO_LEADER,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    LeaderChange,
+)
+from pykbroker.controller.raft.quorum import ReplicaKey, offset_of_majority
+from pykbroker.controller.raft.roles import NEVER_MS, ReplicaDescription, Role
+
+if TYPE_CHECKING:
+    from pykbroker.controller.raft.core import RaftCore
+
+
+class Progress:
+    """What a leader knows of one other replica. Times are -1 before its first fetch.
+
+    Attributes:
+        end_offset: its log is durable below it, -1 when unknown.
+        last_fetch_ms: when it fetched last.
+        last_caught_up_ms: the latest moment at which it had all that the leader had then.
+        end_at_last_fetch: the leader's end offset when it fetched last.
+        knows_leader: whether it has answered in this epoch, so that it need not be told who leads.
+    """
+
+    __slots__ = ("end_at_last_fetch", "end_offset", "key", "knows_leader", "last_caught_up_ms", "last_fetch_ms")
+
+    def __init__(self, key: ReplicaKey) -> None:
+        self.key = key
+        self.end_offset = -1
+        self.last_fetch_ms = -1
+        self.last_caught_up_ms = -1
+        self.end_at_last_fetch = -1
+        self.knows_leader = False
+
+    def note_fetch(self, fetch_offset: int, leader_end: int, now_ms: int) -> None:
+        if fetch_offset >= leader_end:
+            self.last_caught_up_ms = now_ms
+        elif 0 <= self.end_at_last_fetch <= fetch_offset:
+            self.last_caught_up_ms = self.last_fetch_ms
+        self.end_offset = fetch_offset
+        self.last_fetch_ms = now_ms
+        self.end_at_last_fetch = leader_end
+        self.knows_leader = True
+
+
+class WaitingFetch:
+    """A fetch that has nothing to be answered with yet."""
+
+    __slots__ = ("answer_at_ms", "known_high_watermark", "request")
+
+    def __init__(self, request: FetchRequest, answer_at_ms: int, known_high_watermark: int) -> None:
+        self.request = request
+        self.answer_at_ms = answer_at_ms
+        self.known_high_watermark = known_high_watermark
+
+
+class Leading:
+    """The state of a leader; empty on other nodes."""
+
+    __slots__ = ("announce_at_ms", "epoch_start_offset", "observers", "quorum_seen_ms", "voters", "waiting")
+
+    def __init__(self) -> None:
+        self.epoch_start_offset = 0
+        self.voters: dict[int, Progress] = {}
+        self.observers: dict[ReplicaKey, Progress] = {}
+        self.waiting: dict[int, WaitingFetch] = {}
+        self.announce_at_ms = 0
+        self.quorum_seen_ms = 0
+
+
+def become_leader(core: RaftCore) -> None:
+    """Begins the epoch: its first record says who leads, and every other voter is told."""
+    core.role = Role.LEADER
+    core.leader_id = core.key.node_id
+    core.deadline_ms = NEVER_MS
+    leading = core.leading = Leading()
+    leading.epoch_start_offset = core.log.end_offset
+    leading.voters = {key.node_id: Progress(key) for key in core.voters.keys if key.node_id != core.key.node_id}
+    leading.quorum_seen_ms = core.now_ms
+    granted = tuple(key for key in core.voters.keys if key.node_id in core.votes.granted)
+    core.append(LeaderChange(core.key.node_id, tuple(core.voters.keys), granted), 1)
+    _announce(core)
+
+
+def resign(core: RaftCore) -> None:
+    """Gives up the epoch and names the successors, those with the longest logs first (KIP-595)."""
+    progress = sorted(core.leading.voters.values(), key=lambda p: (-p.end_offset, p.key.node_id))
+    successors = tuple(p.key.node_id for p in progress)
+    for node_id in successors:
+        core.send(node_id, EndQuorumEpochRequest(core.key.node_id, core.epoch, successors))
+    core.leading = Leading()
+    core.role = Role.RESIGNED
+    core.leader_id = NO_LEADER
+    core.deadline_ms = core.now_ms + core.random_timeout()
+
+
+def tick(core: RaftCore) -> None:
+    """What is due: answers to fetches that waited long enough, announcements, and the check for a majority."""
+    leading = core.leading
+    for node_id, waiting in list(leading.waiting.items()):
+        if core.now_ms >= waiting.answer_at_ms:
+            del leading.waiting[node_id]
+            _answer(core, waiting.request)
+    if core.now_ms >= leading.announce_at_ms:
+        _announce(core)
+    if core.now_ms >= _resign_at_ms(core):
+        resign(core)
+
+
+def next_deadline_ms(core: RaftCore) -> int:
+    leading = core.leading
+    deadlines = [waiting.answer_at_ms for waiting in leading.waiting.values()]
+    deadlines += [leading.announce_at_ms, _resign_at_ms(core)]
+    return min(deadlines)
+
+
+def _announce(core: RaftCore) -> None:
+    """Tells the voters that do not know who leads; again after a while to those that do not answer."""
+    unaware = [progress.key.node_id for progress in core.leading.voters.values() if not progress.knows_leader]
+    for node_id in unaware:
+        core.send(node_id, BeginQuorumEpochRequest(core.key.node_id, core.epoch))
+    core.leading.announce_at_ms = core.now_ms + core.settings.retry_ms if unaware else NEVER_MS
+
+
+def _resign_at_ms(core: RaftCore) -> int:
+    """When to give up because a majority was not heard of: it may have elected another leader by then."""
+    if len(core.voters) == 1:
+        return NEVER_MS
+    heard = sorted((p.last_fetch_ms for p in core.leading.voters.values()), reverse=True)
+    # This node and the best of the others are a majority since the fetch of the last one that is needed for it.
+    majority_heard_ms = heard[core.voters.majority - 2]
+    return max(majority_heard_ms, core.leading.quorum_seen_ms) + core.settings.fetch_timeout_ms * 3 // 2
+
+
+def on_begin_quorum_epoch_response(core: RaftCore, response: BeginQuorumEpochResponse) -> None:
+    if not core.follow_if_later(response.epoch, response.leader_id) or core.role is not Role.LEADER:
+        return
+    progress = core.leading.voters.get(response.source)
+    if progress is not None:
+        progress.knows_leader = True
+
+
+def on_fetch_request(core: RaftCore, request: FetchRequest) -> None:
+    """Takes note of how far a replica is, and answers: with records, with where it diverges, or later."""
+    if request.epoch > core.epoch:
+        core.become_unattached(request.epoch)
+    if core.role is not Role.LEADER or request.epoch < core.epoch:
+        _refuse(core, request)
+        return
+    log = core.log
+    offset, epoch = request.log_end
+    if offset < log.start.offset or (offset == log.start.offset and log.start.offset > 0 and epoch != log.start.epoch):
+        core.send(request.source, _response(core, request)._replace(snapshot=log.start))
+        return
+    diverging = log.divergence(offset, epoch)
+    if diverging is not None:
+        core.send(request.source, _response(core, request)._replace(diverging=diverging))
+        return
+    known_high_watermark = core.high_watermark
+    _progress_of(core, request.replica).note_fetch(offset, log.end_offset, core.now_ms)
+    if request.replica in core.voters:
+        advance_high_watermark(core)
+    if offset < log.end_offset or core.high_watermark > known_high_watermark:
+        _answer(core, request)
+    else:
+        core.leading.waiting[request.source] = WaitingFetch(
+            request, core.now_ms + core.settings.fetch_wait_max_ms, core.high_watermark
+        )
+
+
+def _progress_of(core: RaftCore, key: ReplicaKey) -> Progress:
+    if key in core.voters:
+        return core.leading.voters[key.node_id]
+    progress = core.leading.observers.get(key)
+    if progress is None:
+        progress = core.leading.observers[key] = Progress(key)
+    return progress
+
+
+def advance_high_watermark(core: RaftCore) -> None:
+    """Moves the high watermark to what a majority has, and lets the followers that wait know."""
+    leading = core.leading
+    ends = [progress.end_offset for progress in leading.voters.values()]
+    if core.is_voter:
+        ends.append(core.log.persisted_offset)
+    reached = offset_of_majority(ends)
+    if reached > leading.epoch_start_offset and reached > core.high_watermark:
+        core.set_high_watermark(reached)
+        answer_waiting(core)
+
+
+def answer_waiting(core: RaftCore) -> None:
+    """Answers the waiting fetches for which there are records or a new high watermark now."""
+    leading = core.leading
+    for node_id, waiting in list(leading.waiting.items()):
+        has_records = waiting.request.log_end.offset < core.log.end_offset
+        if has_records or waiting.known_high_watermark < core.high_watermark:
+            del leading.waiting[node_id]
+            _answer(core, waiting.request)
+
+
+def _answer(core: RaftCore, request: FetchRequest) -> None:
+    core.send(request.source, _response(core, request))
+
+
+def _refuse(core: RaftCore, request: FetchRequest) -> None:
+    core.send(request.source, FetchResponse(core.key.node_id, core.epoch, core.leader_id))
+
+
+def _response(core: RaftCore, request: FetchRequest) -> FetchResponse:
+    return FetchResponse(core.key.node_id, core.epoch, core.leader_id, core.high_watermark, request.log_end.offset)
+
+
+def describe(core: RaftCore, now_ms: int) -> tuple[tuple[ReplicaDescription, ...], tuple[ReplicaDescription, ...]]:
+    """Voters by node id, this leader among them as of now, and observers."""
+
+    def of(progress: Progress) -> ReplicaDescription:
+        return ReplicaDescription(progress.key, progress.end_offset, progress.last_fetch_ms, progress.last_caught_up_ms)
+
+    voters = [of(progress) for progress in core.leading.voters.values()]
+    observers = [of(progress) for progress in core.leading.observers.values()]
+    itself = ReplicaDescription(core.key, core.log.end_offset, now_ms, now_ms)
+    (voters if core.is_voter else observers).append(itself)
+    return tuple(sorted(voters)), tuple(sorted(observers))

@@ -1,0 +1,102 @@
+"""LogView: which offsets the metadata log has and in which epochs they were written, without the records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class OffsetAndEpoch(NamedTuple):
+    """A position in the log: `offset` is the end of what `epoch` is the last epoch of. It also names a snapshot."""
+
+    offset: int
+    epoch: int
+
+
+class Diverging(NamedTuple):
+    """The leader's log has no such end: it ends epoch `epoch` at `end_offset` (KIP-595)."""
+
+    epoch: int
+    end_offset: int
+
+
+BEGINNING = OffsetAndEpoch(0, 0)
+
+
+class LogView:
+    """Start, end and epochs of the log; entries count from the moment they are handed to the driver.
+
+    Attributes:
+        start: the snapshot that the log begins behind; (0, 0) for a log that begins at the beginning.
+        end_offset: offset of the next record.
+        persisted_offset: records below it are durable here.
+    """
+
+    __slots__ = ("_epochs", "end_offset", "persisted_offset", "start")
+
+    def __init__(
+        self, epochs: Iterable[tuple[int, int]] = (), end_offset: int = 0, start: OffsetAndEpoch = BEGINNING
+    ) -> None:
+        """`epochs`: (epoch, first offset) pairs, ascending. What is in the log at first is durable."""
+        self._epochs = list(epochs)
+        self.start = start
+        self.end_offset = end_offset
+        self.persisted_offset = end_offset
+
+    @property
+    def last_epoch(self) -> int:
+        """Epoch of the last record, or of the snapshot when no record follows it."""
+        return self._epochs[-1][0] if self._epochs else self.start.epoch
+
+    @property
+    def end(self) -> OffsetAndEpoch:
+        return OffsetAndEpoch(self.end_offset, self.last_epoch)
+
+    def append(self, epoch: int, record_count: int) -> None:
+        """Adds records of an epoch, never one before the last."""
+        assert epoch >= self.last_epoch, (epoch, self._epochs)
+        if not self._epochs or self._epochs[-1][0] != epoch:
+            self._epochs.append((epoch, self.end_offset))
+        self.end_offset += record_count
+
+    def truncate(self, offset: int) -> None:
+        """Drops the records from `offset` on."""
+        self._epochs = [(epoch, first) for epoch, first in self._epochs if first < offset]
+        self.end_offset = min(self.end_offset, offset)
+        self.persisted_offset = min(self.persisted_offset, offset)
+
+    def start_behind(self, snapshot: OffsetAndEpoch) -> None:
+        """Drops the records before a snapshot; all of them when it ends behind the log."""
+        if snapshot.offset > self.end_offset:
+            self._epochs = []
+            self.end_offset = self.persisted_offset = snapshot.offset
+        else:
+            at_start = [entry for entry in self._epochs if entry[1] <= snapshot.offset]
+            later = [entry for entry in self._epochs if entry[1] > snapshot.offset]
+            if at_start and self.end_offset > snapshot.offset:
+                later.insert(0, (at_start[-1][0], snapshot.offset))
+            self._epochs = later
+        self.start = snapshot
+
+    def end_of_epoch(self, epoch: int) -> OffsetAndEpoch:
+        """The last epoch up to `epoch` that the log has, and where it ends."""
+        result = self.start
+        for number, (known, _) in enumerate(self._epochs):
+            if known > epoch:
+                break
+            is_last = number + 1 == len(self._epochs)
+            result = OffsetAndEpoch(self.end_offset if is_last else self._epochs[number + 1][1], known)
+        return result
+
+    def divergence(self, offset: int, epoch: int) -> Diverging | None:
+        """None when a log that ends at `offset` with last epoch `epoch` is a prefix of this one; else where this log
+        ends that epoch or the one before. Only for offsets not before the start."""
+        end = self.end_of_epoch(epoch)
+        if end.epoch == epoch and offset <= end.offset:
+            return None
+        return Diverging(end.epoch, end.offset)
+
+    def truncation_offset(self, diverging: Diverging) -> int:
+        """Where to cut this log so that it no longer contradicts a leader that answered `diverging`."""
+        end = self.end_of_epoch(diverging.epoch)
+        return min(end.offset, diverging.end_offset) if end.epoch == diverging.epoch else end.offset

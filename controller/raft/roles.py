@@ -1,0 +1,71 @@
+"""Names and values that the role modules share."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from pykbroker.controller.raft.quorum import ReplicaKey
+
+NEVER_MS = 1 << 62
+"""A deadline that does not come."""
+
+
+class RandomSource(Protocol):
+    """The part of `random.Random` that is used here."""
+
+    def randrange(self, stop: int, /) -> int: ...
+
+
+class RaftSettings(NamedTuple):
+    """Kafka's settings `controller.quorum.*`.
+
+    election_timeout_ms   how long a voter without a leader waits before it stands for election, at least; at most
+                          twice that, at random, so that two seldom stand at the same time
+    fetch_timeout_ms      how long a follower trusts a leader that does not answer; a leader resigns when a majority
+                          has not fetched for one and a half of it
+    retry_ms              after what time a request without an answer is sent again
+    fetch_wait_max_ms     how long a leader keeps a Fetch that has nothing to answer
+    """
+
+    election_timeout_ms: int = 1000
+    fetch_timeout_ms: int = 2000
+    retry_ms: int = 1000
+    fetch_wait_max_ms: int = 500
+
+
+class Role(Enum):
+    UNATTACHED = "unattached"
+    FOLLOWER = "follower"
+    PROSPECTIVE = "prospective"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    RESIGNED = "resigned"
+
+
+class NotLeader(Exception):
+    """A proposal was made to a node that does not lead."""
+
+    def __init__(self, leader_id: int, epoch: int) -> None:
+        super().__init__(f"this node does not lead epoch {epoch}; its leader is {leader_id}")
+        self.leader_id = leader_id
+        self.epoch = epoch
+
+
+class ReplicaDescription(NamedTuple):
+    """One replica as the leader knows it; times are -1 when it was never heard of (DescribeQuorum, KIP-836)."""
+
+    key: ReplicaKey
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+class QuorumDescription(NamedTuple):
+    """What `kafka-metadata-quorum describe` shows. Replicas are only known on the leader, elsewhere empty."""
+
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    voters: tuple[ReplicaDescription, ...]
+    observers: tuple[ReplicaDescription, ...]
