@@ -38,6 +38,8 @@ def read_request_header(frame: bytes | memoryview, flexible_from: dict[int, int]
     if size < 10:
         raise DecodeError("RequestHeader", -1, "api_key", 0, f"a frame of {size} bytes has no room for a header")
     api_key, api_version, correlation_id, length = _FIXED.unpack_from(frame)
+    if api_key not in flexible_from:
+        return RequestHeader(api_key, api_version, correlation_id, None, size)
     position = 10
     client_id = None
     if length >= 0:
@@ -49,7 +51,7 @@ def read_request_header(frame: bytes | memoryview, flexible_from: dict[int, int]
         except UnicodeDecodeError:
             raise DecodeError("RequestHeader", 1, "client_id", 8, "not valid UTF-8") from None
         position = end
-    if api_version >= flexible_from.get(api_key, 32767 + 1):
+    if api_version >= flexible_from[api_key]:
         try:
             position = _skip_tags(frame, position)
         except (IndexError, Malformed) as error:

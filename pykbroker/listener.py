@@ -36,7 +36,7 @@ class Listener:
 
     Args:
         name: the listener's name, such as ``PLAINTEXT``.
-        sockets: listening non-blocking sockets, as `bind` gives them.
+        sockets: bound non-blocking sockets, as `bind` gives them.
         services: what the handlers need.
         make_sasl: gives each connection its SASL exchange, or None for a listener without authentication.
     """
@@ -59,6 +59,11 @@ class Listener:
     def port(self) -> int:
         port: int = self.sockets[0].getsockname()[1]
         return port
+
+    def open(self) -> None:
+        """Opens the port: from here on clients are let in, so everything must be able to answer."""
+        for listening in self.sockets:
+            listening.listen(BACKLOG)
 
     async def serve(self, connection_nursery: trio.Nursery) -> None:
         """Accepts on all sockets until cancelled; connections live in the nursery given."""
@@ -139,7 +144,7 @@ class Listener:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Listening, non-blocking sockets for a host name; "" binds every address.
+    """Non-blocking sockets bound to a host name; "" binds every address. `Listener.open` makes them listen.
 
     A name such as ``localhost`` gives one socket per address, all on the same port, also when `port` is 0.
 
@@ -164,7 +169,6 @@ def bind(host: str, port: int) -> list[socket.socket]:
                     sockets.pop().close()
                     continue
                 raise
-            listening.listen(BACKLOG)
     except OSError as error:
         for listening in sockets:
             listening.close()

@@ -97,8 +97,7 @@ def _find(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> 
     if timestamp == LATEST:
         return -1, readable_end, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        epoch = log.epoch_of(log.log_start_offset)
-        return -1, log.log_start_offset, partition.leader_epoch if epoch is None else epoch
+        return -1, log.log_start_offset, log.leader_epochs.epoch_for(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)

@@ -76,15 +76,29 @@ class Partitions:
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Follows a change of the metadata: removed topics first, so that a name can be used again at once."""
-        if old.topics_by_id is not new.topics_by_id:
-            for topic_id, topic in old.topics_by_id.items():
-                if topic_id not in new.topics_by_id:
-                    self._remove(topic)
-            for topic_id, topic in new.topics_by_id.items():
-                if old.topics_by_id.get(topic_id) is not topic:
-                    self._add_or_update(new, topic)
-        if old.configs is not new.configs:
-            self._update_configs(old, new)
+        delta = new.delta
+        for topic in delta.deleted_topics:
+            self._remove(topic)
+        for topic in delta.created_topics:
+            self._add_or_update(new, topic)
+        for _, topic in delta.changed_topics:
+            self._add_or_update(new, topic)
+        if delta.configs:
+            self._update_configs(new, delta.configs)
+
+    def load(self, image: ClusterImage) -> None:
+        """Takes over the partitions that a starting broker finds in its metadata.
+
+        A log whose topic is gone, or has another id since, was deleted while its folder could not be: it is
+        set aside as stray, as Kafka does, and not deleted.
+        """
+        for found in self._log_directory:
+            topic = image.topics_by_name.get(found.topic)
+            if topic is None or found.partition not in topic.partitions or found.topic_id not in (None, topic.topic_id):
+                log.warning("%s-%d is not in the metadata; its folder is marked stray", found.topic, found.partition)
+                self._log_directory.mark_stray(found.topic, found.partition)
+        for topic in image.topics_by_name.values():
+            self._add_or_update(image, topic)
 
     def _add_or_update(self, image: ClusterImage, topic: TopicImage) -> None:
         held = self._by_name.setdefault(topic.name, {})
@@ -96,11 +110,9 @@ class Partitions:
                 partition.update(partition_image)
             elif self._node_id in partition_image.replicas:
                 config = config or self._log_config_for(image, topic.name)
-                log_of_partition = self._log_directory.get_log(topic.name, number)
-                if log_of_partition is None:
-                    log_of_partition = self._log_directory.create_log(
-                        topic.name, number, topic.topic_id, config, self._clock.now_ms()
-                    )
+                log_of_partition = self._log_directory.create_log(
+                    topic.name, number, topic.topic_id, config, self._clock.now_ms()
+                )
                 log_of_partition.config = config
                 held[number] = Partition(topic.name, topic.topic_id, log_of_partition, partition_image)
 
@@ -115,9 +127,8 @@ class Partitions:
         for listener in self._removal_listeners:
             listener(topic.name)
 
-    def _update_configs(self, old: ClusterImage, new: ClusterImage) -> None:
+    def _update_configs(self, new: ClusterImage, changed: frozenset[tuple[int, str]]) -> None:
         """Hands changed topic settings, or changed defaults of this broker, to the open logs."""
-        changed = {key for key in {*old.configs, *new.configs} if old.configs.get(key) is not new.configs.get(key)}
         topics = {name for kind, name in changed if kind == TOPIC_RESOURCE}
         if any(kind != TOPIC_RESOURCE for kind, _ in changed):
             topics = set(self._by_name)

@@ -1,0 +1,257 @@
+"""One connection: what is answered, what closes it, and in which order (P-1 to P-21)."""
+
+from __future__ import annotations
+
+import logging
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+import pykbroker.dispatch
+from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.handlers import APIS
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.codec import decode, encode
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pykbroker.security.sasl import RECEIVE_SIZE_MAX, SaslSession, passwords_from_jaas
+from tests.support.connections import FRAME_SIZE_MAX, served
+
+
+def services() -> Any:
+    image = ClusterImage()
+    image.features = {"metadata.version": 30, "group.version": 0}
+    image.offset = 12
+    return SimpleNamespace(
+        metadata=SimpleNamespace(image=image),
+        config=SimpleNamespace(connection_failed_authentication_delay_ms=100),
+    )
+
+
+NAMED = ApiVersionsRequest(client_software_name="test-client", client_software_version="1.0")
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_api_versions_at_every_version(version: int) -> None:
+    """P-1: the response header is version 0 at every version. P-21: Produce is listed from 0."""
+    async with served(services()) as client:
+        response = await client.call(NAMED if version >= 3 else ApiVersionsRequest(), version, ApiVersionsResponse)
+    listed = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+    assert listed == {key: (api.advertised_lowest, api.highest) for key, api in APIS.items()}
+    assert listed[ApiKey.PRODUCE] == (0, 13)
+    assert APIS[ApiKey.PRODUCE].lowest == 3
+    assert response.error_code == ErrorCode.NONE
+
+
+async def test_features() -> None:
+    """P-19: the epoch of the features is the metadata's offset. P-20: lowest level 0 only from v4; level 0 never."""
+    async with served(services()) as client:
+        third = await client.call(NAMED, 3, ApiVersionsResponse)
+        fourth = await client.call(NAMED, 4, ApiVersionsResponse)
+    assert third.finalized_features_epoch == 12
+    assert [(f.name, f.max_version_level) for f in third.finalized_features] == [("metadata.version", 30)]
+    assert all(feature.min_version > 0 for feature in third.supported_features)
+    assert {f.name for f in third.supported_features} < {f.name for f in fourth.supported_features}
+
+
+async def test_a_version_of_the_future_gets_our_range_in_version_0() -> None:
+    """P-2, and the client may ask again on the same connection."""
+    async with served(services()) as client:
+        await client.request(ApiKey.API_VERSIONS, 9, b"whatever", flexible=True)
+        frame = await client.frame()
+        assert frame is not None
+        response = decode(ApiVersionsResponse, 0, frame[4:])
+        assert len(frame) == 4 + 2 + 4 + 6
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert [(k.api_key, k.min_version, k.max_version) for k in response.api_keys] == [(18, 0, 4)]
+        assert (await client.call(NAMED, 4, ApiVersionsResponse)).error_code == 0
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("-a", "1"), ("a", "1.0-"), ("a b", "1")])
+async def test_a_bad_client_name_is_refused_and_the_connection_stays(name: str, version: str) -> None:
+    """P-3."""
+    async with served(services()) as client:
+        request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+        assert (await client.call(request, 3, ApiVersionsResponse)).error_code == ErrorCode.INVALID_REQUEST
+        assert (await client.call(NAMED, 3, ApiVersionsResponse)).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (b"\x03\xe7\0\0\0\0\0\1\xff\xff", "API key 999 version 0 is not known"),
+        (b"\0\0\0\2\0\0\0\1\xff\xff", "Produce version 2 is not supported; this broker has 3 to 13"),
+        (b"\0\1\0\x63\0\0\0\1\xff\xff\0", "Fetch version 99 is not supported; this broker has 4 to 18"),
+        (b"\0\x03\0\1\0\0\0\1\xff\xff\0\0\0\1\0\x09", "MetadataRequest v1: field topics"),
+        (b"\0\x03", "RequestHeader"),
+        (b"GET / HTTP/1.1\r\n", "API key 18245"),
+    ],
+    ids=["unknown key", "version too low", "version too high", "body", "header", "HTTP"],
+)
+async def test_what_cannot_be_answered_closes_with_one_line(
+    frame: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P-4."""
+    async with served(services()) as client:
+        await client.send_frame(frame)
+        assert await client.frame() is None
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert reason in caplog.text
+
+
+@pytest.mark.parametrize("size", [-1, FRAME_SIZE_MAX + 1])
+async def test_a_frame_of_impossible_size_closes(size: int, caplog: pytest.LogCaptureFixture) -> None:
+    """P-7: without waiting for the bytes that were announced."""
+    async with served(services()) as client:
+        await client.stream.send_all(size.to_bytes(4, "big", signed=True))
+        assert await client.frame() is None
+    assert f"a frame of {size} bytes is announced" in caplog.text
+
+
+async def test_replies_keep_the_order_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-8, P-9: a request that waits holds back those behind it."""
+    delays = {1: 30.0, 2: 0.0, 3: 5.0}
+
+    async def slow(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        await trio.sleep(delays[request.generation_id])
+        return HeartbeatResponse(throttle_time_ms=request.generation_id)
+
+    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.HEARTBEAT, (HeartbeatRequest, slow))
+    async with served(services()) as client:
+        for number in delays:
+            body = encode(HeartbeatRequest(generation_id=number), 1)
+            await client.request(ApiKey.HEARTBEAT, 1, body, correlation_id=number, flexible=False)
+        for number in delays:
+            frame = await client.frame()
+            assert frame is not None
+            assert frame[:4] == number.to_bytes(4, "big")
+
+
+async def test_an_error_of_ours_closes_only_that_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(context: Any, request: Any) -> None:
+        raise RuntimeError("invariant")
+
+    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.HEARTBEAT, (HeartbeatRequest, broken))
+    async with served(services()) as other, served(services()) as client:
+        assert await client.call(HeartbeatRequest(), 4, HeartbeatResponse) is None
+        assert (await other.call(NAMED, 4, ApiVersionsResponse)).error_code == 0
+    assert "RuntimeError: invariant" in caplog.text
+
+
+async def test_mutated_frames_are_answered_or_close() -> None:
+    """Whatever arrives, the broker answers or closes; nothing escapes from the connection."""
+    generator = random.Random(11)
+    good = b"\0\x12\0\x03\0\0\0\7\0\4test\0" + encode(NAMED, 3)
+    for _ in range(300):
+        frame = bytearray(good)
+        for _ in range(generator.randint(1, 3)):
+            frame[generator.randrange(len(frame))] = generator.randrange(256)
+        key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
+        if key in APIS and key != 18 and APIS[key].lowest <= version <= APIS[key].highest:
+            continue  # would be served, by a handler that needs a broker
+        async with served(services()) as client:
+            await client.send_frame(bytes(frame))
+            await client.frame()
+
+
+# -------------------------------------------------------------------------------------------------------- SASL
+
+
+def sasl() -> SaslSession:
+    return SaslSession({"alice": "secret"})
+
+
+def handshake(mechanism: str = "PLAIN") -> SaslHandshakeRequest:
+    return SaslHandshakeRequest(mechanism=mechanism)
+
+
+async def test_sasl_plain() -> None:
+    """P-13, P-16: versions, handshake, token; the answer carries an empty token. P-17: no session lifetime."""
+    async with served(services(), sasl=sasl()) as client:
+        assert (await client.call(NAMED, 4, ApiVersionsResponse)).error_code == 0
+        assert (await client.call(handshake(), 1, SaslHandshakeResponse)).mechanisms == ["PLAIN"]
+        token = SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret")
+        response = await client.call(token, 2, SaslAuthenticateResponse)
+        assert (response.error_code, response.auth_bytes, response.session_lifetime_ms) == (0, b"", 0)
+        # The Java client asks for the versions again once it is authenticated.
+        assert (await client.call(NAMED, 4, ApiVersionsResponse)).error_code == 0
+        assert (await client.call(handshake(), 1, SaslHandshakeResponse)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+async def test_before_authentication_only_sasl_is_served() -> None:
+    """P-13: any other key closes, and so does a second successful ApiVersions; a refused one may be repeated."""
+    async with served(services(), sasl=sasl()) as client:
+        assert await client.call(HeartbeatRequest(), 4, HeartbeatResponse) is None
+    async with served(services(), sasl=sasl()) as client:
+        bad = ApiVersionsRequest(client_software_name="", client_software_version="1")
+        assert (await client.call(bad, 3, ApiVersionsResponse)).error_code == ErrorCode.INVALID_REQUEST
+        assert (await client.call(NAMED, 3, ApiVersionsResponse)).error_code == 0
+        assert await client.call(NAMED, 3, ApiVersionsResponse) is None
+
+
+async def test_handshake_version_0_is_followed_by_bare_tokens() -> None:
+    """P-14."""
+    async with served(services(), sasl=sasl()) as client:
+        assert (await client.call(handshake(), 0, SaslHandshakeResponse)).error_code == 0
+        await client.send_frame(b"\0alice\0secret")
+        assert await client.frame() == b""
+        assert (await client.call(NAMED, 4, ApiVersionsResponse)).error_code == 0
+    async with served(services(), sasl=sasl()) as client:
+        await client.call(handshake(), 0, SaslHandshakeResponse)
+        await client.send_frame(b"\0alice\0wrong")
+        assert await client.frame() is None
+
+
+async def test_an_unknown_mechanism_is_refused_with_the_list_and_the_connection_closed() -> None:
+    """P-15."""
+    async with served(services(), sasl=sasl()) as client:
+        response = await client.call(handshake("GSSAPI"), 1, SaslHandshakeResponse)
+        assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert response.mechanisms == ["PLAIN"]
+        assert await client.frame() is None
+
+
+@pytest.mark.parametrize("token", [b"\0alice\0wrong", b"\0bob\0secret", b"\0bob\0"])
+async def test_failed_authentication_is_answered_late_and_closes(token: bytes) -> None:
+    """P-16; P-18: a wrong user and a wrong password read the same."""
+    async with served(services(), sasl=sasl()) as client:
+        await client.call(handshake(), 1, SaslHandshakeResponse)
+        before = trio.current_time()
+        request = SaslAuthenticateRequest(auth_bytes=token)
+        response = await client.call(request, 2, SaslAuthenticateResponse)
+        assert trio.current_time() - before >= 0.1
+        assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        if token.split(b"\0")[2]:
+            assert response.error_message == "Authentication failed: Invalid username or password"
+        assert await client.frame() is None
+
+
+async def test_frames_are_small_before_authentication() -> None:
+    """P-7."""
+    async with served(services(), sasl=sasl()) as client:
+        await client.stream.send_all((RECEIVE_SIZE_MAX + 1).to_bytes(4, "big"))
+        assert await client.frame() is None
+
+
+def test_users_of_a_jaas_setting() -> None:
+    text = (
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="x" user_alice="a;\\"b" user_bob=c;'
+    )
+    assert passwords_from_jaas(text) == {"alice": 'a;"b', "bob": "c"}
+
+
+async def test_a_closed_client_ends_the_connection_quietly(caplog: pytest.LogCaptureFixture) -> None:
+    async with served(services()) as client:
+        await client.stream.send_all(b"\0\0")
+        await client.stream.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+    assert caplog.text == ""
