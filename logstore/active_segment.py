@@ -57,7 +57,7 @@ class ActiveSegment(Segment):
         """
         position = self.size
         file = self.file
-        self.filesystem.append(file.descriptor(create=True), parts, position, file.path)
+        self.filesystem.append(file.descriptor(create=True), parts, size, position, file.path)
         self.size = position + size
         self._index(position, size, last_offset, max_timestamp, index_interval_bytes)
 
@@ -67,7 +67,8 @@ class ActiveSegment(Segment):
         """Write several batches in one step, each (size, last offset, max timestamp). All or nothing."""
         position = self.size
         file = self.file
-        self.filesystem.append(file.descriptor(create=True), parts, position, file.path)
+        total = sum(batch[0] for batch in batches)
+        self.filesystem.append(file.descriptor(create=True), parts, total, position, file.path)
         for size, last_offset, max_timestamp in batches:
             self.size = position + size
             self._index(position, size, last_offset, max_timestamp, index_interval_bytes)
@@ -96,8 +97,8 @@ class ActiveSegment(Segment):
     def has_index_room(self, segment_index_bytes: int) -> bool:
         """Whether both indexes can take another entry; one entry of the time index is kept for the end."""
         return (
-            len(self.offset_index) < segment_index_bytes // ENTRY_SIZE
-            and len(self.time_index) < segment_index_bytes // TIME_ENTRY_SIZE - 1
+            len(self.offset_index.entries) + ENTRY_SIZE <= segment_index_bytes
+            and len(self.time_index.entries) + 2 * TIME_ENTRY_SIZE <= segment_index_bytes
         )
 
     def can_hold(self, last_offset: int) -> bool:

@@ -41,8 +41,11 @@ class FileSystem(Protocol):
     def read(self, descriptor: int, size: int, position: int) -> bytes:
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
 
-    def append(self, descriptor: int, parts: Sequence[Buffer], position: int, path: str) -> None:
-        """Write all parts from `position`, which is the end of the file; on failure the file keeps its old length."""
+    def append(self, descriptor: int, parts: Sequence[Buffer], size: int, position: int, path: str) -> None:
+        """Write all parts, `size` bytes together, from `position`, the end of the file.
+
+        On failure the file keeps its old length.
+        """
 
     def truncate(self, descriptor: int, size: int) -> None:
         """Set the length of a file."""
@@ -124,10 +127,7 @@ class OsFileSystem:
         except OSError as error:
             raise storage_error(error, f"file descriptor {descriptor}") from error
 
-    def append(self, descriptor: int, parts: Sequence[Buffer], position: int, path: str) -> None:
-        size = 0
-        for part in parts:
-            size += len(part)
+    def append(self, descriptor: int, parts: Sequence[Buffer], size: int, position: int, path: str) -> None:
         try:
             written = os.pwritev(descriptor, parts, position)
             if written != size:

@@ -25,7 +25,7 @@ class LogCleanup(LogParts):
         """
         self._ready()
         if offset > self._end_offset:
-            raise OffsetOutOfRange(f"{self.topic}-{self.partition}: {offset} is above the log end {self._end_offset}")
+            raise OffsetOutOfRange(f"{self._name}: {offset} is above the log end {self._end_offset}")
         if offset <= self._start_offset:
             return False
         self._start_offset = offset

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pykbroker.logstore.active_segment import ActiveSegment
 from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.open_files import OpenFiles
-from pykbroker.logstore.producer_snapshot import decode_snapshot
+from pykbroker.logstore.producer_snapshot import decode_snapshot, encode_snapshot
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.logstore.recovery import recover_segment, replay_producers
 from pykbroker.logstore.segment import (
@@ -23,6 +23,9 @@ from pykbroker.logstore.segment import (
     Segment,
     segment_path,
 )
+
+# Above every offset: no segment was scanned.
+NOT_RECOVERED: Final = 1 << 63
 
 
 class LoadRequest(NamedTuple):
@@ -66,8 +69,9 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     bases = sorted(base_offset_of(name) for name in names if name.endswith(LOG_SUFFIX) and base_offset_of(name) >= 0)
     _remove_orphans(filesystem, folder, names, set(bases))
     segments: list[Segment] = [SealedSegment(folder, base, open_files) for base in bases]
+    recovered_from = NOT_RECOVERED
     if segments and not request.is_clean:
-        _recover(segments, request, epochs)
+        recovered_from = _recover(segments, request, epochs)
     end_offset = segments[-1].next_offset() if segments else request.log_start_offset
     if segments and end_offset < request.log_start_offset:
         # The files that the start offset speaks of are gone.
@@ -81,7 +85,7 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log_start_offset)
     snapshots = sorted(base_offset_of(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
-    producers = load_producers(segments, snapshots, log_start_offset, end_offset, request)
+    producers = load_producers(segments, snapshots, log_start_offset, end_offset, request, recovered_from)
     recovery_point = end_offset if request.is_clean else min(request.recovery_point, end_offset)
     return LoadedLog(segments, active, log_start_offset, end_offset, recovery_point, producers, snapshots)
 
@@ -146,8 +150,11 @@ def _remove_orphans(filesystem: FileSystem, folder: str, names: list[str], bases
             filesystem.remove(f"{folder}/{name}")
 
 
-def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs) -> None:
-    """Scan the segments from the recovery point on; cut at the first invalid batch, and drop what comes after it."""
+def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs) -> int:
+    """Scan the segments from the recovery point on; cut at the first invalid batch, and drop what comes after it.
+
+    Returns the base offset of the first segment that was scanned.
+    """
     start = len(segments) - 1
     while start > 0 and segments[start].base_offset > request.recovery_point:
         start -= 1
@@ -165,21 +172,28 @@ def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs
             for later in segments[number + 1 :]:
                 later.mark_deleted()
             del segments[number + 1 :]
-            return
+            break
+    return segments[start].base_offset
 
 
 def load_producers(
-    segments: list[Segment], snapshots: list[int], log_start_offset: int, end_offset: int, request: LoadRequest
+    segments: list[Segment],
+    snapshots: list[int],
+    log_start_offset: int,
+    end_offset: int,
+    request: LoadRequest,
+    recovered_from: int = NOT_RECOVERED,
 ) -> ProducerState:
-    """Producer state at `end_offset`: the newest usable snapshot and the batches after it.
+    """Producer state at `end_offset`: the newest usable snapshot and the batches after it (P-57).
 
-    Snapshots that cannot be used are deleted and taken out of `snapshots`.
+    Snapshots that cannot be used are deleted and taken out of `snapshots`. After a recovery that means those above the
+    first segment that was scanned; they are taken anew at the segments' beginnings.
     """
     filesystem = segments[0].filesystem
     state = ProducerState()
     state.end_offset = log_start_offset
     for offset in snapshots[:]:
-        if offset > end_offset or offset <= log_start_offset:
+        if offset > end_offset or offset <= log_start_offset or offset > recovered_from:
             _drop_snapshot(filesystem, request.folder, snapshots, offset)
     while snapshots:
         offset = snapshots[-1]
@@ -191,10 +205,20 @@ def load_producers(
         else:
             state.remove_expired(request.now_ms, request.producer_id_expiration_ms)
             break
-    if state.end_offset < end_offset:
-        reset_from = 1 << 63 if request.is_clean else request.recovery_point
-        replay_producers(state, segments, end_offset, reset_from)
+    for segment in segments:
+        if segment.base_offset > recovered_from:
+            state.end_offset = segment.base_offset
+            write_snapshot(filesystem, request.folder, state, snapshots)
+        replay_producers(state, segment, end_offset, is_recovered=segment.base_offset >= recovered_from)
+    state.end_offset = end_offset
     return state
+
+
+def write_snapshot(filesystem: FileSystem, folder: str, state: ProducerState, snapshots: list[int]) -> None:
+    """Write producer state at its end offset. Not durable yet: a flush of the log makes it so."""
+    path = segment_path(folder, state.end_offset, SNAPSHOT_SUFFIX)
+    filesystem.write_file(path, encode_snapshot(state.producers), durable=False)
+    snapshots.append(state.end_offset)
 
 
 def _drop_snapshot(filesystem: FileSystem, folder: str, snapshots: list[int], offset: int) -> None:

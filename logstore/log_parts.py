@@ -16,10 +16,9 @@ from pykbroker.logstore.flush import FlushWork
 from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
 from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_loader import LoadRequest, load_log
+from pykbroker.logstore.log_loader import LoadRequest, load_log, write_snapshot
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_metadata import read_topic_id, write_topic_id
-from pykbroker.logstore.producer_snapshot import encode_snapshot
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.logstore.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_path
 from pykbroker.protocol.records.validation import AppendPolicy
@@ -38,6 +37,7 @@ class LogParts:
         "_epochs",
         "_expected_end_offset",
         "_is_clean",
+        "_name",
         "_open_files",
         "_opened_ms",
         "_policy",
@@ -55,6 +55,7 @@ class LogParts:
     def __init__(self, path: str, topic: str, partition: int, config: LogConfig, open_files: OpenFiles) -> None:
         self.path = path
         self.topic = topic
+        self._name = f"{topic}-{partition}"
         self.partition = partition
         # Offset up to which the log is known to be durable; recovery begins here.
         self.recovery_point = 0
@@ -235,16 +236,18 @@ class LogParts:
             return True
         if active.size == 0:
             return not active.can_hold(last_offset)
+        segment_ms = config.segment_ms
+        if config.segment_jitter_ms > 0:
+            segment_ms -= self._jitter_ms(active)
         return (
-            active.age_for_roll(max_timestamp, now_ms) > config.segment_ms - self._jitter_ms(active)
+            active.age_for_roll(max_timestamp, now_ms) > segment_ms
             or not active.has_index_room(config.segment_index_bytes)
             or not active.can_hold(last_offset)
         )
 
     def _jitter_ms(self, active: ActiveSegment) -> int:
         """Spreads rolls over time: any number below segment.jitter.ms that stays the same for one segment."""
-        jitter_ms = self._config.segment_jitter_ms
-        return crc32(active.file.path.encode()) % jitter_ms if jitter_ms > 0 else 0
+        return crc32(active.file.path.encode()) % self._config.segment_jitter_ms
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment at the log end, unless the active one is empty and begins there."""
@@ -274,9 +277,7 @@ class LogParts:
         """Write producer state at the log end, unless there is a snapshot of it (P-57)."""
         offset = self._producers.end_offset
         if offset > (self._snapshots[-1] if self._snapshots else self._start_offset):
-            path = segment_path(self.path, offset, SNAPSHOT_SUFFIX)
-            self._open_files.filesystem.write_file(path, encode_snapshot(self._producers.producers), durable=False)
-            self._snapshots.append(offset)
+            write_snapshot(self._open_files.filesystem, self.path, self._producers, self._snapshots)
 
     def _remove_segments(self, segments: list[Segment], now_ms: int) -> None:
         """Take segments out of the log and mark their files, with their producer snapshots."""

@@ -46,9 +46,8 @@ class IndexFile:
         try:
             end = len(self.entries)
             if end > self._written:
-                self.filesystem.append(
-                    descriptor, (bytes(self.entries[self._written : end]),), self._written, self.path
-                )
+                rest = bytes(self.entries[self._written : end])
+                self.filesystem.append(descriptor, (rest,), len(rest), self._written, self.path)
                 self._written = end
             if self._shrunk:
                 self.filesystem.truncate(descriptor, end)

@@ -105,7 +105,7 @@ class PartitionLog(LogCleanup):
         policy = self._policy
         if policy is None:
             policy = self._policy = append_policy(self._config)
-        batch = validate_client_batches(data, policy, now_ms, f"{self.topic}-{self.partition}")
+        batch = validate_client_batches(data, policy, now_ms, self._name)
         data, size, record_count, max_timestamp, producer_id, epoch, sequence, is_transactional, append_time_ms = batch
         if producer_id >= 0:
             duplicate = self._producers.check_append(producer_id, epoch, sequence, record_count - 1, is_transactional)
@@ -175,10 +175,10 @@ class PartitionLog(LogCleanup):
         for batch in iter_batches(view):
             if batch.base_offset < next_offset:
                 raise UnexpectedAppendOffset(
-                    f"{self.topic}-{self.partition}: a batch at {batch.base_offset}, the log ends at {next_offset}"
+                    f"{self._name}: a batch at {batch.base_offset}, the log ends at {next_offset}"
                 )
             if not batch.verify_crc():
-                raise CorruptRecord(f"{self.topic}-{self.partition}: CRC of the batch at {batch.base_offset} is wrong")
+                raise CorruptRecord(f"{self._name}: CRC of the batch at {batch.base_offset} is wrong")
             next_offset = batch.next_offset
             metas.append((batch.size_bytes, next_offset - 1, batch.max_timestamp))
             batches.append(batch)
@@ -205,9 +205,7 @@ class PartitionLog(LogCleanup):
     ) -> None:
         size = sum(meta[0] for meta in metas)
         if size > self._config.segment_bytes:
-            raise BatchTooLarge(
-                f"{self.topic}-{self.partition}: {size} bytes in one append are more than segment.bytes"
-            )
+            raise BatchTooLarge(f"{self._name}: {size} bytes in one append are more than segment.bytes")
         last_offset = metas[-1][1]
         if self._must_roll(active, size, last_offset, max(meta[2] for meta in metas), now_ms):
             active = self._roll(first_offset, now_ms)
@@ -252,9 +250,7 @@ class PartitionLog(LogCleanup):
         active = self._active or self._load()
         end_offset = self._end_offset
         if offset < self._start_offset or offset > end_offset:
-            raise OffsetOutOfRange(
-                f"{self.topic}-{self.partition}: offset {offset} is not in {self._start_offset}..{end_offset}"
-            )
+            raise OffsetOutOfRange(f"{self._name}: offset {offset} is not in {self._start_offset}..{end_offset}")
         if offset >= bound_offset or offset == end_offset:
             if offset == end_offset:
                 self._remember_end(active)

@@ -6,9 +6,9 @@ mapping, without a copy. A segment's indexes are always rebuilt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
+from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.batch_scan import (
     CONTROL,
     HEADER_SIZE,
@@ -81,39 +81,36 @@ def _header_at(view: memoryview, position: int, size: int) -> BatchHeader | None
             return None
     else:
         header = read_header(view, position)
-    if not 0 <= header.magic <= 2 or not HOP_SIZE - 13 <= header.length <= rest - PREFIX_SIZE:
+    if not 0 <= header.magic <= 2 or not HOP_SIZE - PREFIX_SIZE - 1 <= header.length <= rest - PREFIX_SIZE:
         return None
     if header.magic == 2 and (header.length < HEADER_SIZE - PREFIX_SIZE or header.last_offset_delta < 0):
         return None
     return header
 
 
-def replay_producers(state: ProducerState, segments: Iterable[Segment], end_offset: int, reset_from: int) -> None:
-    """Bring producer state from its end offset up to `end_offset` from the batches in `segments` (P-57, P-58).
+def replay_producers(state: ProducerState, segment: Segment, end_offset: int, *, is_recovered: bool) -> None:
+    """Bring producer state on from its end offset by the batches of one segment below `end_offset` (P-57, P-58).
 
-    Segments with a base offset of `reset_from` or more get their index of aborted transactions made anew.
+    A segment that was recovered gets its index of aborted transactions made anew.
     """
-    for segment in segments:
-        if segment.base_offset >= end_offset:
+    if is_recovered and len(segment.aborted):
+        segment.aborted.reset()
+        segment.aborted.write()
+    if segment.base_offset >= end_offset or segment.size == 0:
+        return
+    found = segment.locate(state.end_offset)
+    if found is None:
+        return
+    for position, header in segment.headers(found.position):
+        if header.base_offset >= end_offset:
             break
-        is_reset = segment.base_offset >= reset_from
-        if is_reset and len(segment.aborted):
-            segment.aborted.reset()
-            segment.aborted.write()
-        found = segment.locate(state.end_offset) if segment.size else None
-        if found is None:
+        if header.magic < 2:
             continue
-        for position, header in segment.headers(found.position):
-            if header.base_offset >= end_offset:
-                break
-            if header.magic < 2:
-                continue
-            if header.producer_id >= 0 and header.base_offset >= state.end_offset:
-                completed = replay_batch(state, segment, position, header)
-                if completed is not None and completed.is_aborted and is_reset:
-                    add_aborted(segment, state, completed)
-            state.end_offset = header.base_offset + header.last_offset_delta + 1
-    state.end_offset = end_offset
+        if header.producer_id >= 0 and header.base_offset >= state.end_offset:
+            completed = replay_batch(state, segment, position, header)
+            if completed is not None and completed.is_aborted and is_recovered:
+                add_aborted(segment, state, completed)
+        state.end_offset = header.base_offset + header.last_offset_delta + 1
 
 
 def replay_batch(
@@ -162,8 +159,6 @@ def record_marker(state: ProducerState, batch: RecordBatch, offset: int) -> Comp
 
 def add_aborted(segment: Segment, state: ProducerState, completed: CompletedTransaction) -> None:
     """Note in the segment's index that a transaction was aborted."""
-    from pykbroker.logstore.aborted_transactions import AbortedTransaction
-
     stable = state.last_stable_offset_after(completed)
     segment.aborted.add(
         AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)

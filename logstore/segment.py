@@ -13,6 +13,7 @@ from pykbroker.logstore.aborted_transactions import AbortedTransactions
 from pykbroker.logstore.batch_scan import (
     HEADER_SIZE,
     HOP_SIZE,
+    PREFIX_SIZE,
     BatchHeader,
     Located,
     find_last_at_least,
@@ -103,16 +104,19 @@ class Segment:
         size = self.size
         start = end = position
         chunk = b""
+        want = HEADER_SIZE
         while position + HOP_SIZE <= size:
             if position + HEADER_SIZE > end:
-                chunk = self.filesystem.read(self.file.descriptor(), _SCAN_SIZE, position)
+                chunk = self.filesystem.read(self.file.descriptor(), want, position)
                 start, end = position, position + len(chunk)
                 chunk = chunk.ljust(HEADER_SIZE, b"\0")
             header = read_header(chunk, position - start)
-            if header.length < HOP_SIZE - 13:
+            if header.length < HOP_SIZE - PREFIX_SIZE - 1:
                 raise CorruptSegment(self.file.path, position, f"a record batch of length {header.length}")
             yield position, header
-            position += header.length + 12
+            # Of large batches only the headers are fetched: cheaper than reading what lies between them.
+            want = HEADER_SIZE if header.length > _SEARCH_SIZE else _SCAN_SIZE
+            position += header.length + PREFIX_SIZE
 
     def read_batch(self, position: int, size: int) -> RecordBatch:
         """A copy of one whole batch."""

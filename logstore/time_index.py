@@ -20,19 +20,35 @@ _ENTRY: Final = Struct(">qi")
 class TimeIndex(IndexFile):
     """Timestamps to offsets, ascending in both."""
 
-    __slots__ = ("base_offset",)
+    __slots__ = ("_last_timestamp", "base_offset")
 
     entry_size = ENTRY_SIZE
 
     def __init__(self, path: str, base_offset: int, filesystem: FileSystem) -> None:
         super().__init__(path, filesystem)
         self.base_offset = base_offset
+        # Timestamp of the last entry, None when it has to be looked up.
+        self._last_timestamp: int | None = None
 
     def maybe_add(self, timestamp_ms: int, offset: int) -> None:
         """Add an entry unless its timestamp is no larger than the last one's."""
-        if timestamp_ms > self.last()[0]:
+        last_timestamp = self._last_timestamp
+        if last_timestamp is None:
+            last_timestamp = self.last()[0]
+        if timestamp_ms > last_timestamp:
             self.entries += _ENTRY.pack(timestamp_ms, offset - self.base_offset)
+            self._last_timestamp = timestamp_ms
             self._added()
+        else:
+            self._last_timestamp = last_timestamp
+
+    def _cut(self, count: int) -> None:
+        super()._cut(count)
+        self._last_timestamp = None
+
+    def load(self) -> bool:
+        self._last_timestamp = None
+        return super().load()
 
     def last(self) -> tuple[int, int]:
         """(timestamp, offset) of the last entry, (-1, base offset) when empty."""
