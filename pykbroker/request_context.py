@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pykbroker.groups.coordinator import GroupCoordinator
     from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.metadata_cache import MetadataCache
+    from pykbroker.producer_ids import ProducerIds
     from pykbroker.protocol.api_keys import ApiKey
     from pykbroker.replication.fetch_sessions import FetchSessions
     from pykbroker.replication.partitions import Partitions
@@ -29,6 +30,7 @@ class Services(NamedTuple):
     partitions: Partitions
     controller: ControllerNode
     groups: GroupCoordinator
+    producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     log_directory: LogDirectory
     clock: WallClock

@@ -16,6 +16,7 @@ from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
 from pykbroker.metadata_cache import MetadataCache
 from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.producer_ids import ProducerIds
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
 from pykbroker.request_context import ConnectionInfo, RequestContext, Services
 
@@ -95,6 +96,7 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
         partitions=unused,
         controller=controller,  # type: ignore[arg-type]
         groups=unused,
+        producer_ids=ProducerIds(controller, cache, config.node_id),  # type: ignore[arg-type]
         fetch_sessions=unused,
         log_directory=unused,
         clock=unused,

@@ -1,0 +1,60 @@
+"""DescribeCluster (key 60): the brokers, for admin clients (KIP-700).
+
+Versions 0-2. v1 endpoint type (KIP-919); v2 fenced brokers on demand (KIP-1073). Controllers are asked for at the
+controllers' listener, which a broker's is not (P-31).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+    from pykbroker.request_context import RequestContext
+
+BROKER_ENDPOINT = 1
+CONTROLLER_ENDPOINT = 2
+
+
+async def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """Lists the brokers that the client's listener reaches."""
+    if request.endpoint_type not in (BROKER_ENDPOINT, CONTROLLER_ENDPOINT):
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"Unsupported endpoint type {request.endpoint_type}",
+            endpoint_type=BROKER_ENDPOINT,
+        )
+    if request.endpoint_type == CONTROLLER_ENDPOINT:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message=(
+                "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            ),
+            endpoint_type=BROKER_ENDPOINT,
+        )
+    services = context.services
+    brokers = services.metadata.brokers(context)
+    alive_ids = [broker_id for broker_id, broker in services.metadata.image.brokers.items() if not broker.is_fenced]
+    return DescribeClusterResponse(
+        endpoint_type=BROKER_ENDPOINT,
+        cluster_id=services.cluster_id,
+        controller_id=services.random.choice(alive_ids) if alive_ids else -1,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=broker.broker_id,
+                host=broker.host,
+                port=broker.port,
+                rack=broker.rack,
+                is_fenced=broker.is_fenced,
+            )
+            for broker in brokers
+            if request.include_fenced_brokers or not broker.is_fenced
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )

@@ -1,0 +1,113 @@
+"""DescribeTopicPartitions (key 75): topics page by page (KIP-966).
+
+Version 0. Topics come sorted by name; a page ends after `max.request.partition.size.limit` partitions and names where
+the next one begins (P-32). Topic operations are always filled in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.authorized_operations import TOPIC_OPERATIONS
+from pykbroker.controller.metadata.topic_names import reason_invalid
+from pykbroker.metadata_cache import INTERNAL_TOPICS
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.controller.metadata.image import PartitionImage
+    from pykbroker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+    from pykbroker.request_context import RequestContext
+
+NO_LEADER = -1
+
+
+async def handle_describe_topic_partitions(
+    context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """One page, from the cursor on."""
+    image = context.services.metadata.image
+    cursor = request.cursor
+    is_all = not request.topics
+    names = set(image.topics_by_name) if is_all else {topic.name for topic in request.topics}
+    if cursor is not None:
+        names = {name for name in names if name >= cursor.topic_name}
+        if not is_all and cursor.topic_name not in names:
+            return _request_error(
+                request,
+                f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}",
+            )
+        if cursor.partition_index < 0:
+            return _request_error(request, f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor}")
+    limit = context.services.config.max_request_partition_size_limit
+    remaining = max(min(limit, request.response_partition_limit), 1)
+    response = DescribeTopicPartitionsResponse()
+    for name in sorted(names):
+        if remaining == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = image.topics_by_name.get(name)
+        if topic is None:
+            response.topics.append(_missing(name))
+            continue
+        start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        end = min(start + remaining, len(topic.partitions))
+        response.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=name in INTERNAL_TOPICS,
+                partitions=[_partition(context, topic.partitions[number]) for number in range(start, end)],
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+        )
+        if end < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+        remaining -= max(end - start, 0)
+    return response
+
+
+def _request_error(request: DescribeTopicPartitionsRequest, message: str) -> DescribeTopicPartitionsResponse:
+    """Kafka has no place for an error of the whole request but its topics."""
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+            for topic in request.topics
+        ]
+    )
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    is_valid = reason_invalid(name) is None
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(context: RequestContext, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
+    metadata = context.services.metadata
+    leader = metadata.endpoint(partition.leader, context)
+    response = DescribeTopicPartitionsResponsePartition(
+        partition_index=partition.partition,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.eligible_leader_replicas),
+        last_known_elr=list(partition.last_known_elr),
+        offline_replicas=metadata.offline_replicas(partition),
+    )
+    if leader is None or leader.is_fenced:
+        response.leader_id = NO_LEADER
+        is_registered = partition.leader in metadata.image.brokers
+        response.error_code = ErrorCode.LISTENER_NOT_FOUND if is_registered else ErrorCode.LEADER_NOT_AVAILABLE
+    return response

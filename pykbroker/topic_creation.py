@@ -1,0 +1,98 @@
+"""Topics that the broker creates by itself: on a client's Metadata, or because it needs them (internal ones)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, reason_invalid
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pykbroker.config import BrokerConfig
+    from pykbroker.request_context import Services
+
+log = logging.getLogger(__name__)
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+
+
+def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
+    """What a topic of this name is created as: an internal one by its own settings, another one by the defaults.
+
+    The replication factor of an internal topic is cut to the number of brokers (design.md 6), as a single node would
+    otherwise never have one.
+    """
+    if name == CONSUMER_OFFSETS:
+        return NewTopic(
+            name,
+            config.offsets_topic_num_partitions,
+            _clamped("offsets.topic.replication.factor", config.offsets_topic_replication_factor, broker_count, config),
+            configs=(
+                ("cleanup.policy", "compact"),
+                ("compression.type", "producer"),
+                ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+            ),
+        )
+    if name == TRANSACTION_STATE:
+        return NewTopic(
+            name,
+            config.transaction_state_log_num_partitions,
+            _clamped(
+                "transaction.state.log.replication.factor",
+                config.transaction_state_log_replication_factor,
+                broker_count,
+                config,
+            ),
+            configs=(
+                ("cleanup.policy", "compact"),
+                ("compression.type", "uncompressed"),
+                ("min.insync.replicas", str(min(config.transaction_state_log_min_isr, max(broker_count, 1)))),
+                ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+                ("unclean.leader.election.enable", "false"),
+            ),
+        )
+    return NewTopic(name)
+
+
+def _clamped(key: str, factor: int, broker_count: int, config: BrokerConfig) -> int:
+    clamped = min(factor, max(broker_count, 1))
+    if clamped != factor and key in config.static_properties:
+        log.warning("%s=%d is more than the brokers there are; the topic gets %d", key, factor, clamped)
+    return clamped
+
+
+async def create_missing_topics(services: Services, names: Iterable[str]) -> dict[str, ErrorCode]:
+    """Asks the controller for topics that a client named, and gives the code that Metadata answers for each (P-23).
+
+    A name that can be created is UNKNOWN_TOPIC_OR_PARTITION at first, as in Kafka, where the creation goes on behind
+    the answer; here it is done when the client asks again. Whatever hinders the creation is logged, the client sees
+    the topic missing.
+    """
+    codes: dict[str, ErrorCode] = {}
+    broker_count = sum(not broker.is_fenced for broker in services.metadata.image.brokers.values())
+    wanted: list[NewTopic] = []
+    for name in names:
+        if reason_invalid(name) is not None:
+            codes[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+            continue
+        codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if name != CLUSTER_METADATA_TOPIC:
+            wanted.append(new_topic(name, services.config, broker_count))
+    if not wanted:
+        return codes
+    try:
+        results = await services.controller.submit(CreateTopics(wanted), services.config.request_timeout_ms)
+    except (CommandRefused, KafkaError) as error:
+        log.warning("topics %s could not be created: %s", ", ".join(topic.name for topic in wanted), error)
+        return codes
+    for result in results:
+        if result.error.is_failure and result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            log.warning("topic %s could not be created: %s", result.name, result.error.message)
+    return codes
