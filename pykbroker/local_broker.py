@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping
 from types import TracebackType
+from typing import Self
 
 __all__ = ["LocalBroker", "LocalBrokerError"]
 
@@ -24,7 +25,7 @@ _LOG_TAIL_LINES = 30
 
 
 class LocalBrokerError(RuntimeError):
-    """The broker process did not start, or is not in the state that the call needs; the text ends with its log's tail."""
+    """The broker process did not start or is not in the state that the call needs; the text ends with its log."""
 
 
 class LocalBroker:
@@ -47,7 +48,7 @@ class LocalBroker:
         self,
         *,
         topics: Mapping[str, int] | Iterable[str] = (),
-        config: Mapping[str, str | int | float] | None = None,
+        config: Mapping[str, str | float] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         keep: bool = False,
         port: int = 0,
@@ -73,7 +74,7 @@ class LocalBroker:
         state = f"at {self._address}, pid {self.pid}" if self.is_running else "not running"
         return f"<LocalBroker {state}>"
 
-    def __enter__(self) -> LocalBroker:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(
@@ -134,7 +135,7 @@ class LocalBroker:
 
     # Life and death
 
-    def start(self) -> LocalBroker:
+    def start(self) -> Self:
         """Start the process and wait until it answers; returns the broker itself.
 
         Raises:
@@ -174,7 +175,9 @@ class LocalBroker:
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise LocalBrokerError(
-                    self._with_log(f"the broker did not end within {self._stop_timeout_s:g} s of SIGTERM and was killed")
+                    self._with_log(
+                        f"the broker did not end within {self._stop_timeout_s:g} s of SIGTERM and was killed"
+                    )
                 ) from None
         _close_stdin(process)
         return process.returncode
@@ -187,7 +190,7 @@ class LocalBroker:
             process.wait()
             _close_stdin(process)
 
-    def restart(self) -> LocalBroker:
+    def restart(self) -> Self:
         """Stop the broker if it runs, and start it again on the same port with the same data."""
         self.stop()
         return self.start()
@@ -262,7 +265,7 @@ class _Resources:
             self.folder = None
 
 
-def _as_property(value: str | int | float) -> str:
+def _as_property(value: str | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

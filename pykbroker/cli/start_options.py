@@ -1,4 +1,4 @@
-"""The options of `pykbroker start`: a table, a parser, the help text. Pure, and free of imports on purpose (see cli/__init__)."""
+"""The options of `pykbroker start`: a table, a parser, the help text. Free of imports on purpose (see cli/__init__)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class UsageError(Exception):
 
 
 class TopicSpec:
-    """A topic to create at start: `--topic name[:partitions[:key=value...]]`; partitions -1 takes the broker's default."""
+    """A topic to create at start: `--topic name[:partitions[:key=value...]]`; partitions -1: the broker's default."""
 
     __slots__ = ("configs", "name", "partitions")
 

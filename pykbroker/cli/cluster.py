@@ -1,0 +1,298 @@
+"""A Kafka cluster as the client commands see it: few operations, plain values, one kind of error.
+
+The client library is kafka-python; nothing else in the command line but produce.py and consume.py knows it, and
+tests put a fake in this class's place. Values are shaped as `--json` prints them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from pykbroker.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_RETRY_S = 0.2
+EARLIEST = -2
+LATEST = -1
+
+
+class Cluster:
+    """An open admin connection; use it as a context manager."""
+
+    def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
+        """Connect.
+
+        Raises:
+            CliError: no broker answered within `timeout_s`.
+        """
+        silence_client_library()
+        from kafka import KafkaAdminClient
+
+        self._deadline = time.monotonic() + timeout_s
+        timeout_ms = max(1, round(timeout_s * 1000))
+        with explained_errors(bootstrap_servers):
+            self._admin = KafkaAdminClient(
+                bootstrap_servers=bootstrap_servers.split(","),
+                client_id="pykbroker-cli",
+                bootstrap_timeout_ms=timeout_ms,
+                request_timeout_ms=timeout_ms,
+            )
+        self._bootstrap_servers = bootstrap_servers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._admin.close()
+
+    # Topics
+
+    def topics(self) -> list[dict[str, Any]]:
+        """Return every topic: name, topic_id, is_internal, partitions (as `describe_topics`), sorted by name."""
+        found = self._ask(lambda: self._admin.describe_topics(None))
+        return sorted((_topic(item) for item in found), key=lambda topic: str(topic["name"]))
+
+    def describe_topics(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        """Return the named topics, with each partition's leader, replicas and in-sync replicas.
+
+        Raises:
+            CliError: one of them does not exist or has an impossible name.
+        """
+        found = self._ask(lambda: self._admin.describe_topics(list(names)))
+        for item in found:
+            if item["error_code"]:
+                raise CliError(f"topic {item['name']}: {error_text(item['error_code'])}")
+        return [_topic(item) for item in found]
+
+    def create_topic(
+        self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> tuple[int, str]:
+        """Create a topic (-1: the broker's default); return its error code, 0 when created, and the broker's words."""
+        wish = {"num_partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
+        result = self._ask(lambda: self._admin.create_topics({name: wish}, raise_errors=False))
+        return _outcome(result["topics"][0])
+
+    def delete_topic(self, name: str) -> tuple[int, str]:
+        """Delete a topic; return its error code, 0 when deleted, and the broker's words."""
+        result = self._ask(lambda: self._admin.delete_topics([name], raise_errors=False))
+        return _outcome(result["topics"][0])
+
+    def create_partitions(self, name: str, count: int) -> tuple[int, str]:
+        """Grow a topic to `count` partitions; return the error code, 0 when done, and the broker's words."""
+        result = self._ask(lambda: self._admin.create_partitions({name: count}, raise_errors=False))
+        return _outcome(result.results[0].to_dict())
+
+    def topic_configs(self, names: Iterable[str], *, modified_only: bool) -> dict[str, dict[str, str]]:
+        """Return each topic's settings, all or those that differ from the defaults of Kafka and broker."""
+        from kafka.admin import ConfigResource
+
+        resources = [ConfigResource("topic", name) for name in names]
+        if not resources:
+            return {}
+        config_filter = "modified" if modified_only else "all"
+        found = self._ask(lambda: self._admin.describe_configs(resources, config_filter=config_filter))
+        return {
+            name: {
+                key: "(hidden)" if item["is_sensitive"] else item["value"]
+                for key, item in configs.items()
+                if not (modified_only and item["config_source"] != "DYNAMIC_TOPIC_CONFIG")
+            }
+            for name, configs in found.get("topic", {}).items()
+        }
+
+    def alter_topic_configs(self, name: str, changes: Mapping[str, str], unset: Iterable[str]) -> None:
+        """Set and unset settings of a topic in one request; raises CliError with the broker's words."""
+        from kafka.admin import AlterConfigOp, ConfigResource
+
+        operations: dict[str, tuple[Any, str | None]] = {
+            key: (AlterConfigOp.SET, text) for key, text in changes.items()
+        }
+        operations |= dict.fromkeys(unset, (AlterConfigOp.DELETE, None))
+        resource = ConfigResource("topic", name, operations)
+        found = self._ask(lambda: self._admin.alter_configs([resource], raise_on_unknown=False))
+        for text in found["topic"].values():
+            if "Error " in str(text):
+                raise CliError(f"topic {name}: {str(text).partition(': ')[2] or text}")
+
+    def offsets(self, partitions: Iterable[tuple[str, int]], timestamp: int) -> dict[tuple[str, int], int | None]:
+        """Return each partition's offset for `EARLIEST`, `LATEST` or a timestamp in ms (None: nothing so late)."""
+        from kafka import TopicPartition
+
+        wanted = {TopicPartition(topic, partition): timestamp for topic, partition in partitions}
+        if not wanted:
+            return {}
+        found = self._ask(lambda: self._admin.list_partition_offsets(wanted))
+        return {
+            (where.topic, where.partition): item.offset if item.offset >= 0 else None for where, item in found.items()
+        }
+
+    # Groups
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Return every group: group_id, protocol_type, group_state, group_type, sorted by id."""
+        found = self._ask(lambda: self._admin.list_groups())
+        keys = ("group_id", "protocol_type", "group_state", "group_type")
+        return sorted(
+            ({key: item.get(key) for key in keys} for item in found), key=lambda group: str(group["group_id"])
+        )
+
+    def describe_group(self, group_id: str) -> dict[str, Any]:
+        """Return group_id, group_state, protocol_type, protocol, coordinator-side members with their partitions."""
+        found = self._ask(lambda: self._admin.describe_groups([group_id]))[group_id]
+        members = [_member(item) for item in found["members"]]
+        return {
+            "group_id": group_id,
+            "group_state": found["group_state"],
+            "protocol_type": found["protocol_type"],
+            "protocol": found["protocol_data"],
+            "members": members,
+        }
+
+    def group_offsets(self, group_id: str) -> dict[tuple[str, int], int]:
+        """Return the committed offsets of a group."""
+        found = self._ask(lambda: self._admin.list_group_offsets(group_id)).get(group_id, {})
+        return {(where.topic, where.partition): item.offset for where, item in found.items() if item.offset >= 0}
+
+    def alter_group_offsets(self, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets for a group without members; raises CliError naming the partitions that were refused."""
+        from kafka import TopicPartition
+        from kafka.structs import OffsetAndMetadata
+
+        wanted = {
+            TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)
+            for (topic, partition), offset in offsets.items()
+        }
+        found = self._ask(lambda: self._admin.alter_group_offsets(group_id, wanted))
+        refused = [
+            f"{where.topic}-{where.partition}: {_error_name(item)}" for where, item in found.items() if _errno(item)
+        ]
+        if refused:
+            raise CliError(f"group {group_id}: not committed: " + ", ".join(refused))
+
+    def delete_group(self, group_id: str) -> str | None:
+        """Delete a group; return the name of the error, None when it is gone."""
+        outcome = self._ask(lambda: self._admin.delete_groups([group_id]))[group_id]
+        return None if outcome == "OK" else str(outcome)
+
+    def _ask(self, request: Callable[[], Any]) -> Any:
+        """Run a request, again while the cluster says "not yet" and there is time, with errors explained."""
+        from kafka.errors import RetriableError, UnknownTopicOrPartitionError
+
+        with explained_errors(self._bootstrap_servers):
+            while True:
+                try:
+                    return request()
+                except RetriableError as error:
+                    is_final = isinstance(error, UnknownTopicOrPartitionError)
+                    if is_final or time.monotonic() + _RETRY_S > self._deadline:
+                        raise
+                time.sleep(_RETRY_S)
+
+
+def silence_client_library() -> None:
+    """Keep kafka-python's log lines off the terminal: what matters reaches the person as one explained error."""
+    import logging
+
+    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+
+
+@contextmanager
+def explained_errors(bootstrap_servers: str) -> Iterator[None]:
+    """Turn the client library's exceptions into CliError."""
+    from kafka.errors import (
+        BrokerResponseError,
+        KafkaConnectionError,
+        KafkaError,
+        KafkaTimeoutError,
+        MetadataEmptyBrokerList,
+        NodeNotReadyError,
+    )
+
+    try:
+        yield
+    except (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, MetadataEmptyBrokerList) as error:
+        raise CliError(
+            f"no broker answers at {bootstrap_servers} ({_words(error)}); start one with `pykbroker start`, "
+            "or name another with --bootstrap-server"
+        ) from None
+    except BrokerResponseError as error:
+        raise CliError(f"the broker refused: {_words(error)}") from None
+    except KafkaError as error:
+        raise CliError(f"the client failed: {_words(error)}") from None
+    except (OSError, ValueError) as error:
+        raise CliError(str(error)) from None
+
+
+def error_text(error_code: int) -> str:
+    """Return what a Kafka error code means, in a few words."""
+    from kafka.errors import for_code
+
+    known = {3: "does not exist", 17: "not a possible topic name", 36: "exists already"}
+    return known.get(error_code) or str(for_code(error_code).__name__)
+
+
+def _words(error: BaseException) -> str:
+    # kafka-python writes "[Error 3] Name: text", and its own requests and responses into some texts.
+    text = str(error) or type(error).__name__
+    name = type(error).__name__
+    if "Request '" in text or "response '" in text:
+        return name
+    text = text.partition("] ")[2] if text.startswith("[Error ") else text
+    return text.removeprefix(f"{name}: ")
+
+
+def _outcome(item: Mapping[str, Any]) -> tuple[int, str]:
+    code = int(item["error_code"])
+    return code, str(item.get("error_message") or error_text(code)) if code else ""
+
+
+def _topic(item: Mapping[str, Any]) -> dict[str, Any]:
+    topic_id = item.get("topic_id")
+    return {
+        "name": item["name"],
+        "topic_id": None if topic_id is None else str(topic_id),
+        "is_internal": bool(item.get("is_internal")),
+        "partitions": [
+            {
+                "partition": partition["partition_index"],
+                "leader": partition["leader_id"],
+                "replicas": list(partition["replica_nodes"]),
+                "isr": list(partition["isr_nodes"]),
+            }
+            for partition in sorted(item["partitions"], key=lambda partition: int(partition["partition_index"]))
+        ],
+    }
+
+
+def _member(item: Mapping[str, Any]) -> dict[str, Any]:
+    assignment = item.get("member_assignment")
+    partitions: list[tuple[str, int]] = []
+    if isinstance(assignment, Mapping):
+        for topic in assignment.get("assigned_partitions", ()):
+            partitions += [(topic["topic"], partition) for partition in topic["partitions"]]
+    return {
+        "member_id": item["member_id"],
+        "group_instance_id": item.get("group_instance_id"),
+        "client_id": item["client_id"],
+        "client_host": item["client_host"],
+        "partitions": [{"topic": topic, "partition": partition} for topic, partition in sorted(partitions)],
+    }
+
+
+def _errno(error: Any) -> int:
+    return int(getattr(error, "errno", 0) or 0)
+
+
+def _error_name(error: Any) -> str:
+    return str(getattr(error, "__name__", None) or type(error).__name__)

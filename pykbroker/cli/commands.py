@@ -1,0 +1,77 @@
+"""The tree of commands, and what happens to their errors. Each command's module is imported when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+import pykbroker
+from pykbroker.cli.errors import CliError
+
+# name: (module, attribute in it, line in the overview)
+_COMMANDS = {
+    "start": ("pykbroker.cli.start_command", "start_command", "Start a broker in the foreground."),
+    "ready": ("pykbroker.cli.ready", "ready", "Wait until a broker answers; the exit code says whether it did."),
+    "topic": ("pykbroker.cli.topic", "topic", "Create, list, describe, alter and delete topics."),
+    "produce": ("pykbroker.cli.produce", "produce", "Write lines from standard input to a topic."),
+    "consume": ("pykbroker.cli.consume", "consume", "Print the records of a topic."),
+    "group": ("pykbroker.cli.group", "group", "List, describe, reset and delete consumer groups."),
+    "dump-log": ("pykbroker.cli.dump_log", "dump_log", "Print the contents of log, index and snapshot files."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group of commands that imports one only when it runs or shows its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command; None when there is no such one."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute, _ = _COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the overview from the table, without importing any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="`pykbroker COMMAND --help` says more. All but `start` and `dump-log` work with any Kafka cluster.",
+)
+@click.version_option(pykbroker.__version__, prog_name="pykbroker", message="%(prog)s %(version)s")
+def pykbroker_command() -> None:
+    """pykbroker: a Kafka broker in Python, and tools for any Kafka cluster."""
+
+
+def run(words: list[str]) -> int:
+    """Run one command line; expected failures become one line on standard error and an exit code."""
+    try:
+        outcome = pykbroker_command.main(words, prog_name="pykbroker", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except CliError as error:
+        print(f"pykbroker: {error.text}", file=sys.stderr)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone (`pykbroker consume ... | head`): nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return outcome if isinstance(outcome, int) else 0

@@ -1,0 +1,251 @@
+"""`pykbroker group ...`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from pykbroker.cli.cluster import EARLIEST, LATEST, Cluster
+from pykbroker.cli.errors import CliError
+from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
+from pykbroker.cli.output import note, print_json, print_table
+
+Where = tuple[str, int]
+
+
+@click.group()
+def group() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+@group.command("list")
+@json_option
+@cluster_options
+def list_groups(as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+    """List the groups."""
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        groups = cluster.groups()
+    if as_json:
+        print_json(groups)
+    elif not groups:
+        click.echo("no groups")
+    else:
+        print_table(
+            ["group", "protocol type", "state", "type"],
+            [
+                [item["group_id"], item["protocol_type"] or None, item["group_state"], item["group_type"]]
+                for item in groups
+            ],
+        )
+
+
+@group.command()
+@click.argument("group_id", metavar="GROUP")
+@click.option("--members", is_flag=True, help="Show the members in place of the partitions.")
+@json_option
+@cluster_options
+def describe(group_id: str, members: bool, as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+    """Show a group's state, its committed offsets, how far they lag, and who reads what."""
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        found = cluster.describe_group(group_id)
+        committed = cluster.group_offsets(group_id)
+        _require_group(group_id, found, committed)
+        owners = {
+            (part["topic"], part["partition"]): member for member in found["members"] for part in member["partitions"]
+        }
+        where = sorted(set(committed) | set(owners))
+        ends = _existing_offsets(cluster, where, LATEST)
+    found["partitions"] = [_partition_row(item, committed, ends, owners) for item in where]
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"group {group_id}: {found['group_state']}, {len(found['members'])} members")
+    if members:
+        _print_members(found)
+    elif where:
+        print_table(
+            ["topic", "partition", "committed", "end offset", "lag", "member", "host"],
+            [
+                [
+                    row[key]
+                    for key in ("topic", "partition", "committed", "end_offset", "lag", "member_id", "client_host")
+                ]
+                for row in found["partitions"]
+            ],
+        )
+
+
+def _partition_row(
+    where: Where, committed: dict[Where, int], ends: dict[Where, int | None], owners: dict[Where, dict[str, Any]]
+) -> dict[str, Any]:
+    offset, end, owner = committed.get(where), ends.get(where), owners.get(where, {})
+    return {
+        "topic": where[0],
+        "partition": where[1],
+        "committed": offset,
+        "end_offset": end,
+        "lag": None if offset is None or end is None else max(0, end - offset),
+        "member_id": owner.get("member_id"),
+        "client_id": owner.get("client_id"),
+        "client_host": owner.get("client_host"),
+    }
+
+
+def _print_members(found: dict[str, Any]) -> None:
+    rows = []
+    for member in found["members"]:
+        parts = ", ".join(f"{part['topic']}-{part['partition']}" for part in member["partitions"])
+        rows.append([member["member_id"], member["group_instance_id"], member["client_host"], parts or None])
+    print_table(["member", "instance", "host", "partitions"], rows)
+
+
+@group.command("reset-offsets")
+@click.argument("group_id", metavar="GROUP")
+@click.option("--topic", "-t", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Only these; repeatable.")
+@click.option("--all-topics", is_flag=True, help="Every partition the group has committed for.")
+@click.option("--to-earliest", is_flag=True, help="To the oldest record.")
+@click.option("--to-latest", is_flag=True, help="To the end.")
+@click.option("--to-offset", type=click.IntRange(min=0), help="To this offset.")
+@click.option(
+    "--to-timestamp",
+    metavar="TIME",
+    callback=timestamp_ms,
+    help="To the first record at or after this time (ms or ISO 8601).",
+)
+@click.option("--shift-by", type=int, help="This many records on, or back if negative.")
+@click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")
+@json_option
+@cluster_options
+def reset_offsets(
+    group_id: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_timestamp: int | None,
+    shift_by: int | None,
+    execute: bool,
+    as_json: bool,
+    bootstrap_servers: str,
+    timeout_s: float,
+) -> None:
+    """Move a group's committed offsets. Shows what would change; `--execute` does it.
+
+    The group must have no running members. Offsets are kept within what each partition holds.
+    """
+    targets = [to_earliest, to_latest, to_offset is not None, to_timestamp is not None, shift_by is not None]
+    if sum(targets) != 1:
+        raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset, --to-timestamp, --shift-by")
+    if bool(topics) == all_topics:
+        raise click.UsageError("give either --topic or --all-topics")
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        found = cluster.describe_group(group_id)
+        if found["members"]:
+            raise CliError(f"group {group_id} has {len(found['members'])} running members: stop them first")
+        committed = cluster.group_offsets(group_id)
+        if all_topics:
+            _require_group(group_id, found, committed)
+        where = sorted(committed) if all_topics else _partitions_of(cluster, topics)
+        first = _existing_offsets(cluster, where, EARLIEST)
+        ends = _existing_offsets(cluster, where, LATEST)
+        later = _existing_offsets(cluster, where, to_timestamp) if to_timestamp is not None else {}
+        where = [item for item in where if item in ends]
+        new = {
+            item: _new_offset(
+                first[item] or 0,
+                ends[item] or 0,
+                wanted=_wanted(to_earliest, to_offset, shift_by, committed.get(item), later.get(item)),
+            )
+            for item in where
+        }
+        if execute and new:
+            cluster.alter_group_offsets(group_id, new)
+    _print_reset(where, committed, new, execute, as_json)
+
+
+def _wanted(
+    to_earliest: bool, to_offset: int | None, shift_by: int | None, committed: int | None, later: int | None
+) -> int | None:
+    """Return the offset that is asked for, None for the end of the partition."""
+    if to_earliest:
+        return 0
+    if to_offset is not None:
+        return to_offset
+    if shift_by is not None:
+        # A partition the group never committed for has nothing to be shifted from: it stays at the end.
+        return None if committed is None else committed + shift_by
+    return later
+
+
+def _new_offset(first: int, end: int, *, wanted: int | None) -> int:
+    return end if wanted is None else min(max(wanted, first), end)
+
+
+def _print_reset(
+    where: list[Where], committed: dict[Where, int], new: dict[Where, int], executed: bool, as_json: bool
+) -> None:
+    rows = [
+        {"topic": item[0], "partition": item[1], "committed": committed.get(item), "new_offset": new[item]}
+        for item in where
+    ]
+    if as_json:
+        print_json({"executed": executed, "partitions": rows})
+        return
+    print_table(["topic", "partition", "committed", "new offset"], [list(row.values()) for row in rows])
+    if not executed:
+        note("nothing was changed: add --execute to do it")
+
+
+@group.command()
+@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...")
+@cluster_options
+def delete(group_ids: tuple[str, ...], bootstrap_servers: str, timeout_s: float) -> None:
+    """Delete groups that have no members, with their committed offsets."""
+    reasons: dict[str, Callable[[str], str]] = {
+        "GroupIdNotFoundError": "{} does not exist".format,
+        "NonEmptyGroupError": "{} has running members".format,
+    }
+    failures = []
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        for group_id in group_ids:
+            error = cluster.delete_group(group_id)
+            if error is None:
+                click.echo(f"deleted group {group_id}")
+            else:
+                failures.append(reasons[error](group_id) if error in reasons else f"{group_id}: {error}")
+    if failures:
+        raise CliError("not deleted: " + "; ".join(failures))
+
+
+def _require_group(group_id: str, found: dict[str, Any], committed: dict[Where, int]) -> None:
+    if found["group_state"] == "Dead" and not committed:
+        raise CliError(f"group {group_id} does not exist")
+
+
+def _partitions_of(cluster: Cluster, topics: tuple[str, ...]) -> list[Where]:
+    """Turn `topic` and `topic:0,1` into partitions."""
+    wanted: dict[str, list[int] | None] = {}
+    for text in topics:
+        name, separator, numbers = text.partition(":")
+        try:
+            wanted[name] = [int(number) for number in numbers.split(",")] if separator else None
+        except ValueError:
+            raise click.UsageError(f"--topic {text!r}: expected TOPIC or TOPIC:0,1") from None
+    where: list[Where] = []
+    for item in cluster.describe_topics(wanted):
+        known = [part["partition"] for part in item["partitions"]]
+        chosen = wanted[item["name"]]
+        for partition in known if chosen is None else chosen:
+            if partition not in known:
+                raise CliError(f"topic {item['name']} has partitions 0 to {max(known)}, not {partition}")
+            where.append((item["name"], partition))
+    return sorted(where)
+
+
+def _existing_offsets(cluster: Cluster, where: list[Where], timestamp: int) -> dict[Where, int | None]:
+    """Return offsets of those partitions that still exist: a group may have commits for a deleted topic."""
+    known = {(item["name"], part["partition"]) for item in cluster.topics() for part in item["partitions"]}
+    return cluster.offsets([item for item in where if item in known], timestamp)

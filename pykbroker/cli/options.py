@@ -1,0 +1,64 @@
+"""Options and value types that several client commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
+
+
+def cluster_options(command: Command) -> Command:
+    """Add `--bootstrap-server` and `--request-timeout` to a command."""
+    command = click.option(
+        "--bootstrap-server",
+        "-b",
+        "bootstrap_servers",
+        envvar="PYKBROKER_BOOTSTRAP_SERVERS",
+        default=DEFAULT_BOOTSTRAP_SERVERS,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT[,...]",
+        help="Brokers to ask first; any Kafka cluster will do.",
+    )(command)
+    return click.option(
+        "--request-timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=15.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait for the cluster.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    """Add `--json`."""
+    return click.option("as_json", "--json", is_flag=True, help="Print JSON for programs in place of tables.")(command)
+
+
+def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
+    """Turn `key=value` texts into a dict; raises click.UsageError naming `option` otherwise."""
+    values: dict[str, str] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            raise click.UsageError(f"{option} {pair!r}: expected KEY=VALUE")
+        values[key.strip()] = value
+    return values
+
+
+def timestamp_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Option callback: milliseconds since 1970, given so or as ISO 8601 (local time if it names no zone)."""
+    if value is None or (value.isascii() and value.isdigit()):
+        return None if value is None else int(value)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither milliseconds nor a time like 2026-01-31T12:00:00") from None
+    return round(moment.astimezone().timestamp() * 1000)

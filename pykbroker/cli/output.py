@@ -1,0 +1,43 @@
+"""Tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document, indented."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_json_line(value: Any) -> None:
+    """Print one JSON document on one line, at once (a reader may follow a stream of them)."""
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    """Print rows under their headings; numbers stand to the right, None is a dash."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    values = [list(row) for row in rows]
+    for index, column in enumerate(columns):
+        cells = [row[index] for row in values if row[index] is not None]
+        is_number = bool(cells) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    for row in values:
+        table.add_row(*[Text("-" if cell is None else str(cell)) for cell in row])
+    # A pipe has no width: never fold or cut what a program or a file receives.
+    console = Console() if sys.stdout.isatty() else Console(width=10_000)
+    console.print(table, end="")
+
+
+def note(text: str) -> None:
+    """Print a remark for people on standard error, so that standard output stays data."""
+    print(text, file=sys.stderr, flush=True)

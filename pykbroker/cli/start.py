@@ -1,0 +1,221 @@
+"""`pykbroker start`: from a command line to a running broker and back to an exit code.
+
+Everything here counts against the broker's start-up time (250 ms with the interpreter), so imports are late and few.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pykbroker
+from pykbroker.cli.errors import CliError
+from pykbroker.cli.start_options import StartOptions, UsageError, help_text, parse_start_options
+
+if TYPE_CHECKING:
+    import trio
+
+    from pykbroker.broker import BrokerAddress
+    from pykbroker.config import BrokerConfig
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+def start(words: list[str]) -> int:
+    """Run a broker until it is told to stop; returns the exit code (0 stopped in order, 1 failed, 2 wrong usage)."""
+    try:
+        options = parse_start_options(words)
+    except UsageError as error:
+        _complain(f"{error}\nTry 'pykbroker start --help'.")
+        return EXIT_USAGE
+    if options.help:
+        print(help_text(), end="")
+        return 0
+    try:
+        return _start(options)
+    except CliError as error:
+        _complain(error.text)
+        return error.exit_code
+
+
+def _start(options: StartOptions) -> int:
+    from pykbroker.cli.start_config import broker_properties
+    from pykbroker.config import BrokerConfig, ConfigError
+    from pykbroker.environment import cluster_id_from_environment
+
+    properties = broker_properties(options, os.environ)
+    try:
+        config = BrokerConfig.from_properties(properties)
+    except ConfigError as error:
+        where = _origin(error.name, options)
+        raise CliError(f"{error.name}={error.value}{where}: {error.reason}", EXIT_USAGE) from None
+    for line in ignored_key_lines(config):
+        print(line, file=sys.stderr)
+    if options.port_file is not None:
+        _prepare_port_file(options.port_file)
+    _set_up_logging()
+
+    import trio
+
+    try:
+        trio.run(_serve, options, config, cluster_id_from_environment(os.environ))
+    except BaseExceptionGroup as group:
+        raise_expected(group)
+        raise
+    except Exception as error:
+        raise_expected(error)
+        raise
+    except KeyboardInterrupt:
+        # Ctrl-C before the signal receiver was open.
+        return 130
+    finally:
+        if options.port_file is not None:
+            _remove_if_there(options.port_file)
+    return 0
+
+
+async def _serve(options: StartOptions, config: BrokerConfig, cluster_id: str | None) -> None:
+    """Run the broker until a signal, or the end of standard input where that was asked for."""
+    import signal
+
+    import trio
+
+    from pykbroker.broker import run_broker
+
+    ready = trio.Event()
+    addresses: list[BrokerAddress] = []
+
+    def on_ready(address: BrokerAddress) -> None:
+        addresses.append(address)
+        ready.set()
+
+    async def announce() -> None:
+        await ready.wait()
+        address = addresses[0]
+        if options.topics:
+            from pykbroker.cli.initial_topics import create_initial_topics
+
+            await create_initial_topics(address.host, address.port, options.topics)
+        print(ready_text(address, config), flush=True)
+        if options.port_file is not None:
+            _write_atomically(options.port_file, f"{address.host}:{address.port}")
+
+    async def stop_on_signal() -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for number in signals:
+                if broker.cancel_called:
+                    _complain("stopped at once")
+                    os._exit(128 + number)
+                print("stopping; once more stops at once", flush=True)
+                broker.cancel()
+
+    async with trio.open_nursery() as nursery:
+        broker = trio.CancelScope()
+        nursery.start_soon(stop_on_signal)
+        nursery.start_soon(announce)
+        if options.stop_with_stdin:
+            nursery.start_soon(_stop_with_stdin, broker)
+        with broker:
+            await run_broker(config, cluster_id=cluster_id, on_ready=on_ready)
+        nursery.cancel_scope.cancel()
+
+
+async def _stop_with_stdin(broker: trio.CancelScope) -> None:
+    """Cancel the broker when standard input ends: the kernel closes it even when the parent was killed."""
+    import trio
+
+    descriptor = sys.stdin.fileno()
+    while True:
+        await trio.lowlevel.wait_readable(descriptor)
+        if not os.read(descriptor, 4096):
+            break
+    broker.cancel()
+
+
+def ready_text(address: BrokerAddress, config: BrokerConfig) -> str:
+    """Return what is said once the broker answers: where it listens, where its data is, how to stop it."""
+    return (
+        f"pykbroker {pykbroker.__version__} is ready\n"
+        f"  listens on  {address.host}:{address.port}\n"
+        f"  data in     {config.log_dirs[0]}\n"
+        f"  to stop     Ctrl-C, or kill {os.getpid()}"
+    )
+
+
+def ignored_key_lines(config: BrokerConfig) -> list[str]:
+    """Return one line for the keys nobody knows and one for those without effect here."""
+    lines = []
+    if config.unknown_keys:
+        lines.append(f"pykbroker: unknown settings, ignored: {', '.join(config.unknown_keys)}")
+    if config.ineffective_keys:
+        lines.append(f"pykbroker: settings without effect on this broker: {', '.join(config.ineffective_keys)}")
+    return lines
+
+
+def raise_expected(error: BaseException) -> None:
+    """Raise CliError if this is a failure that a person can mend; return if it is a bug, which keeps its traceback."""
+    from pykbroker.config import ConfigError
+    from pykbroker.listener import BindError
+    from pykbroker.logstore.errors import DirectoryLocked, StorageError
+
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, CliError):
+        raise error
+    if isinstance(error, DirectoryLocked):
+        raise CliError(f"{error}\nStop the other process, or choose another folder with --data-dir.") from None
+    if isinstance(error, BindError | StorageError | ConfigError):
+        raise CliError(str(error)) from None
+    if isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
+        raise CliError(f"{error.filename}: {error.strerror}") from None
+
+
+def _origin(key: str, options: StartOptions) -> str:
+    """Return where a setting came from, as ` (...)`, for the sources that can be told apart at a glance."""
+    variable = "KAFKA_" + key.upper().replace("_", "__").replace("-", "___").replace(".", "_")
+    if key in options.overrides:
+        return " (--override)"
+    if variable in os.environ:
+        return f" ({variable})"
+    return f" (or from {options.config_file})" if options.config_file is not None else ""
+
+
+def _set_up_logging() -> None:
+    import logging
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+
+
+def _prepare_port_file(path: str) -> None:
+    """Remove what an earlier broker left, before anybody takes it for ours; find out early if it can be written."""
+    try:
+        _remove_if_there(path)
+        _write_atomically(path + ".new", "")
+        os.unlink(path + ".new")
+    except OSError as error:
+        raise CliError(f"--port-file {path}: {error.strerror}") from None
+
+
+def _write_atomically(path: str, text: str) -> None:
+    """Write a file that others either do not see or see whole."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)
+
+
+def _remove_if_there(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+
+
+def _complain(text: str) -> None:
+    print(f"pykbroker: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,82 @@
+"""From the options of `pykbroker start`, a file and the environment to broker properties."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from pykbroker.cli.errors import CliError
+from pykbroker.cli.start_options import StartOptions
+from pykbroker.environment import properties_from_environment
+from pykbroker.properties_file import PropertiesError, parse_properties
+
+DEFAULT_LISTENERS = "PLAINTEXT://localhost:9092"
+"""Kafka's default is every address of the machine; a broker without authentication opens itself only when asked to."""
+
+DEFAULT_DATA_DIR = "pykbroker-data"
+
+
+def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the broker's properties: file < environment < --override < --data-dir, --host and --port.
+
+    Raises:
+        CliError: the file cannot be read, or `--host`/`--port` do not fit the listeners that are configured.
+    """
+    properties: dict[str, str] = {}
+    if options.config_file is not None:
+        properties |= read_properties_file(options.config_file)
+    properties |= properties_from_environment(environment)
+    properties |= options.overrides
+    if options.data_dir is not None:
+        properties.pop("log.dir", None)
+        properties["log.dirs"] = options.data_dir
+    elif not properties.get("log.dirs") and not properties.get("log.dir"):
+        properties["log.dirs"] = DEFAULT_DATA_DIR
+    properties.setdefault("listeners", DEFAULT_LISTENERS)
+    if options.host is not None or options.port is not None:
+        controller_names = properties.get("controller.listener.names", "CONTROLLER")
+        properties["listeners"] = with_address(properties["listeners"], options.host, options.port, controller_names)
+    for key in ("log.dirs", "log.dir"):
+        if key in properties:
+            # An absolute path means the same to whoever reads it, in the log or on the screen.
+            properties[key] = ",".join(os.path.abspath(path.strip()) for path in properties[key].split(","))
+    return properties
+
+
+def read_properties_file(path: str) -> dict[str, str]:
+    """Read a server.properties file.
+
+    Raises:
+        CliError: it is not there, not readable or malformed.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_properties(file.read())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise CliError(f"--config {path}: {reason}") from None
+    except PropertiesError as error:
+        raise CliError(f"--config {path}: {error}") from None
+
+
+def with_address(listeners: str, host: str | None, port: int | None, controller_names: str) -> str:
+    """Return the `listeners` text with another host or port in its first listener for clients.
+
+    Raises:
+        CliError: there is no listener for clients, or its text has no port to replace.
+    """
+    controllers = {name.strip().upper() for name in controller_names.split(",")}
+    parts = [part.strip() for part in listeners.split(",")]
+    for index, part in enumerate(parts):
+        name, separator, address = part.partition("://")
+        old_host, colon, old_port = address.rpartition(":")
+        if name.upper() in controllers:
+            continue
+        if not separator or not colon:
+            raise CliError(f"listeners={listeners}: expected NAME://host:port, for example {DEFAULT_LISTENERS}", 2)
+        new_host = old_host if host is None else host
+        if ":" in new_host and not new_host.startswith("["):
+            new_host = f"[{new_host}]"
+        parts[index] = f"{name}://{new_host}:{old_port if port is None else port}"
+        return ",".join(parts)
+    raise CliError(f"listeners={listeners} has no listener for clients whose host or port could be set", 2)
