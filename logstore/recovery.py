@@ -93,6 +93,7 @@ def replay_producers(state: ProducerState, segment: Segment, end_offset: int, *,
 
     A segment that was recovered gets its index of aborted transactions made anew.
     """
+    segment.load_indexes()
     if is_recovered and len(segment.aborted):
         segment.aborted.reset()
         segment.aborted.write()

@@ -1,0 +1,135 @@
+"""One suite for the real file system and the one in memory that tests use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykbroker.logstore.errors import DirectoryLocked, StorageError
+from pykbroker.logstore.filesystem import DirectoryEntry, FileSystem, OsFileSystem
+from tests.support.fake_filesystem import FakeFileSystem
+
+
+@pytest.fixture(params=["real", "fake"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[FileSystem, str]]:
+    """A file system and a directory in it."""
+    filesystem: Any = OsFileSystem() if request.param == "real" else FakeFileSystem()
+    folder = str(tmp_path / "place")
+    filesystem.make_directory(folder)
+    yield filesystem, folder
+
+
+def test_appends_are_read_back(place: tuple[FileSystem, str]) -> None:
+    filesystem, folder = place
+    path = f"{folder}/a"
+    descriptor = filesystem.open(path, create=True)
+    filesystem.append(descriptor, (b"abc", memoryview(b"defg")), 7, 0, path)
+    filesystem.append(descriptor, (bytearray(b"hi"),), 2, 7, path)
+    assert filesystem.read(descriptor, 100, 0) == b"abcdefghi"
+    assert filesystem.read(descriptor, 3, 5) == b"fgh"
+    assert filesystem.read(descriptor, 3, 9) == b""
+    assert filesystem.file_size(path) == 9
+    filesystem.sync(descriptor)
+    filesystem.close(descriptor)
+
+
+def test_truncation_and_view(place: tuple[FileSystem, str]) -> None:
+    filesystem, folder = place
+    path = f"{folder}/a"
+    descriptor = filesystem.open(path, create=True)
+    filesystem.append(descriptor, (b"0123456789",), 10, 0, path)
+    filesystem.truncate(descriptor, 6)
+    with filesystem.view(descriptor, 6) as view:
+        assert bytes(view) == b"012345"
+        assert view.readonly
+    with filesystem.view(descriptor, 0) as view:
+        assert bytes(view) == b""
+    filesystem.append(descriptor, (b"x",), 1, 6, path)
+    assert filesystem.read(descriptor, 100, 0) == b"012345x"
+    filesystem.close(descriptor)
+
+
+def test_a_missing_file_is_an_error_with_its_path(place: tuple[FileSystem, str]) -> None:
+    filesystem, folder = place
+    with pytest.raises(StorageError, match="none"):
+        filesystem.open(f"{folder}/none")
+    with pytest.raises(StorageError):
+        filesystem.open(f"{folder}/no/folder", create=True)
+    with pytest.raises(StorageError):
+        filesystem.file_size(f"{folder}/none")
+    with pytest.raises(StorageError):
+        filesystem.list(f"{folder}/none")
+    with pytest.raises(StorageError):
+        filesystem.rename(f"{folder}/none", f"{folder}/other")
+    assert filesystem.read_file(f"{folder}/none") is None
+    filesystem.remove(f"{folder}/none")
+    filesystem.sync_file(f"{folder}/none")
+    filesystem.remove_tree(f"{folder}/none")
+
+
+def test_an_open_file_outlives_its_name(place: tuple[FileSystem, str]) -> None:
+    """Leases on deleted segments build on this."""
+    filesystem, folder = place
+    descriptor = filesystem.open(f"{folder}/a", create=True)
+    filesystem.append(descriptor, (b"abc",), 3, 0, f"{folder}/a")
+    filesystem.rename(f"{folder}/a", f"{folder}/b")
+    assert filesystem.read(descriptor, 3, 0) == b"abc"
+    filesystem.remove(f"{folder}/b")
+    assert filesystem.read(descriptor, 3, 0) == b"abc"
+    filesystem.close(descriptor)
+    assert not filesystem.exists(f"{folder}/b")
+
+
+def test_whole_files_are_replaced_in_one_step(place: tuple[FileSystem, str]) -> None:
+    filesystem, folder = place
+    filesystem.write_file(f"{folder}/a", b"old")
+    filesystem.write_file(f"{folder}/a", b"new", durable=False)
+    assert filesystem.read_file(f"{folder}/a") == b"new"
+    filesystem.write_file(f"{folder}/empty", b"")
+    assert filesystem.read_file(f"{folder}/empty") == b""
+    assert sorted(filesystem.list(folder)) == [DirectoryEntry("a", False), DirectoryEntry("empty", False)]
+
+
+def test_directories(place: tuple[FileSystem, str]) -> None:
+    filesystem, folder = place
+    filesystem.make_directory(f"{folder}/x/y")
+    filesystem.make_directory(f"{folder}/x/y")
+    filesystem.write_file(f"{folder}/x/y/f", b"1")
+    assert filesystem.list(folder) == [DirectoryEntry("x", True)]
+    filesystem.rename(f"{folder}/x", f"{folder}/z")
+    assert filesystem.read_file(f"{folder}/z/y/f") == b"1"
+    filesystem.sync_directory(f"{folder}/z")
+    filesystem.remove_tree(f"{folder}/z")
+    assert not filesystem.exists(f"{folder}/z")
+    assert filesystem.list(folder) == []
+
+
+def test_a_lock_is_exclusive_and_comes_back(place: tuple[FileSystem, str]) -> None:
+    filesystem, folder = place
+    path = f"{folder}/.lock"
+    handle = filesystem.lock(path)
+    if isinstance(filesystem, OsFileSystem):
+        # POSIX locks belong to a process: only another one sees them.
+        code = (
+            "import sys; from pykbroker.logstore.filesystem import OsFileSystem\n"
+            "from pykbroker.logstore.errors import DirectoryLocked\n"
+            "try: OsFileSystem().lock(sys.argv[1])\n"
+            "except DirectoryLocked: sys.exit(7)"
+        )
+        assert subprocess.run([sys.executable, "-c", code, path], check=False).returncode == 7
+    else:
+        with pytest.raises(DirectoryLocked):
+            filesystem.lock(path)
+    filesystem.unlock(handle)
+    filesystem.unlock(filesystem.lock(path))
+
+
+def test_space_is_known(place: tuple[FileSystem, str]) -> None:
+    filesystem, folder = place
+    total, usable = filesystem.space(folder)
+    assert total >= usable > 0
