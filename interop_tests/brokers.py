@@ -1,0 +1,196 @@
+"""Brokers to test against, a process each: pykbroker, Apache Kafka from its jars, or one that runs already."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from interop_tests.java_tools import JAVA_FLAGS, JavaTools
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+
+
+class Broker:
+    """Where to connect, and what of the broker can be looked at from outside.
+
+    Attributes:
+        bootstrap: host:port.
+        data_dir: the folder with its log directories; None for a broker on another machine.
+        log_path: the file that holds what it printed; None likewise.
+    """
+
+    def __init__(self, bootstrap: str, data_dir: Path | None = None, log_path: Path | None = None) -> None:
+        self.bootstrap = bootstrap
+        self.data_dir = data_dir
+        self.log_path = log_path
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """What socket.create_connection takes."""
+        host, _, port = self.bootstrap.rpartition(":")
+        return host, int(port)
+
+    def log_text(self) -> str:
+        """What the broker has printed so far."""
+        return "" if self.log_path is None else self.log_path.read_text(errors="replace")
+
+
+class BrokerProcess(Broker):
+    """A broker that we start, stop, kill and start again; data and port stay the same over all of it."""
+
+    def __init__(self, folder: Path, log_path: Path, overrides: Mapping[str, str]) -> None:
+        super().__init__("", folder / "data", log_path)
+        self.folder = folder
+        self.overrides = dict(overrides)
+        self.process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running broker."""
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> None:
+        """Starts the process and returns when it answers. Raises RuntimeError with the end of its log."""
+        raise NotImplementedError
+
+    def stop(self) -> int:
+        """Ends it in order (SIGTERM); returns the exit code."""
+        if self.process is None:
+            return 0
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise RuntimeError(f"the broker did not end within {STOP_TIMEOUT_S:.0f} s of SIGTERM") from None
+        finally:
+            self.process = None
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def rss_bytes(self) -> int:
+        """Resident memory."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise RuntimeError("no VmRSS")
+
+    def cpu_seconds(self) -> float:
+        """User and system time that the process has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _spawn(self, command: list[str], cwd: Path | None = None) -> subprocess.Popen[bytes]:
+        assert self.log_path is not None
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+        with self.log_path.open("ab") as log:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=cwd, env=environment
+            )
+
+    def _fail(self, what: str) -> RuntimeError:
+        self.kill()
+        return RuntimeError(f"{what}; the end of {self.log_path}:\n" + self.log_text()[-3000:])
+
+
+class PykbrokerProcess(BrokerProcess):
+    """`pykbroker start` by its command line."""
+
+    def __init__(
+        self, folder: Path, log_path: Path, overrides: Mapping[str, str], wrapper: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(folder, log_path, overrides)
+        self.wrapper = wrapper
+
+    def start(self) -> None:
+        port_file = self.folder / "address"
+        port_file.unlink(missing_ok=True)
+        port = self.bootstrap.rpartition(":")[2] or "0"
+        command = [*self.wrapper, sys.executable, "-m", "pykbroker", "start", "--port", port]
+        command += ["--port-file", str(port_file), "--data-dir", str(self.data_dir)]
+        for key, value in self.overrides.items():
+            command += ["--override", f"{key}={value}"]
+        self.process = self._spawn(command)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not (port_file.exists() and port_file.read_text().strip()):
+            if self.process.poll() is not None:
+                raise self._fail(f"pykbroker ended with code {self.process.returncode} at its start")
+            if time.monotonic() > deadline:
+                raise self._fail(f"pykbroker was not ready within {START_TIMEOUT_S:.0f} s")
+            time.sleep(0.01)
+        port = port_file.read_text().strip().rpartition(":")[2]
+        self.bootstrap = f"127.0.0.1:{port}"
+
+
+class ApacheKafkaProcess(BrokerProcess):
+    """Apache Kafka, broker and controller in one process, from its published jars."""
+
+    def __init__(self, folder: Path, log_path: Path, overrides: Mapping[str, str], tools: JavaTools) -> None:
+        super().__init__(folder, log_path, overrides)
+        self.tools = tools
+
+    def start(self) -> None:
+        properties = self.folder / "server.properties"
+        if not self.bootstrap:
+            port, controller_port = free_ports(2)
+            self.bootstrap = f"127.0.0.1:{port}"
+            settings = {
+                "process.roles": "broker,controller",
+                "node.id": "1",
+                "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+                "controller.listener.names": "CONTROLLER",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "log.dirs": str(self.data_dir),
+                "offsets.topic.replication.factor": "1",
+                "transaction.state.log.replication.factor": "1",
+                "transaction.state.log.min.isr": "1",
+                **self.overrides,
+            }
+            properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+            self.tools.check(
+                "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties), connected=False
+            )
+        command = ["java", "-Xmx1G", *JAVA_FLAGS[1:], "-cp", self.tools.classpath, "kafka.Kafka", str(properties)]
+        self.process = self._spawn(command, cwd=self.folder)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not _answers(self.address):
+            if self.process.poll() is not None:
+                raise self._fail(f"Apache Kafka ended with code {self.process.returncode} at its start")
+            if time.monotonic() > deadline:
+                raise self._fail(f"Apache Kafka was not ready within {START_TIMEOUT_S:.0f} s")
+            time.sleep(0.1)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [open_socket.getsockname()[1] for open_socket in sockets]
+    for open_socket in sockets:
+        open_socket.close()
+    return ports
+
+
+def _answers(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=1).close()
+    except OSError:
+        return False
+    return True

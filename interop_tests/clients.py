@@ -1,0 +1,145 @@
+"""One way to say "produce these" and "read those" with each stock client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import confluent_kafka
+import kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+TIMEOUT_S = 30.0
+
+
+class Message(NamedTuple):
+    """A record as every client shows it."""
+
+    key: bytes | None
+    value: bytes | None
+    partition: int = 0
+    offset: int = -1
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) -> str:
+    """Creates a topic (`segment_bytes="1048576"` sets segment.bytes) and returns its name."""
+    new_topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive its futures
+    for future in admin.create_topics([new_topic]).values():
+        future.result(TIMEOUT_S)
+    return name
+
+
+def kafka_python_produce(bootstrap: str, topic: str, messages: Iterable[Message], codec: str = "none") -> None:
+    """Sends in order and waits until all are acknowledged; raises on the first that is not."""
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=bootstrap, compression_type=None if codec == "none" else codec, linger_ms=5
+    )
+    try:
+        futures = [producer.send(topic, key=message.key, value=message.value) for message in messages]
+        for future in futures:
+            future.get(timeout=TIMEOUT_S)
+    finally:
+        producer.close()
+
+
+def kafka_python_consume(bootstrap: str, topics: Sequence[str], count: int) -> list[Message]:
+    """Reads all partitions from their beginning, without a group, until `count` records are there."""
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False)
+    try:
+        consumer.assign(
+            [kafka.TopicPartition(topic, number) for topic in topics for number in consumer.partitions_for_topic(topic)]
+        )
+        found: list[Message] = []
+        wait_until(
+            lambda: (
+                found.extend(
+                    Message(record.key, record.value, record.partition, record.offset)
+                    for records in consumer.poll(timeout_ms=200).values()
+                    for record in records
+                )
+                or len(found) >= count
+            ),
+            f"{count} records of {topics}, {{}} so far".format,
+            found,
+        )
+        return found
+    finally:
+        consumer.close()
+
+
+def confluent_produce(
+    bootstrap: str, topic: str, messages: Iterable[Message], codec: str = "none", **config: Any
+) -> None:
+    """Sends in order and waits until all are acknowledged; raises on the first that is not."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5, **config}
+    )
+    failures: list[object] = []
+
+    def delivered(error: confluent_kafka.KafkaError | None, _message: confluent_kafka.Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for message in messages:
+        producer.produce(topic, key=message.key, value=message.value, on_delivery=delivered)
+        producer.poll(0)
+    left = producer.flush(TIMEOUT_S)
+    assert not failures, failures[:3]
+    assert left == 0, f"{left} records were not acknowledged within {TIMEOUT_S:.0f} s"
+
+
+def confluent_consume(bootstrap: str, topics: Sequence[str], count: int) -> list[Message]:
+    """Reads all partitions from their beginning, without committing, until `count` records are there."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        partitions = {topic: consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions for topic in topics}
+        consumer.assign(
+            [confluent_kafka.TopicPartition(topic, number, 0) for topic in topics for number in partitions[topic]]
+        )
+        return poll_confluent(consumer, count)
+    finally:
+        consumer.close()
+
+
+def poll_confluent(consumer: confluent_kafka.Consumer, count: int, timeout_s: float = TIMEOUT_S) -> list[Message]:
+    """Polls an assigned or subscribed consumer until `count` records are there."""
+    found: list[Message] = []
+
+    def enough() -> bool:
+        for message in consumer.consume(max(count - len(found), 1), 0.2):
+            if message.error() is not None:
+                # A broker that has just elected itself, or a topic just made, is a matter of a retry.
+                assert message.error().retriable(), message.error()
+                continue
+            found.append(Message(message.key(), message.value(), message.partition(), message.offset()))
+        return len(found) >= count
+
+    wait_until(enough, f"{count} records, {{}} so far".format, found, timeout_s=timeout_s)
+    return found
+
+
+def wait_until(
+    condition: Callable[[], object],
+    describe: str | Callable[[object], str] = "the condition",
+    state: Sequence[object] = (),
+    *,
+    timeout_s: float = TIMEOUT_S,
+    pause_s: float = 0.01,
+) -> None:
+    """Asks until the condition holds; AssertionError with the description otherwise."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            text = describe if isinstance(describe, str) else describe(len(state))
+            raise AssertionError(f"waited {timeout_s:.0f} s for {text}")
+        time.sleep(pause_s)

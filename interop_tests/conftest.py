@@ -1,0 +1,166 @@
+"""Which broker the suite runs against, and what the tests share.
+
+pytest interop_tests                                  starts pykbroker by its command line
+pytest interop_tests --target kafka                   starts Apache Kafka from its published jars
+pytest interop_tests --bootstrap HOST:PORT            uses what runs there
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from interop_tests.brokers import ApacheKafkaProcess, Broker, BrokerProcess, PykbrokerProcess
+from interop_tests.java_tools import JavaTools
+from interop_tests.kafka_jars import kafka_jars
+
+REPORTS = Path(__file__).resolve().parent.parent / "reports" / "interop"
+# What makes a suite of many small groups quick and is otherwise of no consequence.
+QUICK = {"group.initial.rebalance.delay.ms": "0"}
+
+StartBroker = Callable[..., BrokerProcess]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("interop", "which broker the interop tests run against")
+    group.addoption("--target", choices=["pykbroker", "kafka"], default="pykbroker", help="the broker to start")
+    group.addoption("--bootstrap", metavar="HOST:PORT", help="a broker that runs already; nothing is started")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "java: needs Java and the published jars of Apache Kafka")
+    config.addinivalue_line("markers", "spark: needs Java, PySpark and its Kafka connector")
+    config.addinivalue_line("markers", "own_broker: starts a broker of its own, so not with --bootstrap")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    without_java = shutil.which("java") is None
+    for item in items:
+        if item.get_closest_marker("own_broker") and config.getoption("--bootstrap"):
+            item.add_marker(
+                pytest.mark.skip(reason="starts, stops or looks into a broker of its own: not with --bootstrap")
+            )
+        if without_java and (item.get_closest_marker("java") or item.get_closest_marker("spark")):
+            item.add_marker(
+                pytest.mark.skip(reason="java is not on PATH (Debian: apt install openjdk-17-jre-headless)")
+            )
+
+
+@pytest.fixture(scope="session")
+def target(pytestconfig: pytest.Config) -> str:
+    """`pykbroker`, `kafka`, or `external`."""
+    return "external" if pytestconfig.getoption("--bootstrap") else str(pytestconfig.getoption("--target"))
+
+
+@pytest.fixture(scope="session")
+def reports(target: str) -> Path:
+    """Folder for tables and the logs of brokers; not in git."""
+    folder = REPORTS / target
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def java_libs() -> Path:
+    """Folder of Apache Kafka's jars, fetched when they are not there yet."""
+    return kafka_jars()
+
+
+@pytest.fixture(scope="session")
+def start_broker(
+    target: str, reports: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[StartBroker]:
+    """`start_broker("name", {"num.partitions": "3"})` starts a broker of the target's kind, for the whole session."""
+    started: list[BrokerProcess] = []
+
+    def start(name: str, overrides: dict[str, str] | None = None, **options: object) -> BrokerProcess:
+        folder = tmp_path_factory.mktemp(name)
+        log_path = reports / f"broker-{name}.log"
+        log_path.unlink(missing_ok=True)
+        settings = {**QUICK, **(overrides or {})}
+        broker: BrokerProcess
+        if target == "kafka":
+            broker = ApacheKafkaProcess(folder, log_path, settings, JavaTools(request.getfixturevalue("java_libs")))
+        else:
+            broker = PykbrokerProcess(folder, log_path, settings, **options)  # type: ignore[arg-type]
+        started.append(broker)
+        broker.start()
+        return broker
+
+    yield start
+    for broker in started:
+        broker.kill()
+    if not request.session.testsfailed:  # the logs are kept for whoever looks into a failure
+        for broker in started:
+            if broker.log_path is not None:
+                broker.log_path.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="session")
+def broker(target: str, start_broker: StartBroker, pytestconfig: pytest.Config) -> Broker:
+    """The broker that most tests share."""
+    if target == "external":
+        return Broker(str(pytestconfig.getoption("--bootstrap")))
+    return start_broker("shared")
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: Broker) -> str:
+    """host:port of the shared broker."""
+    return broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def tools(java_libs: Path, bootstrap: str) -> JavaTools:
+    """The stock command-line tools, pointed at the shared broker."""
+    return JavaTools(java_libs, bootstrap)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> str:
+    """A topic or group name that no other test, and no earlier run against the same broker, has used."""
+    return unique(request.node.name)
+
+
+@pytest.fixture(scope="session")
+def unique() -> Callable[[str], str]:
+    """Makes names that nobody has used."""
+    run = f"{os.getpid():x}-{os.urandom(3).hex()}"
+    numbers = itertools.count()
+
+    def make(stem: str) -> str:
+        return re.sub(r"[^A-Za-z0-9-]+", "-", stem)[:80].strip("-") + f"-{run}-{next(numbers)}"
+
+    return make
+
+
+class SummaryTables:
+    """Tables that are printed at the end of the run."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[TABLES] = SummaryTables()
+
+
+TABLES = pytest.StashKey[SummaryTables]()
+
+
+@pytest.fixture(scope="session")
+def summary_tables(pytestconfig: pytest.Config) -> SummaryTables:
+    """Append a text to `.texts` to have it in the terminal summary."""
+    return pytestconfig.stash[TABLES]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for text in config.stash[TABLES].texts:
+        terminalreporter.write_line("")
+        terminalreporter.write_line(text)

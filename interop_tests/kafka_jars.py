@@ -1,0 +1,194 @@
+"""Fetches Apache Kafka's published jars: `python -m interop_tests.kafka_jars` prints the folder that holds them.
+
+Needs Java and either Maven on PATH or PySpark in this Python: PySpark carries ivy, which resolves the same jars.
+The folder is `.cache/kafka-VERSION` in the checkout; a marker file in it names every jar with its SHA-256, is
+written last, and is checked on every use, so an interrupted or damaged download is made again. Several processes
+may ask at once: one downloads, the others wait for it. A folder of jars that is already there can be named by the
+environment variable PYKBROKER_KAFKA_LIBS instead; then nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+KAFKA_VERSION = "4.3.1"
+# kafka-tools has the command-line and performance tools, kafka_2.13 the broker. The logging binding must be the one for
+# slf4j 1, which Kafka depends on: with log4j-slf4j2-impl nothing is logged at all.
+ROOTS = (
+    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.2"),
+    ("org.apache.logging.log4j", "log4j-core", "2.25.2"),
+)
+ENVIRONMENT_VARIABLE = "PYKBROKER_KAFKA_LIBS"
+MARKER = ".complete"
+CHECKOUT = Path(__file__).resolve().parent.parent
+CACHE = CHECKOUT / ".cache"
+
+
+class JarsUnavailableError(Exception):
+    """The jars could not be fetched; the message says what is missing and what to do."""
+
+
+def kafka_jars() -> Path:
+    """The folder of jars, fetched first if it is not complete. Raises JarsUnavailableError."""
+    named = os.environ.get(ENVIRONMENT_VARIABLE)
+    if named:
+        folder = Path(named)
+        if not any(folder.glob("kafka-clients-*.jar")):
+            raise JarsUnavailableError(f"{ENVIRONMENT_VARIABLE} names {folder}, which holds no kafka-clients jar")
+        return folder
+    folder = CACHE / f"kafka-{KAFKA_VERSION}"
+    if _is_complete(folder):
+        return folder
+    CACHE.mkdir(exist_ok=True)
+    with _locked(CACHE / f"kafka-{KAFKA_VERSION}.lock"):
+        if not _is_complete(folder):  # it may have been fetched while we waited
+            _fetch(folder)
+    return folder
+
+
+def _fetch(folder: Path) -> None:
+    if shutil.which("java") is None:
+        raise JarsUnavailableError(
+            "java was not found on PATH: install Java 17 or newer (on Debian: apt install openjdk-17-jre-headless)"
+        )
+    work = folder.with_name(folder.name + ".part")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    started = time.monotonic()
+    failures: list[str] = []
+    for name, resolve in (("Maven", _resolve_with_maven), ("ivy", _resolve_with_ivy)):
+        problem = resolve(work)
+        if problem is None:
+            break
+        failures.append(f"{name}: {problem}")
+    else:
+        raise JarsUnavailableError(f"Apache Kafka {KAFKA_VERSION} could not be fetched.\n" + "\n".join(failures))
+    jars = sorted(work.glob("*.jar"))
+    (work / MARKER).write_text("".join(f"{_sha256(jar)}  {jar.name}\n" for jar in jars))
+    shutil.rmtree(folder, ignore_errors=True)
+    work.rename(folder)
+    _say(f"{len(jars)} jars in {folder} after {time.monotonic() - started:.0f} s")
+
+
+def _resolve_with_maven(work: Path) -> str | None:
+    """None when it worked, else what went wrong."""
+    if shutil.which("mvn") is None:
+        return "mvn is not on PATH"
+    project = CACHE / "kafka-pom.xml"
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
+        for group, name, version in ROOTS
+    )
+    project.write_text(
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>pykbroker</groupId><artifactId>kafka-jars</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>\n"
+    )
+    _say(f"fetching the jars of Apache Kafka {KAFKA_VERSION} with Maven")
+    # A local repository of our own: one that other builds use may hold a pom without its jar.
+    command = ["mvn", "-B", "-f", str(project), f"-Dmaven.repo.local={CACHE / 'm2'}", "dependency:copy-dependencies"]
+    return _run_visibly([*command, "-DincludeScope=runtime", f"-DoutputDirectory={work}"], "Downloaded from")
+
+
+def _resolve_with_ivy(work: Path) -> str | None:
+    """None when it worked, else what went wrong."""
+    pyspark = importlib.util.find_spec("pyspark")
+    if pyspark is None or not pyspark.submodule_search_locations:
+        return "this Python has no pyspark, whose jars include ivy"
+    ivy_jars = sorted(Path(pyspark.submodule_search_locations[0]).glob("jars/ivy-*.jar"))
+    if not ivy_jars:
+        return "this pyspark carries no jars/ivy-*.jar"
+    settings = CACHE / "ivysettings.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="central"/>'
+        '<resolvers><ibiblio name="central" m2compatible="true"/></resolvers></ivysettings>\n'
+    )
+    module = CACHE / "kafka-ivy.xml"
+    dependencies = "".join(
+        f'<dependency org="{group}" name="{name}" rev="{version}" conf="default->default"/>'
+        for group, name, version in ROOTS
+    )
+    module.write_text(
+        '<ivy-module version="2.0"><info organisation="pykbroker" module="kafka-jars"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies>'
+        "</ivy-module>\n"
+    )
+    _say(f"fetching the jars of Apache Kafka {KAFKA_VERSION} with ivy, one by one: about 80 s")
+    command = ["java", "-jar", str(ivy_jars[-1]), "-settings", str(settings), "-cache", str(CACHE / "ivy")]
+    retrieve = ["-types", "jar", "bundle", "-retrieve", f"{work}/[artifact]-[revision](-[classifier]).[ext]"]
+    return _run_visibly([*command, "-ivy", str(module), *retrieve], "downloading")
+
+
+def _run_visibly(command: list[str], progress_mark: str) -> str | None:
+    """Runs a command, shows one line per downloaded jar; None when it worked, else the end of what it printed."""
+    lines: list[str] = []
+    count = 0
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            if progress_mark in line and ".jar" in line:
+                count += 1
+                jar = line.split(".jar", 1)[0].rsplit("/", 1)[-1]
+                _say(f"  {count:3} {jar}.jar")
+    if process.returncode != 0:
+        return f"{command[0]} ended with code {process.returncode}\n" + "\n".join(lines[-15:])
+    return None
+
+
+def _is_complete(folder: Path) -> bool:
+    marker = folder / MARKER
+    if not marker.is_file():
+        return False
+    expected = dict(reversed(line.split("  ", 1)) for line in marker.read_text().splitlines())
+    return bool(expected) and all(
+        (folder / name).is_file() and _sha256(folder / name) == digest for name, digest in expected.items()
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another process is fetching the jars; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Prints the folder on standard output; progress and trouble go to standard error."""
+    try:
+        print(kafka_jars())
+    except JarsUnavailableError as trouble:
+        _say(str(trouble))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
