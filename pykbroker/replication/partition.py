@@ -87,7 +87,7 @@ class Partition:
     def last_stable_offset(self) -> int:
         """End of what read_committed consumers may read (P-68)."""
         unstable = self.log.first_unstable_offset
-        return self.high_watermark if unstable is None else min(self.high_watermark, unstable)
+        return self.high_watermark if unstable < 0 else min(self.high_watermark, unstable)
 
     @property
     def log_start_offset(self) -> int:

@@ -1,0 +1,290 @@
+"""Fetch: what is read, when it waits, sessions (P-60 to P-78)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from pykbroker.handlers.fetch import handle_fetch
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from pykbroker.protocol.records.batch import iter_batches
+from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
+
+NEWEST = 17  # v18 adds a field for replicas only
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Any:
+    topics = [topic_image("a", 3), topic_image("b"), topic_image("led", leader_epoch=5), topic_image("far", leader=2)]
+    data_path = DataPath(tmp_path, cluster_image(*topics))
+    yield data_path
+    data_path.close()
+
+
+def put(path: DataPath, topic: str = "a", partition: int = 0, *, count: int = 1, size: int = 10) -> None:
+    found = path.partitions.get(topic, partition)
+    assert found is not None
+    found.append_as_leader(bytearray(batch(count, size=size)), NOW_MS)
+
+
+def asked(*partitions: FetchPartition, topic: str = "a", **fields: Any) -> FetchRequest:
+    topics = [FetchTopic(topic=topic, topic_id=topic_id(topic), partitions=list(partitions))] if partitions else []
+    return FetchRequest(**{"min_bytes": 1, "max_wait_ms": 0, "topics": topics, **fields})
+
+
+def at(offset: int = 0, partition: int = 0, size_max: int = 1 << 20, **fields: Any) -> FetchPartition:
+    return FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=size_max, **fields)
+
+
+async def fetch(path: DataPath, request: FetchRequest, version: int = NEWEST) -> Any:
+    """The response with its records read into bytes."""
+    response = await path.call(handle_fetch, request, version)
+    for topic in response.responses:
+        for data in topic.partitions:
+            if len(data.records):
+                file_range = data.records
+                data.records = file_range.read()
+                file_range.release()
+    return response
+
+
+async def fetch_one(path: DataPath, request: FetchRequest, version: int = NEWEST) -> Any:
+    return (await fetch(path, request, version)).responses[0].partitions[0]
+
+
+def offsets(data: bytes) -> list[int]:
+    return [b.base_offset for b in iter_batches(data)]
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_records_come_back(path: DataPath, version: int) -> None:
+    put(path, count=2)
+    put(path)
+    data = await fetch_one(path, asked(at()), version)
+    assert offsets(data.records) == [0, 2]
+    assert (data.high_watermark, data.last_stable_offset, data.log_start_offset) == (3, 3, 0)
+    assert data.aborted_transactions is None
+
+
+async def test_partitions_come_in_order_and_the_first_may_exceed_the_limit(path: DataPath) -> None:
+    """P-60: one whole batch from the first non-empty partition, whatever the limits, and only from that."""
+    for partition in (1, 2):
+        put(path, partition=partition, size=500)
+    response = await fetch(path, asked(at(), at(partition=1, size_max=10), at(partition=2), max_bytes=1))
+    first, second, third = response.responses[0].partitions
+    assert (first.records, third.records) == (b"", b"")
+    assert offsets(second.records) == [0]
+
+
+async def test_later_data_may_end_in_a_partial_batch(path: DataPath) -> None:
+    """P-61: a slice of the file; but an incomplete first batch is left out."""
+    put(path, size=100)
+    put(path, size=100)
+    data = await fetch_one(path, asked(at(size_max=200)))
+    assert len(data.records) == 200
+    assert offsets(data.records) == [0]
+    put(path, partition=1, size=500)
+    response = await fetch(path, asked(at(), at(partition=1, size_max=100)))
+    assert response.responses[0].partitions[1].records == b""
+
+
+async def test_a_batch_is_returned_whole_from_its_middle(path: DataPath) -> None:
+    """P-62."""
+    put(path, count=10)
+    assert offsets((await fetch_one(path, asked(at(7)))).records) == [0]
+
+
+async def test_it_waits_for_data(path: DataPath) -> None:
+    """P-63: parked until the bytes are there, then answered at once."""
+    answered = trio.current_time()
+
+    async def append_later() -> None:
+        await trio.sleep(2)
+        put(path, count=3)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(append_later)
+        data = await fetch_one(path, asked(at(), max_wait_ms=10_000))
+    assert offsets(data.records) == [0]
+    assert trio.current_time() - answered == pytest.approx(2, abs=0.01)
+
+
+async def test_it_waits_for_min_bytes(path: DataPath) -> None:
+    """P-63: one batch is less than asked for; the second is enough."""
+    started = trio.current_time()
+
+    async def append_slowly() -> None:
+        for _ in range(3):
+            await trio.sleep(1)
+            put(path, size=100)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(append_slowly)
+        data = await fetch_one(path, asked(at(), max_wait_ms=10_000, min_bytes=200))
+    assert len(offsets(data.records)) == 2
+    assert trio.current_time() - started >= 2
+
+
+async def test_it_waits_no_longer_than_asked(path: DataPath) -> None:
+    """P-63."""
+    started = trio.current_time()
+    assert (await fetch_one(path, asked(at(), max_wait_ms=700))).records == b""
+    assert trio.current_time() - started == pytest.approx(0.7, abs=0.01)
+    partition = path.partitions.get("a", 0)
+    assert partition is not None
+    assert len(partition.waiters) == 0
+
+
+async def test_errors_are_answered_at_once(path: DataPath) -> None:
+    """P-63, P-65, P-66: an error in one partition ends the wait; offsets are -1 and records empty, not null."""
+    started = trio.current_time()
+    response = await fetch(path, asked(at(), at(5, partition=1), max_wait_ms=10_000))
+    assert trio.current_time() == started
+    data = response.responses[0].partitions[1]
+    assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (data.high_watermark, data.last_stable_offset, data.log_start_offset) == (-1, -1, -1)
+    assert data.records == b""
+
+
+async def test_offsets_below_the_log_start(path: DataPath) -> None:
+    """P-65."""
+    put(path, count=5)
+    partition = path.partitions.get("a", 0)
+    assert partition is not None
+    partition.advance_log_start(3)
+    assert (await fetch_one(path, asked(at(2)))).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (await fetch_one(path, asked(at(3)))).error_code == ErrorCode.NONE
+    assert (await fetch_one(path, asked(at(5)))).error_code == ErrorCode.NONE
+
+
+async def test_the_broker_caps_the_response(tmp_path: Path) -> None:
+    """P-64."""
+    path = DataPath(tmp_path, cluster_image(topic_image("a")), {"fetch.max.bytes": "1024"})
+    for _ in range(20):
+        put(path, size=100)
+    assert len((await fetch_one(path, asked(at()))).records) == 1024
+    path.close()
+
+
+async def test_aborted_transactions_are_listed_for_read_committed_only(path: DataPath) -> None:
+    """P-67, P-68: with no open transaction the last stable offset is the high watermark."""
+    put(path)
+    data = await fetch_one(path, asked(at(), isolation_level=1))
+    assert data.aborted_transactions == []
+    assert data.last_stable_offset == data.high_watermark == 1
+
+
+async def test_leader_epochs_fence(path: DataPath) -> None:
+    """P-69, P-78: the hint names leader and epoch from v16."""
+    put(path, "led")
+    older = await fetch_one(path, asked(at(current_leader_epoch=4), topic="led"))
+    assert older.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert (older.current_leader.leader_id, older.current_leader.leader_epoch) == (1, 5)
+    newer = await fetch_one(path, asked(at(current_leader_epoch=6), topic="led"))
+    assert newer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert (await fetch_one(path, asked(at(current_leader_epoch=5), topic="led"))).error_code == 0
+    before = await fetch_one(path, asked(at(current_leader_epoch=4), topic="led"), 15)
+    assert before.current_leader.leader_id == -1
+
+
+async def test_diverging_epochs(path: DataPath) -> None:
+    """P-70: no records, but where the logs part; an undefined epoch is out of range."""
+    put(path, "led", count=4)
+    same = await fetch_one(path, asked(at(4, last_fetched_epoch=5), topic="led"))
+    assert (same.error_code, same.diverging_epoch.epoch) == (0, -1)
+    beyond = await fetch_one(path, asked(at(6, last_fetched_epoch=5), topic="led"))
+    assert (beyond.error_code, beyond.diverging_epoch.epoch, beyond.diverging_epoch.end_offset) == (0, 5, 4)
+    unknown = await fetch_one(path, asked(at(2, last_fetched_epoch=9), topic="led"))
+    assert unknown.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_unknown_topics(path: DataPath) -> None:
+    """P-71."""
+    assert (await fetch_one(path, asked(at(), topic="no"), 12)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await fetch_one(path, asked(at(), topic="no"), 13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert (await fetch_one(path, asked(at(partition=9)), 13)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await fetch_one(path, asked(at(), topic="far"), 13)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_session_carries_only_news(path: DataPath) -> None:
+    """P-72, P-74."""
+    put(path)
+    full = await fetch(path, asked(at(), at(partition=1), session_epoch=0))
+    session = full.session_id
+    assert session > 0
+    assert len(full.responses[0].partitions) == 2
+    again = await fetch(path, asked(at(1), session_id=session, session_epoch=1))
+    assert again.responses == []
+    put(path, partition=1)
+    news = await fetch(path, asked(session_id=session, session_epoch=2))
+    assert [data.partition_index for data in news.responses[0].partitions] == [1]
+    assert offsets(news.responses[0].partitions[0].records) == [0]
+
+
+async def test_partitions_that_returned_data_go_to_the_end(path: DataPath) -> None:
+    """P-74."""
+    session = (await fetch(path, asked(at(), at(partition=1), session_epoch=0))).session_id
+    put(path)
+    put(path, partition=1)
+    first = await fetch(path, asked(session_id=session, session_epoch=1, max_bytes=1))
+    with_data = [data.partition_index for data in first.responses[0].partitions if data.records]
+    assert with_data == [0]
+    second = await fetch(path, asked(session_id=session, session_epoch=2, max_bytes=1))
+    with_data = [data.partition_index for data in second.responses[0].partitions if data.records]
+    assert with_data == [1]
+
+
+async def test_session_errors(path: DataPath) -> None:
+    """P-73, and P-71: a session made with topic ids is not continued without."""
+    session = (await fetch(path, asked(at(), session_epoch=0))).session_id
+    unknown = await fetch(path, asked(session_id=session + 1, session_epoch=1))
+    assert (unknown.error_code, unknown.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+    wrong = await fetch(path, asked(session_id=session, session_epoch=2))
+    assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    mixed = await fetch(path, asked(session_id=session, session_epoch=1), 12)
+    assert mixed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+async def test_sessions_end(path: DataPath) -> None:
+    """P-72: epoch -1 closes; P-75: a session without partitions is closed."""
+    session = (await fetch(path, asked(at(), session_epoch=0))).session_id
+    closed = await fetch(path, asked(at(), session_id=session, session_epoch=-1))
+    assert closed.session_id == 0
+    gone = await fetch(path, asked(session_id=session, session_epoch=1))
+    assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    session = (await fetch(path, asked(at(), session_epoch=0))).session_id
+    forgotten = [ForgottenTopic(topic="a", topic_id=topic_id("a"), partitions=[0])]
+    emptied = await fetch(path, asked(session_id=session, session_epoch=1, forgotten_topics_data=forgotten))
+    assert (emptied.session_id, emptied.responses) == (0, [])
+    assert len(path.services.fetch_sessions) == 0
+
+
+async def test_an_error_that_is_over_is_followed_by_the_high_watermark(path: DataPath) -> None:
+    """P-74."""
+    session = (await fetch(path, asked(at(7), session_epoch=0))).session_id
+    repeated = await fetch(path, asked(session_id=session, session_epoch=1))
+    assert repeated.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    mended = await fetch(path, asked(at(0), session_id=session, session_epoch=2))
+    assert (mended.responses[0].partitions[0].error_code, mended.responses[0].partitions[0].high_watermark) == (0, 0)
+
+
+async def test_a_deleted_topic_ends_the_wait(path: DataPath) -> None:
+    started = trio.current_time()
+
+    async def delete_later() -> None:
+        await trio.sleep(1)
+        old = path.services.metadata.image
+        new = cluster_image()
+        new.delta = new.delta._replace(deleted_topics=(old.topics_by_name["a"],))
+        path.services.metadata.apply(old, new)
+        path.partitions.apply(old, new)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(delete_later)
+        data = await fetch_one(path, asked(at(), max_wait_ms=60_000))
+    assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert trio.current_time() - started == pytest.approx(1, abs=0.01)

@@ -1,0 +1,222 @@
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords and DescribeLogDirs on real logs (P-80 to P-87, P-150, P-154)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykbroker.handlers.delete_records import handle_delete_records
+from pykbroker.handlers.describe_log_dirs import handle_describe_log_dirs
+from pykbroker.handlers.list_offsets import handle_list_offsets
+from pykbroker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from pykbroker.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pykbroker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_image
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Any:
+    data_path = DataPath(
+        tmp_path,
+        cluster_image(
+            topic_image("a", 2, leader_epoch=4),
+            topic_image("compacted"),
+            topic_image("__consumer_offsets"),
+            topic_image("far", leader=2),
+            configs={"compacted": {"cleanup.policy": "compact"}},
+        ),
+    )
+    yield data_path
+    data_path.close()
+
+
+def put(path: DataPath, count: int = 1, *, topic: str = "a", timestamp: int = NOW_MS) -> None:
+    partition = path.partitions.get(topic, 0)
+    assert partition is not None
+    partition.append_as_leader(bytearray(batch(count, timestamp=timestamp, key=b"k")), NOW_MS)
+
+
+async def offset_at(path: DataPath, timestamp: int, *, version: int = 11, partition: int = 0, **fields: Any) -> Any:
+    topic = fields.pop("topic", "a")
+    asked = ListOffsetsPartition(
+        partition_index=partition, timestamp=timestamp, current_leader_epoch=fields.pop("current_leader_epoch", -1)
+    )
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[asked])], **fields)
+    return (await path.call(handle_list_offsets, request, version)).topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+async def test_both_ends(path: DataPath, version: int) -> None:
+    """P-80: the latest is the high watermark, with its leader epoch; P-81: the earliest is the log start."""
+    put(path, 3)
+    latest = await offset_at(path, -1, version=version)
+    assert (latest.offset, latest.timestamp, latest.leader_epoch) == (3, -1, 4)
+    earliest = await offset_at(path, -2, version=version)
+    assert (earliest.offset, earliest.timestamp, earliest.leader_epoch) == (0, -1, 4)
+
+
+async def test_an_empty_log(path: DataPath) -> None:
+    """P-80, P-83."""
+    assert (await offset_at(path, -1)).offset == 0
+    assert (await offset_at(path, -2)).offset == 0
+    nothing = await offset_at(path, NOW_MS)
+    assert (nothing.error_code, nothing.offset, nothing.timestamp) == (0, -1, -1)
+    assert (await offset_at(path, -3)).offset == -1
+
+
+async def test_read_committed_ends_at_the_last_stable_offset(path: DataPath) -> None:
+    """P-80: equal to the high watermark while no transaction is open."""
+    put(path, 2)
+    assert (await offset_at(path, -1, isolation_level=1)).offset == 2
+
+
+async def test_special_timestamps(path: DataPath) -> None:
+    """P-81: the largest timestamp, earliest local, latest tiered, earliest pending upload."""
+    put(path, 3, timestamp=NOW_MS + 50)
+    put(path, 2)
+    largest = await offset_at(path, -3)
+    assert (largest.offset, largest.timestamp) == (2, NOW_MS + 52)
+    assert (await offset_at(path, -4)).offset == 0
+    assert (await offset_at(path, -5)).offset == -1
+    assert (await offset_at(path, -6)).offset == -1
+
+
+@pytest.mark.parametrize(("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-100, 11)])
+async def test_special_timestamps_at_too_low_a_version(path: DataPath, timestamp: int, version: int) -> None:
+    """P-82."""
+    assert (await offset_at(path, timestamp, version=version)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_by_timestamp(path: DataPath) -> None:
+    """P-83: the first record at or after the time, inside a batch too. P-84: nothing later is not an error."""
+    put(path, 5, timestamp=NOW_MS)
+    put(path, 5, timestamp=NOW_MS + 100)
+    assert (await offset_at(path, NOW_MS - 1)).offset == 0
+    middle = await offset_at(path, NOW_MS + 3)
+    assert (middle.offset, middle.timestamp, middle.leader_epoch) == (3, NOW_MS + 3, 4)
+    assert (await offset_at(path, NOW_MS + 50)).offset == 5
+    later = await offset_at(path, NOW_MS + 105)
+    assert (later.error_code, later.offset) == (0, -1)
+
+
+async def test_the_same_partition_twice(path: DataPath) -> None:
+    """P-85."""
+    twice = [ListOffsetsPartition(timestamp=-1), ListOffsetsPartition(timestamp=-2)]
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="a", partitions=twice)])
+    response = await path.call(handle_list_offsets, request, 11)
+    assert [p.error_code for p in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+async def test_list_offsets_errors(path: DataPath) -> None:
+    assert (await offset_at(path, -1, topic="no")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await offset_at(path, -1, partition=7)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await offset_at(path, -1, topic="far")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (await offset_at(path, -1, current_leader_epoch=3)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert (await offset_at(path, -1, current_leader_epoch=5)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+async def test_end_offsets_of_epochs(path: DataPath, version: int) -> None:
+    """P-87: current epoch, an epoch between, above all, below all."""
+    partition = path.partitions.get("a", 0)
+    assert partition is not None
+    partition.leader_epoch = 2
+    put(path, 3)
+    partition.leader_epoch = 4
+    put(path, 2)
+
+    async def end_of(epoch: int) -> tuple[int, int]:
+        asked = OffsetForLeaderTopic(topic="a", partitions=[OffsetForLeaderPartition(leader_epoch=epoch)])
+        request = OffsetForLeaderEpochRequest(topics=[asked])
+        answer = (await path.call(handle_offset_for_leader_epoch, request, version)).topics[0].partitions[0]
+        assert answer.error_code == 0
+        return answer.leader_epoch, answer.end_offset
+
+    assert await end_of(4) == (4, 5)
+    assert await end_of(2) == (2, 3)
+    assert await end_of(3) == (2, 3)
+    assert await end_of(9) == (-1, -1)
+    assert await end_of(1) == (1, 0)
+
+
+async def test_end_offset_errors(path: DataPath) -> None:
+    """P-69 for OffsetForLeaderEpoch."""
+
+    async def error(topic: str, partition: int = 0, current: int = -1) -> int:
+        asked = OffsetForLeaderPartition(partition=partition, leader_epoch=1, current_leader_epoch=current)
+        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=topic, partitions=[asked])])
+        answer = (await path.call(handle_offset_for_leader_epoch, request, 4)).topics[0].partitions[0]
+        code: int = answer.error_code
+        return code
+
+    assert await error("no") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await error("far") == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert await error("a", current=3) == ErrorCode.FENCED_LEADER_EPOCH
+    assert await error("a", current=5) == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def deleted(path: DataPath, offset: int, topic: str = "a", version: int = 2) -> Any:
+    asked = DeleteRecordsTopic(name=topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
+    response = await path.call(handle_delete_records, DeleteRecordsRequest(topics=[asked], timeout_ms=1000), version)
+    return response.topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_delete_records(path: DataPath, version: int) -> None:
+    """P-150."""
+    put(path, 5)
+    assert (await deleted(path, 2, version=version)).low_watermark == 2
+    assert (await offset_at(path, -2)).offset == 2
+    assert (await deleted(path, 1, version=version)).low_watermark == 2
+    assert (await deleted(path, -1, version=version)).low_watermark == 5
+    assert (await offset_at(path, -2)).offset == 5
+
+
+@pytest.mark.parametrize("offset", [6, -2])
+async def test_delete_records_out_of_range(path: DataPath, offset: int) -> None:
+    """P-150."""
+    put(path, 5)
+    result = await deleted(path, offset)
+    assert (result.error_code, result.low_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+async def test_delete_records_where_it_is_not_allowed(path: DataPath) -> None:
+    """P-150."""
+    put(path, 1, topic="compacted")
+    assert (await deleted(path, -1, "compacted")).error_code == ErrorCode.POLICY_VIOLATION
+    assert (await deleted(path, -1, "__consumer_offsets")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert (await deleted(path, -1, "no")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+async def test_describe_log_dirs(path: DataPath, version: int) -> None:
+    """P-154."""
+    put(path, 5)
+    response = await path.call(handle_describe_log_dirs, DescribeLogDirsRequest(topics=None), version)
+    (directory,) = response.results
+    assert os.path.isabs(directory.log_dir)
+    assert {topic.name: len(topic.partitions) for topic in directory.topics} == {
+        "a": 2,
+        "compacted": 1,
+        "__consumer_offsets": 1,
+    }
+    sizes = {p.partition_index: p.partition_size for t in directory.topics if t.name == "a" for p in t.partitions}
+    assert sizes == {0: len(batch(5, key=b"k")), 1: 0}
+    assert directory.total_bytes >= directory.usable_bytes > 0
+    only = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic="a", partitions=[1])])
+    (directory,) = (await path.call(handle_describe_log_dirs, only, version)).results
+    assert [(t.name, [p.partition_index for p in t.partitions]) for t in directory.topics] == [("a", [1])]

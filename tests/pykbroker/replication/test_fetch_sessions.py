@@ -1,0 +1,60 @@
+"""The cache of fetch sessions (KIP-227, P-72 to P-75)."""
+
+from __future__ import annotations
+
+import random
+
+from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from pykbroker.replication.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions
+
+
+def opened(sessions: FetchSessions, now_ms: int, partition_count: int = 1) -> FetchContext:
+    partitions = [FetchPartition(partition=number) for number in range(partition_count)]
+    request = FetchRequest(session_epoch=0, topics=[FetchTopic(topic="t", partitions=partitions)])
+    return sessions.resolve(request, False, now_ms)
+
+
+def continued(sessions: FetchSessions, context: FetchContext, epoch: int, now_ms: int) -> FetchContext:
+    return sessions.resolve(FetchRequest(session_id=context.session_id, session_epoch=epoch), False, now_ms)
+
+
+def test_a_full_cache_makes_no_session() -> None:
+    """P-75: the answer has session id 0, and the client goes on without."""
+    sessions = FetchSessions(2, random.Random(1))
+    assert opened(sessions, 0).session_id
+    assert opened(sessions, 0).session_id
+    assert opened(sessions, 1000).session_id == 0
+    assert len(sessions) == 2
+
+
+def test_an_idle_session_gives_way() -> None:
+    """P-75: after two minutes without use."""
+    sessions = FetchSessions(2, random.Random(1))
+    idle, used = opened(sessions, 0), opened(sessions, 0)
+    continued(sessions, used, 1, EVICTION_MS)
+    assert opened(sessions, EVICTION_MS + 1).session_id
+    assert continued(sessions, idle, 1, EVICTION_MS + 1).error
+    assert not continued(sessions, used, 2, EVICTION_MS + 1).error
+
+
+def test_a_bigger_session_replaces_a_smaller_old_one() -> None:
+    """P-75."""
+    sessions = FetchSessions(1, random.Random(1))
+    small = opened(sessions, 0)
+    assert not continued(sessions, small, 1, EVICTION_MS).error
+    assert opened(sessions, EVICTION_MS + 1, partition_count=1).session_id == 0
+    assert opened(sessions, EVICTION_MS + 1, partition_count=2).session_id
+
+
+def test_no_slots_no_sessions() -> None:
+    assert opened(FetchSessions(0, random.Random(1)), 0).session_id == 0
+
+
+def test_epochs_wrap_to_1() -> None:
+    """P-72."""
+    sessions = FetchSessions(1, random.Random(1))
+    context = opened(sessions, 0)
+    assert context.session is not None
+    context.session.epoch = 0x7FFFFFFF
+    assert not continued(sessions, context, 0x7FFFFFFF, 0).error
+    assert not continued(sessions, context, 1, 0).error

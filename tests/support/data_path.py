@@ -1,0 +1,111 @@
+"""The data path of one broker without sockets: real logs in a temporary folder under a metadata image made by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pykbroker.config import BrokerConfig
+from pykbroker.controller.metadata.image import TOPIC_RESOURCE, BrokerImage, ClusterImage, PartitionImage, TopicImage
+from pykbroker.logstore.filesystem import OsFileSystem
+from pykbroker.logstore.log_directory import LogDirectory
+from pykbroker.metadata_cache import MetadataCache
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.codec import decode, encode
+from pykbroker.protocol.records.batch import build_batch
+from pykbroker.protocol.records.record import Record
+from pykbroker.replication.fetch_sessions import FetchSessions
+from pykbroker.replication.partitions import Partitions
+from pykbroker.request_context import ConnectionInfo, RequestContext, Services
+
+NODE_ID = 1
+NOW_MS = 1_700_000_000_000
+
+
+class ManualClock:
+    """A time of day that a test sets."""
+
+    def __init__(self, now_ms: int = NOW_MS) -> None:
+        self.time_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+
+def topic_id(name: str) -> bytes:
+    return name.encode().ljust(16, b"\1")[:16]
+
+
+def topic_image(name: str, partitions: int = 1, *, leader: int = NODE_ID, leader_epoch: int = 0) -> TopicImage:
+    images = {
+        number: PartitionImage(number, (leader,), (leader,), leader, leader_epoch, 0) for number in range(partitions)
+    }
+    return TopicImage(name, topic_id(name), images)
+
+
+def cluster_image(*topics: TopicImage, configs: Mapping[str, Mapping[str, str]] | None = None) -> ClusterImage:
+    image = ClusterImage()
+    image.topics_by_name = {topic.name: topic for topic in topics}
+    image.topics_by_id = {topic.topic_id: topic for topic in topics}
+    image.configs = {(TOPIC_RESOURCE, name): values for name, values in (configs or {}).items()}
+    image.brokers = {NODE_ID: BrokerImage(NODE_ID, 5, bytes(16), (), {}, None, False, False, (bytes(16),))}
+    return image
+
+
+class DataPath:
+    """Partitions under an image, and contexts to call handlers with."""
+
+    def __init__(self, folder: Path, image: ClusterImage, properties: Mapping[str, str] | None = None) -> None:
+        self.clock = ManualClock()
+        config = BrokerConfig.from_properties({"log.dirs": str(folder), **(properties or {})})
+        self.directory = LogDirectory.open(str(folder), filesystem=OsFileSystem())
+        metadata = MetadataCache(config, NODE_ID, image)
+        partitions = Partitions(NODE_ID, self.directory, metadata.log_config, self.clock)
+        partitions.load(image)
+        self.partitions = partitions
+        generator = random.Random(5)
+        unused: Any = SimpleNamespace()
+        self.services = Services(
+            config=config,
+            cluster_id="test",
+            node_id=NODE_ID,
+            metadata=metadata,
+            partitions=partitions,
+            controller=unused,
+            groups=unused,
+            producer_ids=unused,
+            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, generator),
+            log_directory=self.directory,
+            clock=self.clock,
+            random=generator,
+        )
+
+    def context(self, key: ApiKey, version: int, client_id: str = "test") -> RequestContext:
+        connection = ConnectionInfo("PLAINTEXT", ("127.0.0.1", 50000), ("localhost", 9092), None)
+        return RequestContext(self.services, connection, key, version, 1, client_id)
+
+    async def call(self, handler: Any, request: Any, version: int, *, client_id: str = "test") -> Any:
+        """Calls a handler with the request as it arrives, and gives the response as it leaves, at this version."""
+        arrived = decode(type(request), version, memoryview(encode(request, version)))
+        response = await handler(self.context(ApiKey(request.KEY), version, client_id), arrived)
+        if response is None:
+            return None
+        return response
+
+    def close(self) -> None:
+        self.directory.close()
+
+
+def records(count: int, *, timestamp: int = NOW_MS, size: int = 10, key: bytes | None = None) -> list[Record]:
+    return [Record(number, timestamp + number, key, b"v" * size, ()) for number in range(count)]
+
+
+def batch(count: int = 1, **options: Any) -> bytes:
+    """A batch of `count` records; options go to `build_batch`."""
+    timestamp = options.pop("timestamp", NOW_MS)
+    size = options.pop("size", 10)
+    key = options.pop("key", None)
+    return build_batch(records(count, timestamp=timestamp, size=size, key=key), **options)
