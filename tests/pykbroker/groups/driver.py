@@ -1,0 +1,261 @@
+"""Drives a `Shard` in virtual time, with a list for a log, and checks the contract of `Output` on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykbroker.groups import offset_requests
+from pykbroker.groups.group import Group, GroupState
+from pykbroker.groups.offset_log import decode_record, encode_record
+from pykbroker.groups.output import Output, Requester
+from pykbroker.groups.settings import GroupSettings
+from pykbroker.groups.shard import Shard
+from pykbroker.protocol.codec import encode_versioned
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.consumer_protocol import ConsumerProtocolSubscription
+from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+START_MS = 1_700_000_000_000
+DELAY_MS = 3_000
+TOPIC_ID = bytes(15) + b"\x07"
+
+
+def subscription(*topics: str, version: int = 1) -> bytes:
+    """What a consumer says of itself in JoinGroup."""
+    return encode_versioned(ConsumerProtocolSubscription(topics=list(topics)), version)
+
+
+class Parked:
+    """A waiter; `response` is None while it is parked."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.response: JoinGroupResponse | SyncGroupResponse | None = None
+
+    @property
+    def join(self) -> JoinGroupResponse:
+        assert isinstance(self.response, JoinGroupResponse), self.response
+        return self.response
+
+    @property
+    def sync(self) -> SyncGroupResponse:
+        assert isinstance(self.response, SyncGroupResponse), self.response
+        return self.response
+
+    @property
+    def error(self) -> ErrorCode:
+        assert self.response is not None, "still parked"
+        return ErrorCode(self.response.error_code)
+
+
+class Driver:
+    """One shard with its log. `append_error` is what the next appends fail with."""
+
+    def __init__(self, **settings: int) -> None:
+        self.settings = GroupSettings(**settings)
+        self.shard = Shard(self.settings)
+        self.now_ms = START_MS
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.append_error = ErrorCode.NONE
+        self.notes: list[str] = []
+        self._member_count = 0
+
+    def group(self, group_id: str = "g") -> Group:
+        return self.shard.groups[group_id]
+
+    @property
+    def state(self) -> GroupState:
+        return self.group().state
+
+    def carry_out(self, output: Output) -> ErrorCode:
+        """What the shell does with an output; gives the error of the first append."""
+        error = ErrorCode.NONE
+        self.notes += output.notes
+        while True:
+            for waiter, response in output.replies:
+                assert isinstance(waiter, Parked)
+                assert waiter.response is None, f"{waiter.name} answered twice"
+                waiter.response = response
+            if not output.records:
+                return error
+            error = self.append_error
+            if error is ErrorCode.NONE:
+                self.log += [encode_record(record) for record in output.records]
+            output = self.shard.stored(output, error, self.now_ms)
+
+    def advance(self, duration_ms: int) -> None:
+        """Lets time pass, firing timers when they are due."""
+        target_ms = self.now_ms + duration_ms
+        while True:
+            due = [g for g in self.shard.groups.values() if g.wake_ms is not None and g.wake_ms <= target_ms]
+            if not due:
+                break
+            group = min(due, key=lambda g: g.wake_ms or 0)
+            self.now_ms = max(self.now_ms, group.wake_ms or 0)
+            self.carry_out(group.expire_due(self.now_ms))
+        self.now_ms = target_ms
+
+    def replayed(self) -> Shard:
+        """A new shard with what the log says."""
+        shard = Shard(self.settings)
+        for key, value in self.log:
+            record = decode_record(key, value)
+            assert record is not None
+            shard.replay(record, self.now_ms)
+        return shard
+
+    # Requests
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group_id: str = "g",
+        version: int = 9,
+        client_id: str = "c",
+        instance_id: str | None = None,
+        protocol_type: str = "consumer",
+        protocols: Sequence[tuple[str, bytes]] | None = None,
+        session_ms: int = 10_000,
+        rebalance_ms: int = 60_000,
+        reason: str | None = None,
+    ) -> Parked:
+        self._member_count += 1
+        waiter = Parked(f"join of {member_id or client_id}")
+        chosen = [("range", subscription("t"))] if protocols is None else protocols
+        request = JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in chosen],
+            reason=reason,
+        )
+        requester = Requester(client_id, "/127.0.0.1", version, f"id{self._member_count}")
+        self.carry_out(self.shard.join(request, requester, waiter, self.now_ms))
+        return waiter
+
+    def new_member(self, **options: object) -> tuple[str, Parked]:
+        """Joins as clients do since version 4: an id first, then the join with it."""
+        first = self.join(**options)  # type: ignore[arg-type]
+        assert first.error is ErrorCode.MEMBER_ID_REQUIRED
+        member_id = first.join.member_id
+        return member_id, self.join(member_id, **options)  # type: ignore[arg-type]
+
+    def sync(
+        self,
+        member_id: str,
+        generation_id: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group_id: str = "g",
+        instance_id: str | None = None,
+        protocol_type: str | None = "consumer",
+        protocol_name: str | None = "range",
+    ) -> Parked:
+        waiter = Parked(f"sync of {member_id}")
+        request = SyncGroupRequest(
+            group_id=group_id,
+            generation_id=generation_id,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()],
+        )
+        self.carry_out(self.shard.sync(request, waiter, self.now_ms))
+        return waiter
+
+    def heartbeat(self, member_id: str, generation_id: int, instance_id: str | None = None) -> ErrorCode:
+        return self.shard.heartbeat("g", member_id, instance_id, generation_id, self.now_ms)
+
+    def leave(self, *members: tuple[str, str | None]) -> list[ErrorCode]:
+        identities = [MemberIdentity(member_id=m, group_instance_id=i, reason="tired") for m, i in members]
+        response, output = self.shard.leave(LeaveGroupRequest(group_id="g", members=identities), self.now_ms)
+        self.carry_out(output)
+        return [ErrorCode(member.error_code) for member in response.members]
+
+    def commit(
+        self,
+        offset: int,
+        *,
+        group_id: str = "g",
+        generation_id: int = -1,
+        member_id: str = "",
+        instance_id: str | None = None,
+        topic: str = "t",
+        topic_id: bytes = TOPIC_ID,
+        partition: int = 0,
+        metadata: str | None = "",
+        retention_ms: int = -1,
+        version: int = 9,
+        leader_epoch: int = -1,
+    ) -> ErrorCode:
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=generation_id,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            retention_time_ms=retention_ms,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    topic_id=topic_id,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=partition,
+                            committed_offset=offset,
+                            committed_leader_epoch=leader_epoch,
+                            committed_metadata=metadata,
+                        )
+                    ],
+                )
+            ],
+        )
+        response, output = offset_requests.commit(self.shard, request, version, self.now_ms)
+        error = self.carry_out(output)
+        return error or ErrorCode(response.topics[0].partitions[0].error_code)
+
+    def fetch(self, topic: str = "t", partition: int = 0, *, group_id: str = "g", topic_id: bytes = bytes(16)) -> int:
+        topics = [OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[partition])]
+        response = offset_requests.fetch(self.shard, OffsetFetchRequestGroup(group_id=group_id, topics=topics))
+        return response.topics[0].partitions[0].committed_offset
+
+    def expire(self) -> None:
+        self.carry_out(self.shard.expire_offsets(self.now_ms))
+
+    # Ready-made groups
+
+    def stable(self, count: int = 1, **options: object) -> list[str]:
+        """A Stable group of that many dynamic members; the first leads. Gives their ids."""
+        members = [self.new_member(**options) for _ in range(count)]
+        self.advance(DELAY_MS * 2)
+        generation_id = members[0][1].join.generation_id
+        assignments = {member_id: member_id.encode() for member_id, _ in members}
+        for member_id, _ in reversed(members):
+            given = assignments if member_id == members[0][0] else None
+            last = self.sync(member_id, generation_id, given, protocol_type=None, protocol_name=None)
+        assert last.error is ErrorCode.NONE
+        return [member_id for member_id, _ in members]
+
+    def stable_static(self, *instance_ids: str, version: int = 9, **options: object) -> dict[str, str]:
+        """A Stable group of static members; gives instance id -> member id."""
+        joins = {i: self.join(instance_id=i, version=version, **options) for i in instance_ids}  # type: ignore[arg-type]
+        self.advance(DELAY_MS * 2)
+        ids = {instance_id: parked.join.member_id for instance_id, parked in joins.items()}
+        leader_id = next(iter(ids.values()))
+        for instance_id, member_id in reversed(ids.items()):
+            assignments = {m: m.encode() for m in ids.values()} if member_id == leader_id else None
+            self.sync(member_id, self.group().generation_id, assignments, instance_id=instance_id)
+        assert self.state is GroupState.STABLE
+        return ids

@@ -1,0 +1,327 @@
+"""Committed offsets: P-107 to P-112, P-114, P-115; group administration: P-106, P-107."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.groups import offset_requests
+from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from tests.pykbroker.groups.driver import DELAY_MS, TOPIC_ID, Driver, subscription
+
+WEEK_MS = 7 * 24 * 60 * 60 * 1000
+
+
+class TestCommit:
+    """P-108 to P-111."""
+
+    def test_by_hand_makes_a_simple_group_p_108(self) -> None:
+        """P-108: generation -1 and no member id."""
+        driver = Driver()
+        assert driver.commit(7) is ErrorCode.NONE
+        assert driver.fetch() == 7
+        assert driver.state is EMPTY
+        assert driver.group().protocol_type is None
+
+    def test_by_hand_into_a_group_with_members_is_refused_p_108(self) -> None:
+        """P-108."""
+        driver = Driver()
+        driver.stable()
+        assert driver.commit(7) is ErrorCode.UNKNOWN_MEMBER_ID
+
+    def test_by_hand_into_an_emptied_group_p_108(self) -> None:
+        """P-108: whatever the member id."""
+        driver = Driver()
+        [member_id] = driver.stable()
+        driver.leave((member_id, None))
+        assert driver.commit(7, member_id="someone") is ErrorCode.NONE
+
+    @pytest.mark.parametrize(
+        ("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)]
+    )
+    def test_with_a_generation_into_a_missing_group_p_109(self, version: int, error: ErrorCode) -> None:
+        """P-109."""
+        driver = Driver()
+        assert driver.commit(7, generation_id=3, member_id="m", version=version) is error
+        assert not driver.shard.groups
+
+    def test_member_and_generation_must_match_p_109(self) -> None:
+        """P-109."""
+        driver = Driver()
+        [member_id] = driver.stable()
+        assert driver.commit(7, generation_id=1, member_id=member_id) is ErrorCode.NONE
+        assert driver.commit(8, generation_id=2, member_id=member_id) is ErrorCode.ILLEGAL_GENERATION
+        assert driver.commit(8, generation_id=1, member_id="m") is ErrorCode.UNKNOWN_MEMBER_ID
+        assert driver.commit(8, generation_id=-1, member_id=member_id) is ErrorCode.ILLEGAL_GENERATION
+        assert driver.commit(8, instance_id="i") is ErrorCode.UNKNOWN_MEMBER_ID
+        assert driver.fetch() == 7
+
+    def test_during_a_rebalance_p_109(self) -> None:
+        """P-109: the current generation may still commit while members join, nobody while they sync."""
+        driver = Driver()
+        leader, follower = driver.stable(2)
+        driver.join(leader)
+        assert driver.state is PREPARING
+        assert driver.commit(7, generation_id=1, member_id=follower) is ErrorCode.NONE
+        driver.join(follower)
+        assert driver.state is COMPLETING
+        assert driver.commit(8, generation_id=2, member_id=follower) is ErrorCode.REBALANCE_IN_PROGRESS
+
+    def test_counts_as_a_heartbeat_p_110(self) -> None:
+        """P-110."""
+        driver = Driver()
+        [member_id] = driver.stable()
+        for _ in range(3):
+            driver.advance(9_999)
+            assert driver.commit(7, generation_id=1, member_id=member_id) is ErrorCode.NONE
+        driver.advance(10_000)
+        assert driver.state is EMPTY
+
+    @pytest.mark.parametrize(
+        ("metadata", "error"),
+        [
+            ("x" * 4096, ErrorCode.NONE),
+            ("x" * 4097, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+            ("\N{EURO SIGN}" * 4096, ErrorCode.NONE),
+            ("\N{GRINNING FACE}" * 2049, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+            (None, ErrorCode.NONE),
+        ],
+    )
+    def test_metadata_is_limited_p_111(self, metadata: str | None, error: ErrorCode) -> None:
+        """P-111: in characters as Java counts them."""
+        driver = Driver()
+        assert driver.commit(7, metadata=metadata) is error
+        assert driver.fetch() == (7 if error is ErrorCode.NONE else -1)
+
+    def test_that_cannot_be_stored_does_not_count_p_115(self) -> None:
+        """P-115."""
+        driver = Driver()
+        driver.commit(7)
+        driver.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert driver.commit(8) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert driver.fetch() == 7
+
+
+class TestFetch:
+    """P-112."""
+
+    def test_nothing_committed_p_112(self) -> None:
+        """P-112: offset -1, epoch -1, empty metadata, no error; the same for a missing group."""
+        driver = Driver()
+        driver.commit(7)
+        assert driver.fetch(partition=1) == driver.fetch("u") == driver.fetch(group_id="none") == -1
+
+    def test_all_topics_p_112(self) -> None:
+        """P-112."""
+        driver = Driver()
+        driver.commit(7, leader_epoch=4, metadata="m")
+        driver.commit(8, topic="u", partition=3)
+        response = offset_requests.fetch(driver.shard, OffsetFetchRequestGroup(group_id="g", topics=None))
+        assert [(t.name, p.partition_index, p.committed_offset) for t in response.topics for p in t.partitions] == [
+            ("t", 0, 7),
+            ("u", 3, 8),
+        ]
+        first = response.topics[0].partitions[0]
+        assert (first.committed_leader_epoch, first.metadata, first.error_code) == (4, "m", 0)
+
+    def test_a_commit_for_an_earlier_topic_of_the_same_name_is_not_shown(self) -> None:
+        driver = Driver()
+        driver.commit(7)
+        assert driver.fetch(topic_id=TOPIC_ID) == 7
+        assert driver.fetch(topic_id=bytes(15) + b"\x08") == -1
+
+
+def delete_offsets(driver: Driver, topic: str = "t") -> tuple[ErrorCode, list[int]]:
+    """Error of the group, errors of partitions 0 and 1."""
+    partitions = [OffsetDeleteRequestPartition(partition_index=p) for p in (0, 1)]
+    topics = [OffsetDeleteRequestTopic(name=topic, partitions=partitions)]
+    request = OffsetDeleteRequest(group_id="g", topics=topics)
+    response, output = offset_requests.delete_offsets(driver.shard, request)
+    driver.carry_out(output)
+    return ErrorCode(response.error_code), [p.error_code for t in response.topics for p in t.partitions]
+
+
+class TestOffsetDelete:
+    """P-107."""
+
+    def test_a_missing_group_p_107(self) -> None:
+        """P-107."""
+        assert delete_offsets(Driver()) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+
+    def test_an_empty_group_p_107(self) -> None:
+        """P-107."""
+        driver = Driver()
+        driver.commit(7)
+        assert delete_offsets(driver) == (ErrorCode.NONE, [0, 0])
+        assert driver.fetch() == driver.replayed().offsets.of_group("g").get("t", -1) == -1
+
+    def test_a_topic_that_is_consumed_p_107(self) -> None:
+        """P-107: GROUP_SUBSCRIBED_TO_TOPIC; others can go."""
+        driver = Driver()
+        [member_id] = driver.stable()
+        for topic in ("t", "u"):
+            assert driver.commit(7, generation_id=1, member_id=member_id, topic=topic) is ErrorCode.NONE
+        assert delete_offsets(driver) == (ErrorCode.NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] * 2)
+        assert delete_offsets(driver, "u") == (ErrorCode.NONE, [0, 0])
+        assert (driver.fetch("t"), driver.fetch("u")) == (7, -1)
+
+    def test_a_live_group_of_something_else_than_consumers_p_107(self) -> None:
+        """P-107."""
+        driver = Driver()
+        parked = driver.join(version=3, protocol_type="connect")
+        driver.advance(DELAY_MS)
+        assert parked.error is ErrorCode.NONE
+        assert delete_offsets(driver) == (ErrorCode.NON_EMPTY_GROUP, [])
+
+
+class TestExpiry:
+    """P-114."""
+
+    def test_a_simple_group_p_114(self) -> None:
+        """P-114: after the commit; the group goes with its last offset."""
+        driver = Driver()
+        driver.commit(7)
+        driver.advance(1_000)
+        driver.commit(8, partition=1)
+        driver.advance(WEEK_MS - 1_001)
+        driver.expire()
+        assert driver.fetch() == 7
+        driver.advance(1)
+        driver.expire()
+        assert (driver.fetch(), driver.fetch(partition=1)) == (-1, 8)
+        driver.advance(1_000)
+        driver.expire()
+        assert not driver.shard.groups
+        assert not driver.replayed().groups
+
+    def test_an_emptied_group_p_114(self) -> None:
+        """P-114: after it became Empty, whenever the commit was."""
+        driver = Driver()
+        [member_id] = driver.stable(session_ms=1_800_000)
+        driver.commit(7, generation_id=1, member_id=member_id)
+        driver.advance(1_000_000)
+        driver.leave((member_id, None))
+        driver.advance(WEEK_MS - 1)
+        driver.expire()
+        assert driver.fetch() == 7
+        driver.advance(1)
+        driver.expire()
+        assert driver.fetch() == -1
+        assert not driver.shard.groups
+
+    def test_unsubscribed_topics_of_a_live_group_p_114(self) -> None:
+        """P-114: after the commit; what is consumed stays."""
+        driver = Driver()
+        [member_id] = driver.stable(protocols=[("range", subscription("t"))], session_ms=1_800_000)
+        for topic in ("t", "u"):
+            driver.commit(7, generation_id=1, member_id=member_id, topic=topic)
+        driver.now_ms += WEEK_MS
+        driver.expire()
+        assert (driver.fetch("t"), driver.fetch("u")) == (7, -1)
+
+    def test_nothing_expires_while_a_group_rebalances_or_its_topics_are_unknown_p_114(self) -> None:
+        """P-114."""
+        rebalancing = Driver()
+        [member_id] = rebalancing.stable()
+        rebalancing.commit(7, generation_id=1, member_id=member_id, topic="u")
+        rebalancing.join()
+        rebalancing.join(member_id)
+        other = Driver()
+        other.commit(7, topic="u")
+        other.stable(protocol_type="connect")
+        for driver in (rebalancing, other):
+            driver.now_ms += WEEK_MS
+            driver.expire()
+            assert driver.fetch("u") == 7
+
+    def test_a_retention_of_its_own_p_114(self) -> None:
+        """P-114: retention_time_ms of versions 2 to 4."""
+        driver = Driver()
+        driver.commit(7, retention_ms=60_000, version=2)
+        driver.commit(8, partition=1)
+        driver.advance(59_999)
+        driver.expire()
+        assert driver.fetch() == 7
+        driver.advance(1)
+        driver.expire()
+        assert (driver.fetch(), driver.fetch(partition=1)) == (-1, 8)
+
+    def test_a_group_without_offsets_or_members_goes_at_once_p_114(self) -> None:
+        """P-114."""
+        driver = Driver()
+        [member_id] = driver.stable()
+        driver.expire()
+        assert driver.shard.groups
+        driver.leave((member_id, None))
+        driver.expire()
+        assert not driver.shard.groups
+
+    def test_the_offsets_of_a_deleted_topic_go(self) -> None:
+        driver = Driver()
+        driver.commit(7)
+        driver.commit(8, topic="u")
+        driver.commit(9, group_id="h", topic_id=bytes(16))
+        driver.commit(9, group_id="i", topic_id=bytes(15) + b"\x09")
+        driver.carry_out(driver.shard.delete_topics({"t": TOPIC_ID}))
+        assert (driver.fetch(), driver.fetch("u"), driver.fetch(group_id="h")) == (-1, 8, -1)
+        assert driver.fetch(group_id="i") == 9
+
+
+class TestAdministration:
+    """P-106, P-107."""
+
+    def test_describe_a_missing_group_p_106(self) -> None:
+        """P-106."""
+        driver = Driver()
+        old = driver.shard.describe("none", 5)
+        assert (old.group_state, old.error_code, old.error_message) == ("Dead", 0, None)
+        new = driver.shard.describe("none", 6)
+        assert (new.group_state, new.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
+        assert new.error_message == "Group none not found."
+
+    def test_describe_shows_subscriptions_only_when_stable_p_106(self) -> None:
+        """P-106."""
+        driver = Driver()
+        [member_id] = driver.stable(protocols=[("range", b"meta")])
+        group = driver.shard.describe("g", 6)
+        assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
+        member = group.members[0]
+        assert (member.member_id, member.client_id, member.client_host) == (member_id, "c", "/127.0.0.1")
+        assert (member.member_metadata, member.member_assignment) == (b"meta", member_id.encode())
+        driver.join()
+        driver.join(member_id, protocols=[("range", b"other")])
+        group = driver.shard.describe("g", 6)
+        assert (group.group_state, group.protocol_data) == ("PreparingRebalance", "")
+        assert group.members[0].member_metadata == b""
+
+    def test_list_filters_p_106(self) -> None:
+        """P-106: lower-case names in, Kafka's names out."""
+        driver = Driver()
+        driver.stable()
+        driver.commit(7, group_id="simple")
+        listed = {g.group_id: (g.protocol_type, g.group_state, g.group_type) for g in driver.shard.listed(set(), set())}
+        assert listed == {"g": ("consumer", "Stable", "Classic"), "simple": ("", "Empty", "Classic")}
+        assert [g.group_id for g in driver.shard.listed({"stable"}, set())] == ["g"]
+        assert [g.group_id for g in driver.shard.listed({"empty", "dead"}, {"classic"})] == ["simple"]
+        assert driver.shard.listed(set(), {"consumer"}) == []
+
+    def test_delete_groups_p_107(self) -> None:
+        """P-107."""
+        driver = Driver()
+        [member_id] = driver.stable()
+        driver.commit(7, generation_id=1, member_id=member_id)
+        assert driver.shard.delete("none")[0] is ErrorCode.GROUP_ID_NOT_FOUND
+        assert driver.shard.delete("g")[0] is ErrorCode.NON_EMPTY_GROUP
+        driver.leave((member_id, None))
+        error, output = driver.shard.delete("g")
+        driver.carry_out(output)
+        assert error is ErrorCode.NONE
+        assert driver.fetch() == -1
+        assert not driver.shard.groups
+        assert not driver.replayed().groups
