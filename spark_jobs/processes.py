@@ -1,0 +1,74 @@
+"""The processes of the demo: started with a log file of their own, ended in order or by kill -9, whole trees at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class ProcessFailedError(Exception):
+    """A process ended that should not have; the message has the end of what it said."""
+
+
+class ManagedProcess:
+    """One process with all it starts (a Spark job is a Python process and a JVM), in a process group of its own."""
+
+    def __init__(self, name: str, argv: list[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._log_begin = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as output:
+            # Standard input is a pipe that we hold: the broker is told to stop when it closes, even if we are killed.
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id, which is also the id of the group."""
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def lines(self) -> list[str]:
+        """What this run of it has said until now, whole lines only."""
+        with self.log.open("rb") as file:
+            file.seek(self._log_begin)
+            return file.read().decode(errors="replace").split("\n")[:-1]
+
+    def require_running(self) -> None:
+        """Raise ProcessFailedError if it has ended."""
+        code = self.exit_code()
+        if code is not None:
+            raise self.failure(f"ended with code {code}")
+
+    def failure(self, what: str) -> ProcessFailedError:
+        """An exception that says what happened and shows the last lines of the log."""
+        tail = "\n".join(f"    {line}" for line in self.lines()[-25:])
+        return ProcessFailedError(f"{self.name} (pid {self.pid}) {what}. The end of {self.log}:\n{tail}")
+
+    def kill(self) -> None:
+        """kill -9 to the whole group, now."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+
+    def stop(self, timeout_s: float) -> None:
+        """SIGTERM, and kill -9 to what is left of the group afterwards. Raises ProcessFailedError if it did not end in time."""
+        if self.exit_code() is None:
+            self._process.terminate()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise self.failure(f"did not end within {timeout_s:.0f} s of SIGTERM") from None
+        finally:
+            self.kill()
