@@ -73,7 +73,8 @@ class RaftCore:
         self.leader_id = state.leader_id if is_current else NO_LEADER
         self.voted = state.voted if is_current else None
         self.role = Role.UNATTACHED
-        self.high_watermark = -1
+        # What a snapshot holds is committed.
+        self.high_watermark = log.start.offset if log.start.offset > 0 else -1
         self.now_ms = 0
         self.deadline_ms = NEVER_MS
         self.votes = election.Votes()
@@ -142,6 +143,10 @@ class RaftCore:
             following.on_persisted(self)
         return self._take()
 
+    def drop_unpersisted(self) -> None:
+        """Forgets what a leader proposed that could not be written. Nobody was sent any of it: persist comes first."""
+        self.log.truncate(self.log.persisted_offset)
+
     def snapshot_taken(self, snapshot: OffsetAndEpoch) -> None:
         """Takes note that the log before a snapshot was dropped; its end is at most the high watermark."""
         assert snapshot.offset <= self.high_watermark, (snapshot, self.high_watermark)
@@ -191,7 +196,7 @@ class RaftCore:
         self._output.send.append(Envelope(destination, message))
 
     def append(self, payload: Any, record_count: int) -> None:
-        self._output.entries.append(Entries(self.log.end_offset, self.epoch, record_count, payload, self.now_ms))
+        self._output.entries.append(Entries(self.log.end_offset, self.epoch, record_count, payload))
         self.log.append(self.epoch, record_count)
 
     def append_fetched(self, entries: Sequence[Entries]) -> None:

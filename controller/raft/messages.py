@@ -28,7 +28,6 @@ class Entries(NamedTuple):
     epoch: int
     record_count: int
     payload: Any
-    append_time_ms: int
 
 
 class LeaderChange(NamedTuple):

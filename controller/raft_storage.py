@@ -1,0 +1,272 @@
+"""RaftStorage: what a replica of the metadata log keeps on disk, in `<data directory>/__cluster_metadata-0`.
+
+The log itself, `quorum-state`, and checkpoint files. What `persist` was asked for is durable when it returns.
+
+Of the checkpoints the newest two are kept, and the log from the older one on: should the newest not be readable, the
+older one and the log behind it still tell everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from pykbroker.controller.quorum_state_file import read_quorum_state, write_quorum_state
+from pykbroker.controller.raft.log_view import BEGINNING, LogView, OffsetAndEpoch
+from pykbroker.controller.raft.messages import Entries, LeaderChange
+from pykbroker.controller.raft.output import Output, QuorumState
+from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.controller.snapshot_file import (
+    Snapshot,
+    list_snapshots,
+    read_snapshot,
+    snapshot_name,
+    write_snapshot,
+)
+from pykbroker.logstore.errors import CorruptFile
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
+from pykbroker.protocol.codec import encode
+from pykbroker.protocol.log_messages.raft_records import LeaderChangeMessage, Voter
+from pykbroker.protocol.records.batch import RecordBatch, build_batch, iter_batches
+from pykbroker.protocol.records.control import ControlRecordType, control_record_key
+from pykbroker.protocol.records.record import Record
+from pykbroker.protocol.uuids import METADATA_TOPIC_ID
+
+TOPIC = "__cluster_metadata"
+SNAPSHOTS_KEPT = 2
+
+
+class StorageSettings(NamedTuple):
+    """`metadata.log.*` of Kafka's settings, and the level of the quorum's own feature (KIP-853)."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 604_800_000
+    kraft_version: int = 0
+
+
+class CommittedBatch(NamedTuple):
+    """A batch of metadata records as read from the log: the values of its records, none for a control batch."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    timestamp_ms: int
+    values: list[bytes]
+
+
+class RaftStorage:
+    """The files of one replica. Build it with `open`, end with `close`.
+
+    Attributes:
+        state: the remembered quorum state.
+        snapshots: checkpoints on disk, oldest first.
+    """
+
+    def __init__(
+        self, folder: str, log: PartitionLog, filesystem: FileSystem, voters: VoterSet, settings: StorageSettings
+    ) -> None:
+        """Takes files that `open` made; the arguments are as there."""
+        self._folder = folder
+        self._log = log
+        self._filesystem = filesystem
+        self._voters = voters
+        self._settings = settings
+        self.state = read_quorum_state(filesystem, folder) or QuorumState()
+        self.snapshots: list[OffsetAndEpoch] = []
+        self._start = BEGINNING
+
+    @classmethod
+    def open(
+        cls,
+        data_directory: str,
+        *,
+        filesystem: FileSystem,
+        voters: VoterSet,
+        settings: StorageSettings,
+        now_ms: int,
+        is_clean: bool = False,
+    ) -> RaftStorage:
+        """Opens or makes the folder. `is_clean`: the last stop was in order, the log need not be scanned.
+
+        Raises:
+            CorruptFile, StorageError: the files cannot be used; nothing was changed.
+        """
+        folder = f"{data_directory}/{TOPIC}-0"
+        is_new = not filesystem.exists(folder)
+        snapshots = [] if is_new else list_snapshots(filesystem, folder)
+        # With two checkpoints the log begins behind the older one, even if a crash came before it was cut.
+        start = snapshots[-SNAPSHOTS_KEPT] if len(snapshots) >= SNAPSHOTS_KEPT else BEGINNING
+        config = LogConfig(
+            segment_bytes=settings.segment_bytes,
+            segment_ms=settings.segment_ms,
+            cleanup_policy=frozenset({"delete"}),
+            retention_ms=-1,
+            retention_bytes=-1,
+            file_delete_delay_ms=0,
+        )
+        log = PartitionLog.open(
+            folder,
+            TOPIC,
+            0,
+            config,
+            filesystem=filesystem,
+            now_ms=now_ms,
+            log_start_offset=start.offset,
+            is_clean=is_clean,
+            topic_id=METADATA_TOPIC_ID,
+        )
+        if is_new:
+            filesystem.sync_directory(data_directory)
+        storage = cls(folder, log, filesystem, voters, settings)
+        if snapshots and snapshots[-1].offset > log.log_end_offset:
+            # The checkpoint came from a leader, and the stop came before the log was cut.
+            log.truncate_fully_and_start_at(snapshots[-1].offset, now_ms)
+            start = snapshots[-1]
+        storage.snapshots = snapshots
+        storage._start = start
+        return storage
+
+    def close(self) -> None:
+        """Writes what a clean stop leaves, and closes the files."""
+        self._log.flush()
+        self._log.close()
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._log.log_end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the log, checkpoints not counted."""
+        return self._log.size_bytes
+
+    def log_view(self) -> LogView:
+        """What RaftCore must know of the log."""
+        return LogView(self._log.leader_epochs.entries, self._log.log_end_offset, self._start)
+
+    def persist(self, output: Output, now_ms: int) -> int:
+        """Does the first part of an output: quorum state, cut, entries; the log's end offset is durable then.
+
+        Raises:
+            StorageError: something could not be written. The log is then as long as it was or longer; see
+                `take_back`.
+        """
+        if output.quorum_state is not None:
+            write_quorum_state(
+                self._filesystem, self._folder, output.quorum_state, self._voters, self._settings.kraft_version
+            )
+            self.state = output.quorum_state
+        if output.truncate_to is not None:
+            self._log.truncate_to(output.truncate_to, now_ms)
+        if output.entries:
+            self._append(output.entries, now_ms)
+            self._log.flush()
+        return self._log.log_end_offset
+
+    def take_back(self, end_offset: int, now_ms: int) -> None:
+        """Cuts off what an append left that failed later, at the sync for instance."""
+        self._log.truncate_to(end_offset, now_ms)
+
+    def _append(self, entries: Sequence[Entries], now_ms: int) -> None:
+        """One write for consecutive entries of one epoch, however many batches they are."""
+        assert entries[0].base_offset == self._log.log_end_offset, (entries[0], self._log.log_end_offset)
+        fetched = [batch.payload for batch in entries if isinstance(batch.payload, bytes)]
+        if fetched:
+            self._log.append_as_follower(b"".join(fetched), now_ms)
+            return
+        for epoch, group in groupby(entries, key=lambda batch: batch.epoch):
+            data = b"".join(self._batch(batch, now_ms) for batch in group)
+            self._log.append_as_leader(data, epoch, now_ms, AppendOrigin.RAFT)
+
+    def _batch(self, entries: Entries, now_ms: int) -> bytes:
+        payload = entries.payload
+        if isinstance(payload, LeaderChange):
+            version = 1 if self._settings.kraft_version else 0
+            message = LeaderChangeMessage(
+                version=version,
+                leader_id=payload.leader_id,
+                voters=[_voter(key, version) for key in payload.voters],
+                granting_voters=[_voter(key, version) for key in payload.granting_voters],
+            )
+            key = control_record_key(ControlRecordType.LEADER_CHANGE)
+            return build_batch([Record(0, now_ms, key, encode(message, version))], is_control=True)
+        return build_batch([Record(0, now_ms, None, value) for value in payload])
+
+    # Reading
+
+    def read(self, from_offset: int, to_offset: int) -> Iterator[CommittedBatch]:
+        """The batches with offsets from `from_offset` to below `to_offset`, both at the edge of a batch."""
+        for batch in self._log.iter_batches(from_offset):
+            if batch.base_offset >= to_offset:
+                return
+            values = [] if batch.is_control else [record.value or b"" for record in batch.records()]
+            yield CommittedBatch(
+                batch.base_offset, batch.last_offset, batch.partition_leader_epoch, batch.max_timestamp, values
+            )
+
+    def read_entries(self, from_offset: int, size_max: int) -> list[Entries]:
+        """Batches for a follower as they are in the log from `from_offset` on: one at least, about `size_max` bytes."""
+        read = self._log.read(from_offset, size_max, self._log.log_end_offset, at_least_one=True)
+        if read.range is None:
+            return []
+        try:
+            data = read.range.read()
+        finally:
+            read.range.release()
+        return [_entries_of(batch) for batch in iter_batches(data) if batch.base_offset >= from_offset]
+
+    # Checkpoints
+
+    def newest_snapshot(self) -> tuple[OffsetAndEpoch, Snapshot] | None:
+        """The newest checkpoint that can be read, None when there is none and the log tells everything.
+
+        Raises:
+            CorruptFile: none can be read, and the log begins behind them.
+        """
+        failure: CorruptFile | None = None
+        for snapshot in reversed(self.snapshots):
+            try:
+                return snapshot, read_snapshot(self._filesystem, self._folder, snapshot)
+            except CorruptFile as error:
+                failure = failure or error
+        if failure is not None and self._log.log_start_offset > 0:
+            raise failure
+        return None
+
+    def roll(self, now_ms: int) -> None:
+        """Begins a new segment, so that what a checkpoint at the log's end replaces can go as whole segments."""
+        self._log.roll(now_ms)
+
+    def write_snapshot(
+        self, snapshot: OffsetAndEpoch, values: Iterable[bytes], *, log_timestamp_ms: int, now_ms: int
+    ) -> None:
+        """Writes a checkpoint file. May be called in another thread: it touches nothing else."""
+        write_snapshot(
+            self._filesystem, self._folder, snapshot, values, log_timestamp_ms=log_timestamp_ms, now_ms=now_ms
+        )
+
+    def truncate_behind(self, snapshot: OffsetAndEpoch, now_ms: int) -> OffsetAndEpoch:
+        """Takes note of a new checkpoint, and drops what is no longer needed: older checkpoints but one, and the log
+        before that. Returns the checkpoint that the log begins behind now, (0, 0) when there is none."""
+        self.snapshots.append(snapshot)
+        while len(self.snapshots) > SNAPSHOTS_KEPT:
+            self._filesystem.remove(f"{self._folder}/{snapshot_name(self.snapshots.pop(0))}")
+        if len(self.snapshots) < SNAPSHOTS_KEPT:
+            return self._start
+        oldest = self._start = self.snapshots[0]
+        self._log.advance_log_start(oldest.offset)
+        self._log.delete_old_segments(now_ms, oldest.offset)
+        self._log.delete_due_files(now_ms)
+        return oldest
+
+
+def _voter(key: ReplicaKey, version: int) -> Voter:
+    return Voter(voter_id=key.node_id, voter_directory_id=key.directory_id) if version else Voter(voter_id=key.node_id)
+
+
+def _entries_of(batch: RecordBatch) -> Entries:
+    return Entries(batch.base_offset, batch.partition_leader_epoch, batch.last_offset_delta + 1, batch.to_bytes())

@@ -1,0 +1,122 @@
+"""Checkpoint files of the metadata log in KRaft's format (KIP-630).
+
+`<end offset, 20 digits>-<epoch, 10 digits>.checkpoint` holds record batches with offsets of their own, from 0: a
+control batch with the header, the image's records, a control batch with the footer. Without a footer it is not whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from pykbroker.controller.raft.log_view import OffsetAndEpoch
+from pykbroker.logstore.errors import CorruptFile
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.protocol.codec import decode, encode
+from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.log_messages.raft_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from pykbroker.protocol.records.batch import RecordBatch, build_batch, iter_batches
+from pykbroker.protocol.records.control import ControlRecordType, control_record_key, control_record_type
+from pykbroker.protocol.records.record import Record
+
+SUFFIX = ".checkpoint"
+RECORDS_PER_BATCH = 1024
+
+
+class Snapshot(NamedTuple):
+    """What a checkpoint file holds: when the last record that it contains was written, and its records' values."""
+
+    timestamp_ms: int
+    values: list[bytes]
+
+
+def snapshot_name(snapshot: OffsetAndEpoch) -> str:
+    return f"{snapshot.offset:020d}-{snapshot.epoch:010d}{SUFFIX}"
+
+
+def list_snapshots(filesystem: FileSystem, folder: str) -> list[OffsetAndEpoch]:
+    """The checkpoint files in a folder, oldest first."""
+    found = []
+    for name, is_directory in filesystem.list(folder):
+        stem = name.removesuffix(SUFFIX)
+        offset, dash, epoch = stem.partition("-")
+        if not is_directory and stem != name and dash and offset.isdigit() and epoch.isdigit():
+            found.append(OffsetAndEpoch(int(offset), int(epoch)))
+    return sorted(found)
+
+
+def write_snapshot(
+    filesystem: FileSystem,
+    folder: str,
+    snapshot: OffsetAndEpoch,
+    values: Iterable[bytes],
+    *,
+    log_timestamp_ms: int,
+    now_ms: int,
+) -> None:
+    """Writes a checkpoint file in one step, durably."""
+    content = b"".join(_batches(snapshot, values, log_timestamp_ms, now_ms))
+    filesystem.write_file(f"{folder}/{snapshot_name(snapshot)}", content)
+
+
+def _batches(snapshot: OffsetAndEpoch, values: Iterable[bytes], log_timestamp_ms: int, now_ms: int) -> Iterator[bytes]:
+    offset = 0
+
+    def batch(records: list[Record], *, is_control: bool = False) -> bytes:
+        nonlocal offset
+        data = build_batch(records, base_offset=offset, leader_epoch=snapshot.epoch, is_control=is_control)
+        offset += len(records)
+        return data
+
+    header = encode(SnapshotHeaderRecord(last_contained_log_timestamp=log_timestamp_ms), 0)
+    yield batch([_control(ControlRecordType.SNAPSHOT_HEADER, header, now_ms)], is_control=True)
+    records: list[Record] = []
+    for value in values:
+        records.append(Record(0, now_ms, None, value))
+        if len(records) == RECORDS_PER_BATCH:
+            yield batch(records)
+            records = []
+    if records:
+        yield batch(records)
+    footer = encode(SnapshotFooterRecord(), 0)
+    yield batch([_control(ControlRecordType.SNAPSHOT_FOOTER, footer, now_ms)], is_control=True)
+
+
+def _control(kind: ControlRecordType, value: bytes, now_ms: int) -> Record:
+    return Record(0, now_ms, control_record_key(kind), value)
+
+
+def read_snapshot(filesystem: FileSystem, folder: str, snapshot: OffsetAndEpoch) -> Snapshot:
+    """What a checkpoint file holds.
+
+    Raises:
+        CorruptFile: it is cut off or damaged.
+    """
+    path = f"{folder}/{snapshot_name(snapshot)}"
+    content = filesystem.read_file(path) or b""
+    timestamp_ms = -1
+    is_whole = False
+    values: list[bytes] = []
+    try:
+        for batch in iter_batches(content):
+            if not batch.verify_crc():
+                raise CorruptFile(path, f"the CRC of the batch at byte {batch.position} is wrong")
+            if not batch.is_control:
+                values += [record.value or b"" for record in batch.records()]
+                continue
+            for kind, value in control_records(batch):
+                if kind is ControlRecordType.SNAPSHOT_HEADER:
+                    timestamp_ms = decode(SnapshotHeaderRecord, 0, value).last_contained_log_timestamp
+                elif kind is ControlRecordType.SNAPSHOT_FOOTER:
+                    is_whole = True
+    except ProtocolError as error:
+        raise CorruptFile(path, str(error)) from error
+    if not is_whole:
+        raise CorruptFile(path, "it has no footer: it was cut off")
+    return Snapshot(timestamp_ms, values)
+
+
+def control_records(batch: RecordBatch) -> Iterator[tuple[ControlRecordType, bytes]]:
+    """Kind and value of each record of a control batch."""
+    for record in batch.records():
+        yield control_record_type(record.key), record.value or b""
