@@ -86,19 +86,17 @@ class Partitions:
         if delta.configs:
             self._update_configs(new, delta.configs)
 
-    def load(self, image: ClusterImage) -> None:
-        """Takes over the partitions that a starting broker finds in its metadata.
+    def set_strays_aside(self, image: ClusterImage) -> None:
+        """Marks the folders of logs that a starting broker finds and its metadata does not know.
 
-        A log whose topic is gone, or has another id since, was deleted while its folder could not be: it is
-        set aside as stray, as Kafka does, and not deleted.
+        The topic of such a log is gone, or has another id since: it was deleted when the folder could not be. Kafka marks
+        it stray too, and deletes nothing.
         """
         for found in self._log_directory:
             topic = image.topics_by_name.get(found.topic)
             if topic is None or found.partition not in topic.partitions or found.topic_id not in (None, topic.topic_id):
                 log.warning("%s-%d is not in the metadata; its folder is marked stray", found.topic, found.partition)
                 self._log_directory.mark_stray(found.topic, found.partition)
-        for topic in image.topics_by_name.values():
-            self._add_or_update(image, topic)
 
     def _add_or_update(self, image: ClusterImage, topic: TopicImage) -> None:
         held = self._by_name.setdefault(topic.name, {})

@@ -10,6 +10,7 @@ from typing import Any
 
 from pykbroker.config import BrokerConfig
 from pykbroker.controller.metadata.image import TOPIC_RESOURCE, BrokerImage, ClusterImage, PartitionImage, TopicImage
+from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.metadata_cache import MetadataCache
@@ -55,6 +56,12 @@ def cluster_image(*topics: TopicImage, configs: Mapping[str, Mapping[str, str]] 
     return image
 
 
+def with_delta(image: ClusterImage) -> ClusterImage:
+    """The image as the first one that a subscriber sees."""
+    image.delta = delta_between(ClusterImage(), image)
+    return image
+
+
 class DataPath:
     """Partitions under an image, and contexts to call handlers with."""
 
@@ -64,7 +71,7 @@ class DataPath:
         self.directory = LogDirectory.open(str(folder), filesystem=OsFileSystem())
         metadata = MetadataCache(config, NODE_ID, image)
         partitions = Partitions(NODE_ID, self.directory, metadata.log_config, self.clock)
-        partitions.load(image)
+        partitions.apply(ClusterImage(), with_delta(image))
         self.partitions = partitions
         generator = random.Random(5)
         unused: Any = SimpleNamespace()

@@ -1,0 +1,307 @@
+"""The composition root: builds the parts of one broker in order, nests their tasks, and takes them apart again.
+
+Order of a start: descriptors and addresses (so that a taken port is said at once), data directory, controller (metadata
+is replayed and this broker registered), logs, groups, and only then the ports open: who can connect is answered.
+A stop is the same backwards. It comes as a cancellation: nothing is interrupted but waits, since everything that
+changes state is synchronous, so the logs can be closed as they stand.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import resource
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from pykbroker.config_rules import ServerConfigRules
+from pykbroker.controller.metadata.brokers import RegisterBroker
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.image import Endpoint
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.controller.node import ControllerNode, ControllerSettings
+from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.controller.raft.roles import RaftSettings
+from pykbroker.controller.raft_storage import StorageSettings
+from pykbroker.errors import KafkaError
+from pykbroker.groups.coordinator import GroupCoordinator
+from pykbroker.groups.settings import GroupSettings
+from pykbroker.housekeeping import high_watermarks, start_housekeeping
+from pykbroker.listener import Listener, bind
+from pykbroker.logstore.errors import InconsistentDirectory
+from pykbroker.logstore.filesystem import OsFileSystem
+from pykbroker.logstore.log_directory import LogDirectory
+from pykbroker.logstore.meta_properties import FILE_NAME, MetaProperties
+from pykbroker.metadata_cache import MetadataCache
+from pykbroker.producer_ids import ProducerIds
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.uuids import random_uuid, uuid_from_text, uuid_to_text
+from pykbroker.replication.fetch_sessions import FetchSessions
+from pykbroker.replication.partitions import Partitions
+from pykbroker.request_context import Services
+from pykbroker.wall_clock import SystemWallClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from socket import socket
+
+    from pykbroker.config import BrokerConfig
+    from pykbroker.groups.internal_topic import InternalTopic
+    from pykbroker.listener_addresses import ListenerAddress
+    from pykbroker.security.sasl import SaslSession
+    from pykbroker.wall_clock import WallClock
+
+log = logging.getLogger(__name__)
+
+REGISTRATION_TIMEOUT_MS = 60_000
+INTERNAL_TOPIC_TIMEOUT_MS = 30_000
+DESCRIPTORS_KEPT = 4096
+"""Open segment files at most, if the limit of the process allows; the rest of the limit is for connections."""
+
+
+class BrokerAddress(NamedTuple):
+    """Where clients of the first listener connect."""
+
+    host: str
+    port: int
+
+
+async def run_broker(
+    config: BrokerConfig,
+    *,
+    cluster_id: str | None = None,
+    on_ready: Callable[[BrokerAddress], None] = lambda address: None,
+) -> None:
+    """Runs a broker until it is cancelled, then stops it in order.
+
+    Args:
+        config: its settings; `log_dirs[0]` is created and formatted when it is empty.
+        cluster_id: id for a new cluster, 22 characters; a random one by default. An existing directory keeps its own
+            and must agree.
+        on_ready: called once, when every request can be answered.
+
+    Raises:
+        BindError: a listener's address cannot be bound.
+        StorageError: the data directory cannot be used; names the file and what is wrong.
+    """
+    generator = random.Random()  # noqa: S311  for ids and placement, not for secrets
+    clock = SystemWallClock()
+    descriptor_limit = _raise_descriptor_limit()
+    bound = [(address, bind(address.host, address.port)) for address in config.listeners]
+    directory: LogDirectory | None = None
+    try:
+        directory = LogDirectory.open(
+            config.log_dirs[0],
+            filesystem=OsFileSystem(),
+            open_file_limit=min(DESCRIPTORS_KEPT, descriptor_limit // 4),
+        )
+        identity = _identify(directory, config, cluster_id, generator)
+        await _run_in_directory(config, bound, directory, identity, clock, generator, on_ready)
+    finally:
+        for _, sockets in bound:
+            for listening in sockets:
+                listening.close()
+        if directory is not None:
+            directory.abandon()
+
+
+def _raise_descriptor_limit() -> int:
+    """Takes all descriptors that the system allows, as a broker has many files and connections open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            log.warning("the limit of %d open files could not be raised to %d: %s", soft, hard, error)
+            return soft
+    return hard if hard != resource.RLIM_INFINITY else 1 << 20
+
+
+def _identify(
+    directory: LogDirectory, config: BrokerConfig, cluster_id: str | None, generator: random.Random
+) -> MetaProperties:
+    """Whose the data directory is; an empty one becomes ours (no format step).
+
+    Raises:
+        InconsistentDirectory: it belongs to another node or cluster.
+    """
+    identity = directory.meta_properties()
+    path = f"{directory.path}/{FILE_NAME}"
+    if identity is None:
+        chosen = cluster_id or uuid_to_text(random_uuid(generator.randbytes(16)))
+        directory_id = uuid_to_text(random_uuid(generator.randbytes(16)))
+        identity = MetaProperties(chosen, config.node_id, directory_id)
+        directory.format(identity)
+    if identity.node_id != config.node_id:
+        raise InconsistentDirectory(
+            path,
+            f"belongs to node {identity.node_id}, this is node {config.node_id}; set node.id or use another folder",
+        )
+    if cluster_id is not None and identity.cluster_id != cluster_id:
+        raise InconsistentDirectory(
+            path, f"belongs to cluster {identity.cluster_id}, not {cluster_id}; use another folder"
+        )
+    if not identity.directory_id:
+        identity = identity._replace(directory_id=uuid_to_text(random_uuid(generator.randbytes(16))))
+        directory.format(identity)
+    return identity
+
+
+async def _run_in_directory(
+    config: BrokerConfig,
+    bound: Sequence[tuple[ListenerAddress, list[socket]]],
+    directory: LogDirectory,
+    identity: MetaProperties,
+    clock: WallClock,
+    generator: random.Random,
+    on_ready: Callable[[BrokerAddress], None],
+) -> None:
+    controller = ControllerNode(
+        _controller_settings(config, directory.path, identity),
+        filesystem=directory.filesystem,
+        config_rules=ServerConfigRules(config),
+        random=generator,
+        wall_clock_ms=clock.now_ms,
+    )
+    controller.open(is_clean=directory.was_clean)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(controller.run)
+            await _register(controller, config, bound, directory, identity, generator)
+            services = _make_services(config, controller, directory, identity, clock, generator)
+            await nursery.start(services.groups.run)
+            listeners = [
+                Listener(address.name, sockets, services, _sasl_maker(config, address)) for address, sockets in bound
+            ]
+            start_housekeeping(nursery, services, listeners)
+            try:
+                await _serve(listeners, bound[0][0], on_ready)
+            finally:
+                services.groups.stop()
+                broker_epoch = services.metadata.broker_epoch()
+                directory.close(broker_epoch, high_watermarks(services))
+    finally:
+        controller.close()
+
+
+def _controller_settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> ControllerSettings:
+    return ControllerSettings(
+        node_id=config.node_id,
+        data_directory=folder,
+        voters=VoterSet(map(ReplicaKey, config.quorum_voters)),
+        directory_id=uuid_from_text(identity.directory_id),
+        partition_count_default=config.num_partitions,
+        replication_factor_default=config.default_replication_factor,
+        snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+        snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
+        storage=StorageSettings(
+            segment_bytes=config.metadata_log_segment_bytes, segment_ms=config.metadata_log_segment_ms
+        ),
+        raft=RaftSettings(
+            election_timeout_ms=config.controller_quorum_election_timeout_ms,
+            fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+        ),
+    )
+
+
+async def _register(
+    controller: ControllerNode,
+    config: BrokerConfig,
+    bound: Sequence[tuple[ListenerAddress, list[socket]]],
+    directory: LogDirectory,
+    identity: MetaProperties,
+    generator: random.Random,
+) -> None:
+    """Tells the controller, which is in this process, that this broker serves."""
+    endpoints = []
+    for address, sockets in bound:
+        advertised = config.advertised_listeners.get(address.name, address)
+        port = advertised.port or sockets[0].getsockname()[1]
+        endpoints.append(Endpoint(address.name, advertised.host, port, address.security_protocol_id))
+    await controller.submit(
+        RegisterBroker(
+            broker_id=config.node_id,
+            incarnation_id=random_uuid(generator.randbytes(16)),
+            endpoints=endpoints,
+            features=SUPPORTED_FEATURES,
+            log_dirs=[uuid_from_text(identity.directory_id)],
+            rack=config.broker_rack,
+            is_fenced=False,
+            is_clean_restart=directory.was_clean,
+        ),
+        REGISTRATION_TIMEOUT_MS,
+    )
+
+
+def _make_services(
+    config: BrokerConfig,
+    controller: ControllerNode,
+    directory: LogDirectory,
+    identity: MetaProperties,
+    clock: WallClock,
+    generator: random.Random,
+) -> Services:
+    """Builds what follows the metadata, in the order in which it must follow: cache, partitions, groups."""
+    image = controller.image
+    metadata = MetadataCache(config, config.node_id, image)
+    directory.load_logs(lambda topic: metadata.log_config(image, topic), clock.now_ms())
+    partitions = Partitions(config.node_id, directory, metadata.log_config, clock)
+    partitions.set_strays_aside(image)
+
+    async def create_internal_topic(topic: InternalTopic) -> None:
+        new = NewTopic(
+            topic.name, topic.partition_count, topic.replication_factor, configs=tuple(topic.configs.items())
+        )
+        (result,) = await controller.submit(CreateTopics([new]), INTERNAL_TOPIC_TIMEOUT_MS)
+        if result.error.is_failure and result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise KafkaError(result.error.code, result.error.message or "")
+
+    groups = GroupCoordinator(
+        GroupSettings.from_config(config),
+        config.node_id,
+        clock,
+        partitions,
+        metadata,
+        create_internal_topic,
+        generator,
+    )
+    controller.subscribe(metadata.apply)
+    controller.subscribe(partitions.apply)
+    controller.subscribe(groups.on_metadata_change)
+    return Services(
+        config=config,
+        cluster_id=identity.cluster_id,
+        node_id=config.node_id,
+        metadata=metadata,
+        partitions=partitions,
+        controller=controller,
+        groups=groups,
+        producer_ids=ProducerIds(controller, metadata, config.node_id),
+        fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, generator),
+        log_directory=directory,
+        clock=clock,
+        random=generator,
+    )
+
+
+def _sasl_maker(config: BrokerConfig, address: ListenerAddress) -> Callable[[], SaslSession] | None:
+    """What gives each connection of a SASL listener its exchange; None for a plain one."""
+    if not address.security_protocol.startswith("SASL"):
+        return None
+    from pykbroker.security.sasl import SaslSession, passwords_from_jaas
+
+    jaas = config.listener_property(address.name, "plain.sasl.jaas.config")
+    passwords = passwords_from_jaas(jaas or config.listener_property(address.name, "sasl.jaas.config") or "")
+    return lambda: SaslSession(passwords)
+
+
+async def _serve(
+    listeners: Sequence[Listener], first: ListenerAddress, on_ready: Callable[[BrokerAddress], None]
+) -> None:
+    """Opens the ports and serves until cancelled."""
+    async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
+        for listener in listeners:
+            listener.open()
+            accepting.start_soon(listener.serve, connections)
+        on_ready(BrokerAddress(first.host or "localhost", listeners[0].port))
