@@ -1,0 +1,69 @@
+"""The tree of commands, and what each costs to load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import pykbroker
+from tests.pykbroker.cli.conftest import Run
+
+
+def test_overview_and_version(run: Run) -> None:
+    code, output, _ = run("--help")
+    assert code == 0
+    for name in ("start", "ready", "topic", "produce", "consume", "group", "dump-log"):
+        assert f"  {name} " in output
+    assert run("--version") == (0, f"pykbroker {pykbroker.__version__}\n", "")
+
+
+def test_no_words_is_wrong_usage_and_shows_the_overview(run: Run) -> None:
+    code, _, errors = run()
+    assert code == 2
+    assert "Commands:" in errors
+
+
+@pytest.mark.parametrize("name", ["ready", "topic", "produce", "consume", "group", "dump-log", "start"])
+def test_every_command_has_help(run: Run, name: str) -> None:
+    code, output, _ = run(name, "--help")
+    assert code == 0
+    assert output.startswith(f"Usage: pykbroker {name}")
+
+
+def test_wrong_usage(run: Run) -> None:
+    code, output, errors = run("nothing")
+    assert (code, output) == (2, "")
+    assert "No such command 'nothing'" in errors
+    assert run("topic", "create")[0] == 2
+    code, _, errors = run("start", "--bogus")
+    assert code == 2
+    assert "Traceback" not in errors
+
+
+def modules_after(statement: str) -> set[str]:
+    """Return the names of the modules that a fresh interpreter has loaded after a statement."""
+    script = f"import sys\n{statement}\nprint('MODULES', *sys.modules)"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    return set(output.rpartition("MODULES ")[2].split())
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    loaded = modules_after("import pykbroker")
+    assert not {"trio", "subprocess", "kafka", "click", "rich", "tempfile"} & loaded
+    assert {name for name in loaded if name.startswith("pykbroker.")} == set()
+
+
+def test_start_loads_neither_click_nor_rich_nor_a_client_library() -> None:
+    parse = (
+        "from pykbroker.cli import main\nmain(['start', '--help'])\nimport pykbroker.cli.start_config, pykbroker.config"
+    )
+    assert not {"click", "rich", "kafka", "argparse", "json", "asyncio"} & modules_after(parse)
+
+
+def test_local_broker_is_found_on_the_package() -> None:
+    assert pykbroker.LocalBroker.__name__ == "LocalBroker"
+    assert "LocalBroker" in dir(pykbroker)
+    with pytest.raises(AttributeError):
+        pykbroker.nothing  # noqa: B018  the access is the test

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+from pykbroker.controller.metadata.record_framing import encode_record
+from pykbroker.logstore.producer_snapshot import encode_snapshot
+from pykbroker.logstore.producer_state import CachedBatch, ProducerEntry
+from pykbroker.protocol.codec import encode, encode_versioned
+from pykbroker.protocol.log_messages.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from pykbroker.protocol.log_messages.consumer_protocol import ConsumerProtocolSubscription
+from pykbroker.protocol.log_messages.metadata_records import TopicRecord
+from pykbroker.protocol.log_messages.raft_records import LeaderChangeMessage
+from pykbroker.protocol.records.batch import build_batch
+from pykbroker.protocol.records.control import ControlRecordType, control_record_key, end_transaction_value
+from pykbroker.protocol.records.record import Record
+from tests.pykbroker.cli.conftest import Run
+
+LOG = "00000000000000000000.log"
+
+
+def record(offset: int, key: bytes | None, value: bytes | None) -> Record:
+    return Record(offset, 1000 + offset, key, value, [])
+
+
+def write(folder: Path, name: str, data: bytes) -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(data)
+    return str(folder / name)
+
+
+def dump(run: Run, *words: str) -> list[dict[str, Any]]:
+    code, output, _ = run("dump-log", "--json", *words)
+    assert code == 0
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def test_batches_and_records(run: Run, tmp_path: Path) -> None:
+    data = build_batch([record(0, b"k", "wörd".encode()), record(1, None, None)], codec=4, producer_id=7)
+    data += build_batch([record(2, None, b"\xff\x00")], base_offset=2)
+    path = write(tmp_path / "t-0", LOG, data)
+    first, second = dump(run, str(tmp_path / "t-0"))
+    assert (first["file"], first["base_offset"], first["last_offset"], first["record_count"]) == (path, 0, 1, 2)
+    assert (first["compression"], first["producer_id"]) == ("zstd", 7)
+    assert first["records"][0] == {"offset": 0, "timestamp": 1000, "key": "k", "value": "wörd"}
+    assert second["records"][0]["value"] == "base64:/wA="
+    assert "records" not in dump(run, path, "--batches")[0]
+    text = run("dump-log", path)[1]
+    assert "batch 0..1, at byte 0" in text
+    assert '0  1970-01-01T00:00:01.000Z  key "k"  value "wörd"' in text
+
+
+def test_segments_of_a_folder_come_in_order(run: Run, tmp_path: Path) -> None:
+    for base in (20, 3, 100):
+        write(tmp_path / "t-0", f"{base:020}.log", build_batch([record(base, None, b"v")], base_offset=base))
+    assert [item["base_offset"] for item in dump(run, str(tmp_path / "t-0"))] == [3, 20, 100]
+
+
+def test_damage_is_named_and_ends_in_exit_code_1(run: Run, tmp_path: Path) -> None:
+    data = bytearray(build_batch([record(0, None, b"v")]))
+    data[-2] ^= 1
+    path = write(tmp_path / "t-0", LOG, bytes(data) + b"tail")
+    code, output, errors = run("dump-log", path)
+    assert (code, errors) == (1, "pykbroker: 2 problems found\n")
+    assert "PROBLEM: the CRC of the batch at position 0 does not fit its bytes" in output
+    assert "PROBLEM: 4 bytes from position" in output
+
+
+def test_offsets_records_are_decoded_by_the_folder_name(run: Run, tmp_path: Path) -> None:
+    commit = record(
+        0,
+        b"\0\1" + encode(OffsetCommitKey(group="g", topic="t", partition=3), 0),
+        encode_versioned(OffsetCommitValue(offset=42, metadata="m"), 3),
+    )
+    member = MemberMetadata(
+        member_id="m", subscription=encode_versioned(ConsumerProtocolSubscription(topics=["t"]), 0), assignment=b""
+    )
+    group = record(
+        1,
+        b"\0\2" + encode(GroupMetadataKey(group="g"), 0),
+        encode_versioned(GroupMetadataValue(protocol_type="consumer", generation=1, members=[member]), 3),
+    )
+    tombstone = record(2, commit.key, None)
+    unknown = record(3, b"\0\x63rest", b"v")
+    write(tmp_path / "__consumer_offsets-7", LOG, build_batch([commit, group, tombstone, unknown]))
+    [batch] = dump(run, str(tmp_path / "__consumer_offsets-7"))
+    first, second, third, fourth = batch["records"]
+    assert first["type"] == "OffsetCommit"
+    assert first["key"] == {"group": "g", "topic": "t", "partition": 3}
+    assert first["value"]["offset"] == 42
+    assert second["value"]["members"][0]["subscription"]["topics"] == ["t"]
+    assert third["value"] is None
+    assert fourth["type"] == 99
+
+
+def test_metadata_records_are_decoded(run: Run, tmp_path: Path) -> None:
+    change = encode(LeaderChangeMessage(leader_id=1), 0)
+    data = build_batch(
+        [record(0, control_record_key(ControlRecordType.LEADER_CHANGE), change)], is_control=True, leader_epoch=1
+    )
+    data += build_batch([record(1, None, encode_record(TopicRecord(name="t", topic_id=bytes(15) + b"\1"), 30))])
+    write(tmp_path / "__cluster_metadata-0", LOG, data)
+    leader, topic = dump(run, str(tmp_path / "__cluster_metadata-0"))
+    assert (leader["records"][0]["type"], leader["records"][0]["value"]["leader_id"]) == ("LEADER_CHANGE", 1)
+    assert topic["records"][0]["type"] == "TopicRecord"
+    assert topic["records"][0]["value"] == {"name": "t", "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ"}
+
+
+def test_a_record_that_is_not_what_the_folder_says(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "__cluster_metadata-0", LOG, build_batch([record(0, None, b"plain")]))
+    code, output, _ = run("dump-log", path)
+    assert code == 1
+    assert "PROBLEM" in output
+    assert '"plain"' in output
+    assert run("dump-log", path, "--as", "text")[0] == 0
+
+
+def test_transaction_markers(run: Run, tmp_path: Path) -> None:
+    marker = record(0, control_record_key(ControlRecordType.ABORT), end_transaction_value(5))
+    data = build_batch([marker], is_control=True, is_transactional=True, producer_id=1, producer_epoch=0)
+    write(tmp_path / "t-0", LOG, data)
+    [batch] = dump(run, str(tmp_path / "t-0"))
+    assert batch["is_transactional"]
+    assert batch["records"][0]["type"] == "ABORT"
+    assert batch["records"][0]["coordinator_epoch"] == 5
+
+
+def test_indexes_and_snapshots(run: Run, tmp_path: Path) -> None:
+    base = "00000000000000000100"
+    index = struct.pack(">iiii", 5, 4096, 9, 8192) + bytes(16)
+    assert [(item["offset"], item["position"]) for item in dump(run, write(tmp_path, f"{base}.index", index))] == [
+        (105, 4096),
+        (109, 8192),
+    ]
+    times = struct.pack(">qi", 1234, 5)
+    [entry] = dump(run, write(tmp_path, f"{base}.timeindex", times))
+    assert (entry["timestamp"], entry["offset"]) == (1234, 105)
+    [entry] = dump(run, write(tmp_path, f"{base}.txnindex", struct.pack(">hqqqq", 0, 1, 2, 3, 4)))
+    assert (entry["producer_id"], entry["first_offset"], entry["last_stable_offset"]) == (1, 2, 4)
+    producer = ProducerEntry(3, -1, 99, -1)
+    producer.batches.append(CachedBatch(0, 4, 104, 4, 99))
+    path = write(tmp_path, f"{base}.snapshot", encode_snapshot({7: producer}))
+    [entry] = dump(run, path)
+    assert (entry["producer_id"], entry["epoch"], entry["last_sequence"], entry["last_offset"]) == (7, 3, 4, 104)
+    write(tmp_path, f"{base}.snapshot", b"\0\1\0\0\0\0\0\0\0\0")
+    assert run("dump-log", path)[0] == 1
+    code, output, _ = run("dump-log", write(tmp_path, f"{base}.index", index[:13]))
+    assert (code, "PROBLEM: 5 bytes at the end" in output) == (1, True)
+
+
+def test_what_cannot_be_read(run: Run, tmp_path: Path) -> None:
+    assert run("dump-log", str(tmp_path / "nope"))[2].endswith("nope: no such file or folder\n")
+    assert "no .log files" in run("dump-log", str(tmp_path))[2]
+    assert "not a .log" in run("dump-log", write(tmp_path, "meta.properties", b""))[2]

@@ -1,0 +1,143 @@
+"""`pykbroker start` around a broker that is not there: output, port file, exit codes, signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+
+from pykbroker.listener import BindError
+from pykbroker.logstore.errors import DirectoryLocked
+from tests.pykbroker.cli.conftest import Run
+
+Broker = Callable[..., Awaitable[None]]
+
+
+@pytest.fixture
+def use_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Broker], None]:
+    """Put a function in the place of `pykbroker.broker.run_broker`."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("KAFKA_") or name == "CLUSTER_ID":
+            monkeypatch.delenv(name)
+
+    def use(run_broker: Broker) -> None:
+        module = ModuleType("pykbroker.broker")
+        vars(module)["run_broker"] = run_broker
+        monkeypatch.setitem(sys.modules, "pykbroker.broker", module)
+
+    return use
+
+
+async def broker_until_stopped(config: Any, *, on_ready: Callable[[Any], None], **others: Any) -> None:
+    on_ready(SimpleNamespace(host="localhost", port=4711))
+    await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order(
+    run: Run, use_broker: Callable[[Broker], None], tmp_path: Path, number: signal.Signals
+) -> None:
+    seen: list[str] = []
+
+    async def broker(config: Any, *, on_ready: Callable[[Any], None], **others: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            await broker_until_stopped(config, on_ready=on_ready)
+
+    async def watch() -> None:
+        while not (tmp_path / "port").exists():  # noqa: ASYNC110  the file is what others wait for
+            await trio.sleep(0.001)
+        seen.append((tmp_path / "port").read_text())
+        os.kill(os.getpid(), number)
+
+    use_broker(broker)
+    code, output, errors = run("start", "--port-file", "port")
+    assert (code, errors) == (0, "")
+    assert seen == ["localhost:4711"]
+    assert "listens on  localhost:4711" in output
+    assert f"data in     {tmp_path / 'pykbroker-data'}" in output
+    assert "Ctrl-C" in output
+    assert not (tmp_path / "port").exists(), "removed at the end, so that nobody waits for a broker that is gone"
+
+
+def test_the_end_of_standard_input_ends_it(
+    run: Run, use_broker: Callable[[Broker], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        os.close(writing)
+        use_broker(broker_until_stopped)
+        assert run("start", "--stop-with-stdin")[0] == 0
+
+
+def test_settings_reach_the_broker(
+    run: Run, use_broker: Callable[[Broker], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs: list[Any] = []
+
+    async def broker(config: Any, *, on_ready: Callable[[Any], None], **others: Any) -> None:
+        configs.append(config)
+
+    use_broker(broker)
+    monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "5")
+    code, _, errors = run("start", "--port", "0", "--override", "bogus.key=1", "--override", "zookeeper.connect=x")
+    assert code == 0
+    assert configs[0].num_partitions == 5
+    assert configs[0].listeners[0].port == 0
+    assert "unknown settings, ignored: bogus.key" in errors
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (BindError("cannot listen on localhost:9092: the port is in use"), "the port is in use"),
+        (DirectoryLocked("/data", "in use by process 5"), "choose another folder with --data-dir"),
+        (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
+    ],
+)
+def test_failures_that_a_person_can_mend(
+    run: Run, use_broker: Callable[[Broker], None], error: Exception, expected: str
+) -> None:
+    async def broker(config: Any, **others: Any) -> None:
+        raise error
+
+    use_broker(broker)
+    code, _, errors = run("start")
+    assert code == 1
+    assert expected in errors
+    assert "Traceback" not in errors
+
+
+def test_a_bug_keeps_its_traceback(run: Run, use_broker: Callable[[Broker], None]) -> None:
+    async def broker(config: Any, **others: Any) -> None:
+        raise AssertionError("broken invariant")
+
+    use_broker(broker)
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        run("start")
+
+
+def test_a_bad_setting_says_where_it_came_from(
+    run: Run, use_broker: Callable[[Broker], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_broker(broker_until_stopped)
+    code, _, errors = run("start", "--override", "num.partitions=many")
+    assert code == 2
+    assert "num.partitions=many (--override): " in errors
+    monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "none")
+    assert "(KAFKA_NUM_PARTITIONS)" in run("start")[2]
+
+
+def test_a_port_file_that_cannot_be_written(run: Run, use_broker: Callable[[Broker], None]) -> None:
+    use_broker(broker_until_stopped)
+    code, _, errors = run("start", "--port-file", "nowhere/port")
+    assert (code, errors) == (1, "pykbroker: --port-file nowhere/port: No such file or directory\n")

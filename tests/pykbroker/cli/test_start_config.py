@@ -1,0 +1,78 @@
+"""Where the settings of `pykbroker start` come from, and which of them wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pykbroker.cli.errors import CliError
+from pykbroker.cli.start_config import broker_properties, with_address
+from pykbroker.cli.start_options import parse_start_options
+
+
+def properties(words: list[str], environment: dict[str, str] | None = None) -> dict[str, str]:
+    return broker_properties(parse_start_options(words), environment or {})
+
+
+def test_nothing_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert properties([]) == {
+        "listeners": "PLAINTEXT://localhost:9092",
+        "log.dirs": str(tmp_path / "pykbroker-data"),
+    }
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=1\nlog.retention.hours=1\nlog.segment.bytes=1\nlisteners=PLAINTEXT://:1\n")
+    given = properties(
+        ["--config", str(file), "--override", "log.segment.bytes=3", "--port", "4"],
+        {"KAFKA_LOG_RETENTION_HOURS": "2", "KAFKA_LOG_SEGMENT_BYTES": "2"},
+    )
+    assert given["num.partitions"] == "1"
+    assert given["log.retention.hours"] == "2"
+    assert given["log.segment.bytes"] == "3"
+    assert given["listeners"] == "PLAINTEXT://:4"
+
+
+def test_a_data_dir_from_the_file_is_kept_and_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f").write_text("log.dir=here\n")
+    given = properties(["--config", "f"])
+    assert given["log.dir"] == str(tmp_path / "here")
+    assert "log.dirs" not in given
+    given = properties(["--config", "f", "--data-dir", "there"])
+    assert given["log.dirs"] == str(tmp_path / "there")
+    assert "log.dir" not in given
+
+
+@pytest.mark.parametrize(
+    ("listeners", "host", "port", "expected"),
+    [
+        ("PLAINTEXT://localhost:9092", None, 0, "PLAINTEXT://localhost:0"),
+        ("PLAINTEXT://:9092", "::1", None, "PLAINTEXT://[::1]:9092"),
+        ("CONTROLLER://:9093,A://h:1,B://h:2", "x", 7, "CONTROLLER://:9093,A://x:7,B://h:2"),
+    ],
+)
+def test_host_and_port_replace_those_of_the_first_client_listener(
+    listeners: str, host: str | None, port: int | None, expected: str
+) -> None:
+    assert with_address(listeners, host, port, "CONTROLLER") == expected
+
+
+@pytest.mark.parametrize("listeners", ["CONTROLLER://:1", "nonsense"])
+def test_host_and_port_need_a_listener_to_go_to(listeners: str) -> None:
+    with pytest.raises(CliError, match="listeners="):
+        with_address(listeners, None, 1, "CONTROLLER")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=r"nowhere: No such file"):
+        properties(["--config", str(tmp_path / "nowhere")])
+    (tmp_path / "bad").write_text("a=\\u12\n")
+    with pytest.raises(CliError, match=r"bad: line 1"):
+        properties(["--config", str(tmp_path / "bad")])
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(CliError, match=r"binary: not UTF-8"):
+        properties(["--config", str(tmp_path / "binary")])
