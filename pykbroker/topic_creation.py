@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, reason_invalid
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
-from pykbroker.errors import KafkaError
+from pykbroker.groups.internal_topic import offsets_topic
+from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -30,26 +31,15 @@ def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
     otherwise never have one.
     """
     if name == CONSUMER_OFFSETS:
+        internal = offsets_topic(GroupSettings.from_config(config), broker_count)
         return NewTopic(
-            name,
-            config.offsets_topic_num_partitions,
-            _clamped("offsets.topic.replication.factor", config.offsets_topic_replication_factor, broker_count, config),
-            configs=(
-                ("cleanup.policy", "compact"),
-                ("compression.type", "producer"),
-                ("segment.bytes", str(config.offsets_topic_segment_bytes)),
-            ),
+            name, internal.partition_count, internal.replication_factor, configs=tuple(internal.configs.items())
         )
     if name == TRANSACTION_STATE:
         return NewTopic(
             name,
             config.transaction_state_log_num_partitions,
-            _clamped(
-                "transaction.state.log.replication.factor",
-                config.transaction_state_log_replication_factor,
-                broker_count,
-                config,
-            ),
+            min(config.transaction_state_log_replication_factor, max(broker_count, 1)),
             configs=(
                 ("cleanup.policy", "compact"),
                 ("compression.type", "uncompressed"),
@@ -59,13 +49,6 @@ def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
             ),
         )
     return NewTopic(name)
-
-
-def _clamped(key: str, factor: int, broker_count: int, config: BrokerConfig) -> int:
-    clamped = min(factor, max(broker_count, 1))
-    if clamped != factor and key in config.static_properties:
-        log.warning("%s=%d is more than the brokers there are; the topic gets %d", key, factor, clamped)
-    return clamped
 
 
 async def create_missing_topics(services: Services, names: Iterable[str]) -> dict[str, ErrorCode]:
@@ -89,7 +72,7 @@ async def create_missing_topics(services: Services, names: Iterable[str]) -> dic
         return codes
     try:
         results = await services.controller.submit(CreateTopics(wanted), services.config.request_timeout_ms)
-    except (CommandRefused, KafkaError) as error:
+    except CommandRefused as error:
         log.warning("topics %s could not be created: %s", ", ".join(topic.name for topic in wanted), error)
         return codes
     for result in results:

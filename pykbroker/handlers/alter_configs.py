@@ -1,0 +1,85 @@
+"""AlterConfigs (key 33): replaces all configs of a resource; older than IncrementalAlterConfigs, still used (P-153).
+
+Versions 0-2. v2 flexible. A config that the request does not name goes back to its default.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pykbroker.broker_config_changes import check_form, check_resource_name, check_settings
+from pykbroker.controller.metadata.commands import ApiError
+from pykbroker.controller.metadata.configs import AlterConfigs, ConfigResourceReplacement
+from pykbroker.controller.metadata.image import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from pykbroker.controller_requests import submit
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+    from pykbroker.request_context import RequestContext
+
+# Loggers are not among them: this API is older.
+STORED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
+
+
+async def handle_alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Changes each resource whole or not at all, whatever becomes of the others."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    errors: list[ApiError | None] = []
+    stored: list[ConfigResourceReplacement] = []
+    for resource in request.resources:
+        error: ApiError | None
+        if counts[resource.resource_type, resource.resource_name] > 1:
+            error = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        else:
+            error = _decided_here(context, resource)
+        errors.append(error)
+        if error is None:
+            configs = [(config.name, config.value) for config in resource.configs]
+            stored.append(ConfigResourceReplacement(resource.resource_type, resource.resource_name, configs))
+    answers: list[ApiError] = []
+    if stored:
+        timeout_ms = context.services.config.request_timeout_ms
+        results, failure = await submit(context, AlterConfigs(stored, request.validate_only), timeout_ms)
+        answers = [failure] * len(stored) if results is None else [result.error for result in results]
+    remaining = iter(answers)
+    return AlterConfigsResponse(
+        responses=[
+            _response(resource, next(remaining) if error is None else error)
+            for resource, error in zip(request.resources, errors, strict=True)
+        ]
+    )
+
+
+def _decided_here(context: RequestContext, resource: AlterConfigsResource) -> ApiError | None:
+    """The answer for a resource that does not go to the controller; None when it does."""
+    error = check_form(
+        [config.name for config in resource.configs],
+        [config.name for config in resource.configs if config.value is None],
+    )
+    if error.is_failure:
+        return error
+    if resource.resource_type not in STORED_TYPES:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    if resource.resource_type == BROKER_RESOURCE:
+        error = check_resource_name(resource.resource_name, context.services.node_id)
+        if not error.is_failure:
+            settings = {config.name: config.value or "" for config in resource.configs}
+            error = check_settings(settings, resource.resource_name, context.services.config)
+    return error if error.is_failure else None
+
+
+def _response(resource: AlterConfigsResource, error: ApiError) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,27 @@
+"""CreateAcls (key 30).
+
+Versions 1-3. v1 resource pattern type (KIP-290); v2 flexible; v3 user resources (KIP-373). There is no authorizer:
+every creation is answered with SECURITY_DISABLED (P-155).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.handlers.describe_acls import NO_AUTHORIZER
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.create_acls import CreateAclsRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+    """Refuses each."""
+    return CreateAclsResponse(
+        results=[
+            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+            for _ in request.creations
+        ]
+    )

@@ -1,0 +1,49 @@
+"""CreatePartitions (key 37): more partitions for a topic (KIP-195).
+
+Versions 0-3. v2 flexible; v3 quota errors, of which there are none here. Partitions are never taken away (P-149).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.topics import CreatePartitions, NewPartitions
+from pykbroker.controller_requests import submit
+from pykbroker.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_create_partitions(
+    context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Grows each topic by itself."""
+    command = CreatePartitions(
+        [
+            NewPartitions(
+                topic.name,
+                topic.count,
+                None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments],
+            )
+            for topic in request.topics
+        ],
+        request.validate_only,
+    )
+    results, error = await submit(context, command, request.timeout_ms)
+    if results is None:
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+                for topic in request.topics
+            ]
+        )
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(
+                name=result.name, error_code=result.error.code, error_message=result.error.message
+            )
+            for result in results
+        ]
+    )

@@ -1,0 +1,70 @@
+"""CreateTopics (key 19).
+
+Versions 2-7. v4 -1 for the broker's defaults (KIP-464); v5 flexible, and the answer has partition count, replication
+factor and all configs (KIP-525); v6 quota errors, of which there are none here; v7 topic ids. Rules and texts are the
+controller's (P-143 to P-147). A topic can be produced to when the answer arrives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.config_views import ConfigViews
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.controller_requests import submit
+from pykbroker.protocol.messages.create_topics import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
+
+if TYPE_CHECKING:
+    from pykbroker.controller.metadata.topics import CreateTopicResult
+    from pykbroker.protocol.messages.create_topics import CreateTopicsRequest
+    from pykbroker.request_context import RequestContext
+
+CONFIG_ECHO_VERSION = 5
+
+
+async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Creates each topic by itself: one that is refused does not hinder the others."""
+    command = CreateTopics(
+        [
+            NewTopic(
+                topic.name,
+                topic.num_partitions,
+                topic.replication_factor,
+                [(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
+                [(config.name, config.value) for config in topic.configs],
+            )
+            for topic in request.topics
+        ],
+        request.validate_only,
+    )
+    results, error = await submit(context, command, request.timeout_ms)
+    if results is None:
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+                for topic in request.topics
+            ]
+        )
+    return CreateTopicsResponse(topics=[_result(context, result) for result in results])
+
+
+def _result(context: RequestContext, result: CreateTopicResult) -> CreatableTopicResult:
+    answer = CreatableTopicResult(
+        name=result.name, error_code=result.error.code, error_message=result.error.message, topic_id=result.topic_id
+    )
+    if not result.error.is_failure and context.api_version >= CONFIG_ECHO_VERSION:
+        services = context.services
+        views = ConfigViews(services.config, services.metadata.image, services.node_id)
+        answer.num_partitions = result.partition_count
+        answer.replication_factor = result.replication_factor
+        answer.configs = [
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.is_read_only,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in views.topic(dict(result.configs))
+        ]
+    return answer

@@ -1,0 +1,106 @@
+"""DescribeClientQuotas (key 48): quotas of users, client ids and addresses (KIP-546).
+
+Versions 0-1. v1 flexible. Quotas cannot be set here yet and none is enforced; those in a metadata log that Kafka wrote
+are shown. A null name in an entity is the default entity, which is not the same as any name (P-160).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord
+from pykbroker.protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+    from pykbroker.request_context import RequestContext
+
+USER = "user"
+CLIENT_ID = "client-id"
+IP = "ip"
+
+MATCH_EXACT = 0
+MATCH_DEFAULT = 1
+MATCH_SPECIFIED = 2
+
+Entity = tuple[tuple[str, str | None], ...]
+
+
+async def handle_describe_client_quotas(
+    context: RequestContext, request: DescribeClientQuotasRequest
+) -> DescribeClientQuotasResponse:
+    """The entries that match all components; with `strict`, those without further ones."""
+    try:
+        exact, specified = _filters(request)
+    except KafkaError as error:
+        return DescribeClientQuotasResponse(error_code=error.error_code, error_message=error.message, entries=None)
+    entries: dict[Entity, list[ValueData]] = {}
+    for record in context.services.metadata.image.kept_records.values():
+        if isinstance(record, ClientQuotaRecord):
+            entity = tuple((part.entity_type, part.entity_name) for part in record.entity)
+            if _matches(dict(entity), exact, specified, request.strict):
+                entries.setdefault(entity, []).append(ValueData(key=record.key, value=record.value))
+    return DescribeClientQuotasResponse(
+        error_message=None,
+        entries=[
+            EntryData(entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity], values=values)
+            for entity, values in entries.items()
+        ],
+    )
+
+
+def _filters(request: DescribeClientQuotasRequest) -> tuple[dict[str, str | None], set[str]]:
+    """Entity types that must have one name (None the default), and those that must have any name.
+
+    Raises:
+        KafkaError: the components make no sense together.
+    """
+    exact: dict[str, str | None] = {}
+    specified: set[str] = set()
+    for component in request.components:
+        kind, match_type, match = component.entity_type, component.match_type, component.match
+        if not kind:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
+        if kind in exact or kind in specified:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter."
+            )
+        if kind not in (USER, CLIENT_ID, IP):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+        if match_type == MATCH_EXACT and match is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Request specified MATCH_TYPE_EXACT, but set match string to null."
+            )
+        if match_type in (MATCH_DEFAULT, MATCH_SPECIFIED) and match is not None:
+            name = "MATCH_TYPE_DEFAULT" if match_type == MATCH_DEFAULT else "MATCH_TYPE_SPECIFIED"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Request specified {name}, but also specified a match string.")
+        if match_type in (MATCH_EXACT, MATCH_DEFAULT):
+            exact[kind] = match
+        elif match_type == MATCH_SPECIFIED:
+            specified.add(kind)
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {match_type}")
+    asked = {*exact, *specified}
+    if IP in asked and len(asked) > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "Invalid entity filter component combination. IP filter component should not be used with user or clientId "
+            "filter component.",
+        )
+    return exact, specified
+
+
+def _matches(entity: dict[str, str | None], exact: dict[str, str | None], specified: set[str], strict: bool) -> bool:
+    for kind, name in exact.items():
+        if kind not in entity or entity[kind] != name:
+            return False
+    if any(kind not in entity for kind in specified):
+        return False
+    return not strict or len(entity) == len(exact) + len(specified)

@@ -1,0 +1,149 @@
+"""DescribeConfigs (key 32): settings of topics, brokers, loggers, client metrics and groups (KIP-133).
+
+Versions 1-4. v1 source and synonyms (KIP-226); v3 type and documentation (KIP-569); v4 flexible. Descriptions are our
+own words, the rest is as in Kafka: secrets are null, a broker answers for itself and for the cluster-wide dynamic
+settings (empty name) only (P-151, P-152).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.config_views import ConfigEntry, ConfigViews
+from pykbroker.controller.metadata.image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from pykbroker.controller.metadata.topic_names import reason_invalid
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+    from pykbroker.request_context import RequestContext
+
+BROKER_LOGGER_SOURCE = 6
+
+
+async def handle_describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Answers each resource by itself."""
+    services = context.services
+    views = ConfigViews(services.config, services.metadata.image, services.node_id)
+    results: list[DescribeConfigsResult] = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        )
+        try:
+            entries = _entries(context, views, resource)
+        except KafkaError as error:
+            result.error_code = error.error_code
+            result.error_message = error.message or None
+        else:
+            result.configs = [_shown(entry, request, resource.resource_type) for entry in entries]
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _entries(context: RequestContext, views: ConfigViews, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    """The configs of one resource; null or no keys are all.
+
+    Raises:
+        KafkaError: there is no such resource, or this broker does not answer for it.
+    """
+    name, kind = resource.resource_name, resource.resource_type
+    keys: Collection[str] | None = resource.configuration_keys or None
+    image = context.services.metadata.image
+    if kind == TOPIC_RESOURCE:
+        reason = reason_invalid(name)
+        if reason is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        if name not in image.topics_by_name:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        return views.topic(image.topic_config(name), keys)
+    if kind == BROKER_RESOURCE:
+        if not name:
+            return views.cluster_wide(keys)
+        if _broker_id(name) != context.services.node_id:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {context.services.node_id} or empty string, but received {name}",
+            )
+        return views.broker(keys)
+    if kind == BROKER_LOGGER_RESOURCE:
+        return _loggers(context, name, keys)
+    if kind == CLIENT_METRICS_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return views.client_metrics(image.configs.get((kind, name), {}), keys)
+    if kind == GROUP_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return views.group(image.configs.get((kind, name), {}), keys)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type {kind} for resource {name}")
+
+
+def _broker_id(name: str) -> int:
+    try:
+        return int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+
+
+def _loggers(context: RequestContext, name: str, keys: Collection[str] | None) -> list[ConfigEntry]:
+    """The loggers of this process with their levels (KIP-412), by Kafka's level names."""
+    from pykbroker.broker_loggers import logger_levels
+
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    if _broker_id(name) != context.services.node_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {context.services.node_id} but received {name}",
+        )
+    return [
+        ConfigEntry(logger, level, BROKER_LOGGER_SOURCE, False, False, 0, [])
+        for logger, level in logger_levels().items()
+        if keys is None or logger in keys
+    ]
+
+
+def _shown(entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: int) -> DescribeConfigsResourceResult:
+    result = DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        config_type=entry.type,
+        documentation=_documentation(entry.name, resource_type) if request.include_documentation else None,
+    )
+    if request.include_synonyms:
+        result.synonyms = [
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in entry.synonyms
+        ]
+    return result
+
+
+def _documentation(name: str, resource_type: int) -> str | None:
+    if resource_type == BROKER_LOGGER_RESOURCE:
+        return None
+    from pykbroker.config_definitions import documentation
+
+    if resource_type == TOPIC_RESOURCE:
+        return documentation.topic_documentation(name)
+    if resource_type == BROKER_RESOURCE:
+        return documentation.broker_documentation(name)
+    return documentation.GROUP_DOCUMENTATION.get(name)

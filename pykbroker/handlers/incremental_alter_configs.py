@@ -1,0 +1,143 @@
+"""IncrementalAlterConfigs (key 44): set, delete, append to or subtract from configs (KIP-339).
+
+Versions 0-1. v1 flexible. Topic, group and client metrics configs are the controller's to judge; what concerns this
+broker (its dynamic settings, its loggers) is looked at here first, as in Kafka (P-153).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pykbroker.broker_config_changes import check_form, check_resource_name, check_settings, edited
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
+from pykbroker.controller.metadata.configs import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    ConfigEdit,
+    ConfigResourceEdits,
+    IncrementalAlterConfigs,
+)
+from pykbroker.controller.metadata.image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from pykbroker.controller_requests import submit
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.incremental_alter_configs import (
+        AlterConfigsResource,
+        IncrementalAlterConfigsRequest,
+    )
+    from pykbroker.request_context import RequestContext
+
+STORED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
+
+
+async def handle_incremental_alter_configs(
+    context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Changes each resource whole or not at all, whatever becomes of the others."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    errors: list[ApiError | None] = []
+    stored: list[ConfigResourceEdits] = []
+    for resource in request.resources:
+        error: ApiError | None
+        if counts[resource.resource_type, resource.resource_name] > 1:
+            error = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        else:
+            error = _decided_here(context, resource, request.validate_only)
+        errors.append(error)
+        if error is None:
+            stored.append(ConfigResourceEdits(resource.resource_type, resource.resource_name, _edits(resource)))
+    answers: list[ApiError] = []
+    if stored:
+        timeout_ms = context.services.config.request_timeout_ms
+        results, failure = await submit(context, IncrementalAlterConfigs(stored, request.validate_only), timeout_ms)
+        answers = [failure] * len(stored) if results is None else [result.error for result in results]
+    remaining = iter(answers)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            _response(resource, next(remaining) if error is None else error)
+            for resource, error in zip(request.resources, errors, strict=True)
+        ]
+    )
+
+
+def _edits(resource: AlterConfigsResource) -> list[ConfigEdit]:
+    return [ConfigEdit(config.name, config.config_operation, config.value) for config in resource.configs]
+
+
+def _decided_here(context: RequestContext, resource: AlterConfigsResource, validate_only: bool) -> ApiError | None:
+    """The answer for a resource that does not go to the controller; None when it does."""
+    edits = _edits(resource)
+    error = check_form(
+        [edit.name for edit in edits],
+        [edit.name for edit in edits if edit.value is None and edit.operation != DELETE],
+    )
+    if error.is_failure:
+        return error
+    if resource.resource_type == BROKER_LOGGER_RESOURCE:
+        return _change_loggers(context, resource.resource_name, edits, validate_only)
+    if resource.resource_type not in STORED_TYPES:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    if resource.resource_type == BROKER_RESOURCE:
+        services = context.services
+        error = check_resource_name(resource.resource_name, services.node_id)
+        if not error.is_failure:
+            settings = edited(edits, resource.resource_name, services.metadata.image)
+            if isinstance(settings, ApiError):
+                return settings
+            error = check_settings(settings, resource.resource_name, services.config)
+        return error if error.is_failure else None
+    return None
+
+
+def _change_loggers(context: RequestContext, name: str, edits: list[ConfigEdit], validate_only: bool) -> ApiError:
+    """Levels of this process's loggers (KIP-412); they are not stored and end with the process."""
+    from pykbroker.broker_loggers import LEVELS, ROOT, has_logger, set_level
+
+    error = check_resource_name(name, context.services.node_id)
+    if error.is_failure:
+        return error
+    for edit in edits:
+        if edit.operation in (APPEND, SUBTRACT):
+            verb = "APPEND" if edit.operation == APPEND else "SUBTRACT"
+            return ApiError(
+                ErrorCode.INVALID_REQUEST, f"{verb} operation is not allowed for the BROKER_LOGGER resource"
+            )
+        if edit.operation not in (SET, DELETE):
+            return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown log4j operation type: {edit.operation}")
+        if not has_logger(edit.name):
+            return ApiError(ErrorCode.INVALID_CONFIG, f"Logger {edit.name} does not exist!")
+        if edit.operation == DELETE and edit.name == ROOT:
+            return ApiError(ErrorCode.INVALID_REQUEST, f"Removing the log level of the {ROOT} logger is not allowed")
+        if edit.operation == SET and edit.value not in LEVELS:
+            return ApiError(
+                ErrorCode.INVALID_CONFIG,
+                f"Cannot set the log level of {edit.name} to {edit.value} as it is not a supported log level. "
+                f"Valid log levels are {', '.join(LEVELS)}",
+            )
+    if not validate_only:
+        for edit in edits:
+            set_level(edit.name, edit.value if edit.operation == SET else None)
+    return NO_ERROR
+
+
+def _response(resource: AlterConfigsResource, error: ApiError) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,54 @@
+"""ListConfigResources (key 74): which resources have configs (KIP-1000, KIP-1142).
+
+Versions 0-1. v0 lists client metrics subscriptions only; v1 any type, and no type given is all of them. Topics and
+brokers are listed whether or not something is set on them, groups and subscriptions only when something is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.list_config_resources import ConfigResource, ListConfigResourcesResponse
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.list_config_resources import ListConfigResourcesRequest
+    from pykbroker.request_context import RequestContext
+
+ALL_TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
+
+
+async def handle_list_config_resources(
+    context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """Names of all resources of the types asked for."""
+    supported = (CLIENT_METRICS_RESOURCE,) if context.api_version == 0 else ALL_TYPES
+    wanted = request.resource_types or supported
+    if any(kind not in supported for kind in wanted):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in supported
+            if kind in wanted
+            for name in _names(context, kind)
+        ]
+    )
+
+
+def _names(context: RequestContext, kind: int) -> list[str]:
+    metadata = context.services.metadata
+    if kind == TOPIC_RESOURCE:
+        return list(metadata.image.topics_by_name)
+    if kind in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
+        return [str(broker.broker_id) for broker in metadata.brokers(context)]
+    return [
+        name for (resource_type, name), configs in metadata.image.configs.items() if resource_type == kind and configs
+    ]

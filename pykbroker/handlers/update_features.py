@@ -1,0 +1,52 @@
+"""UpdateFeatures (key 57): finalized feature levels (KIP-584).
+
+Versions 0-2. v0 has allow_downgrade where v1 has the upgrade type and validate_only; v2 leaves out the results per
+feature. All or none is changed; level 0 deletes (P-158).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.features import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate, UpdateFeatures
+from pykbroker.controller_requests import submit
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.update_features import UpdateFeaturesRequest
+    from pykbroker.request_context import RequestContext
+
+UPGRADE_TYPE_VERSION = 1
+NO_RESULTS_VERSION = 2
+
+
+async def handle_update_features(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    """Changes the levels, or says which feature stands against it."""
+    updates = [
+        FeatureUpdate(
+            update.feature,
+            update.max_version_level,
+            update.upgrade_type
+            if context.api_version >= UPGRADE_TYPE_VERSION
+            else (SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE),
+        )
+        for update in request.feature_updates
+    ]
+    result, error = await submit(context, UpdateFeatures(updates, request.validate_only), request.timeout_ms)
+    if result is not None and result.is_failure:
+        return UpdateFeaturesResponse(
+            error_code=result.code,
+            error_message=(
+                f"The update failed for all features since the following feature had an error: {result.message}"
+            ),
+        )
+    if error.is_failure:
+        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+    response = UpdateFeaturesResponse(error_message=None)
+    if context.api_version < NO_RESULTS_VERSION:
+        response.results = [
+            UpdatableFeatureResult(feature=update.name, error_code=ErrorCode.NONE, error_message=None)
+            for update in updates
+        ]
+    return response
