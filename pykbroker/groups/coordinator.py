@@ -159,9 +159,7 @@ class GroupCoordinator:
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Takes up partitions that became ours, lets go of others, forgets the offsets of deleted topics."""
-        if old.topics_by_id is new.topics_by_id:
-            return
-        deleted = {t.name: topic_id for topic_id, t in old.topics_by_id.items() if topic_id not in new.topics_by_id}
+        deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
         if old.topics_by_name.get(OFFSETS_TOPIC) is not new.topics_by_name.get(OFFSETS_TOPIC):
             self._follow_leadership(is_recreated=OFFSETS_TOPIC in deleted)
         if deleted:

@@ -1,0 +1,135 @@
+"""A group coordinator on real logs under trio's virtual clock, with the handlers in front."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from pykbroker.controller.metadata.image import ClusterImage, TopicImage
+from pykbroker.controller.metadata.image_delta import delta_between
+from pykbroker.groups.coordinator import GroupCoordinator
+from pykbroker.groups.internal_topic import InternalTopic
+from pykbroker.groups.partitioning import OFFSETS_TOPIC
+from pykbroker.groups.settings import GroupSettings
+from pykbroker.handlers.join_group import handle_join_group
+from pykbroker.handlers.offset_commit import handle_offset_commit
+from pykbroker.handlers.offset_fetch import handle_offset_fetch
+from pykbroker.handlers.sync_group import handle_sync_group
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pykbroker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tests.pykbroker.groups.driver import subscription
+from tests.support.data_path import NODE_ID, DataPath, cluster_image, topic_id, topic_image
+
+
+class Rig(DataPath):
+    """One broker with topic "clicks" (2 partitions) and, unless said otherwise, `__consumer_offsets`."""
+
+    def __init__(self, folder: Path, properties: Mapping[str, str] | None = None, *, is_fresh: bool = False) -> None:
+        topics = [topic_image("clicks", 2)] + ([] if is_fresh else [topic_image(OFFSETS_TOPIC, 5)])
+        super().__init__(folder, cluster_image(*topics), properties)
+        self.created: list[InternalTopic] = []
+        self.creation_error: Exception | None = None
+        self.groups = GroupCoordinator(
+            GroupSettings.from_config(self.services.config),
+            NODE_ID,
+            self.clock,
+            self.partitions,
+            self.services.metadata,
+            self.create_internal_topic,
+            random.Random(3),
+        )
+        self.services = self.services._replace(groups=self.groups)
+
+    async def create_internal_topic(self, topic: InternalTopic) -> None:
+        self.created.append(topic)
+        await trio.sleep(0.01)
+        if self.creation_error is not None:
+            raise self.creation_error
+        self.change(*self.services.metadata.image.topics_by_name.values(), topic_image(topic.name, 5))
+
+    def change(self, *topics: TopicImage) -> None:
+        """The metadata changes to these topics."""
+        old = self.services.metadata.image
+        new = cluster_image(*topics)
+        new.delta = delta_between(old, new)
+        self.services.metadata.apply(old, new)
+        self.partitions.apply(old, new)
+        self.groups.on_metadata_change(old, new)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[trio.Nursery]:
+        """Runs the coordinator; closes the logs in the end."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.groups.run)
+            yield nursery
+            nursery.cancel_scope.cancel()
+        self.close()
+
+    async def join(
+        self, member_id: str = "", *, group_id: str = "g", version: int = 9, **fields: Any
+    ) -> JoinGroupResponse:
+        protocols = [JoinGroupRequestProtocol(name="range", metadata=subscription("clicks"))]
+        options = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 60_000, "protocol_type": "consumer"}
+        request = JoinGroupRequest(
+            **{"group_id": group_id, "member_id": member_id, "protocols": protocols, **options, **fields}
+        )
+        response: JoinGroupResponse = await self.call(handle_join_group, request, version, client_id="app")
+        return response
+
+    async def sync(
+        self, member_id: str, generation_id: int, assignments: Mapping[str, bytes] | None = None, group_id: str = "g"
+    ) -> SyncGroupResponse:
+        request = SyncGroupRequest(
+            group_id=group_id,
+            generation_id=generation_id,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()],
+        )
+        response: SyncGroupResponse = await self.call(handle_sync_group, request, 5)
+        return response
+
+    async def stable(self, group_id: str = "g") -> str:
+        """One member in a stable group; gives its id."""
+        first = await self.join(group_id=group_id)
+        joined = await self.join(first.member_id, group_id=group_id)
+        assert joined.error_code == ErrorCode.NONE
+        await self.sync(joined.member_id, joined.generation_id, {joined.member_id: b"all"}, group_id)
+        return joined.member_id
+
+    async def commit(
+        self, offset: int, *, group_id: str = "g", topic: str = "clicks", partition: int = 0, **fields: Any
+    ) -> int:
+        partitions = [OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)]
+        topics = [OffsetCommitRequestTopic(name=topic, topic_id=topic_id(topic), partitions=partitions)]
+        request = OffsetCommitRequest(group_id=group_id, topics=topics, **fields)
+        response = await self.call(handle_offset_commit, request, 9)
+        error: int = response.topics[0].partitions[0].error_code
+        return error
+
+    async def fetch(self, *, group_id: str = "g", topic: str = "clicks", partition: int = 0) -> int:
+        topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])]
+        groups = [OffsetFetchRequestGroup(group_id=group_id, topics=topics)]
+        response = await self.call(handle_offset_fetch, OffsetFetchRequest(groups=groups), 9)
+        group = response.groups[0]
+        if group.error_code != ErrorCode.NONE:
+            return -int(group.error_code) * 1000
+        offset: int = group.topics[0].partitions[0].committed_offset
+        return offset

@@ -1,0 +1,301 @@
+"""The shell: parking, timers, appends, replay, leadership, on real logs in virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from pykbroker.groups.coordinator import response_error
+from pykbroker.groups.deadlines import Deadlines
+from pykbroker.groups.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.handlers.heartbeat import handle_heartbeat
+from pykbroker.handlers.list_groups import handle_list_groups
+from pykbroker.logstore.errors import StorageError
+from pykbroker.logstore.partition_log import AppendOrigin
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
+from pykbroker.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
+from pykbroker.protocol.messages.list_groups import ListGroupsRequest
+from pykbroker.protocol.messages.sync_group import SyncGroupResponse
+from pykbroker.protocol.records.batch import build_batch
+from pykbroker.protocol.records.record import Record
+from pykbroker.replication.partition import Partition
+from tests.pykbroker.groups.rig import Rig
+from tests.support.data_path import topic_image
+
+PARTITION_OF_G = coordinator_partition("g", 5)
+
+
+def partition_of_g(rig: Rig) -> Partition:
+    partition = rig.partitions.get(OFFSETS_TOPIC, PARTITION_OF_G)
+    assert partition is not None
+    return partition
+
+
+async def heartbeat(rig: Rig, member_id: str, generation_id: int = 1) -> int:
+    request = HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation_id)
+    response = await rig.call(handle_heartbeat, request, 4)
+    error: int = response.error_code
+    return error
+
+
+async def test_a_join_is_parked_until_the_initial_delay_is_over_p_94(tmp_path: Path) -> None:
+    """P-94."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        first = await rig.join()
+        assert first.member_id.startswith("app-")
+        assert len(first.member_id) == len("app-") + 36
+        began = trio.current_time()
+        joined = await rig.join(first.member_id)
+        assert trio.current_time() - began == pytest.approx(3.0, abs=0.01)
+        assert joined.leader == first.member_id
+
+
+async def test_without_initial_delay_a_join_is_answered_at_once_p_94(tmp_path: Path) -> None:
+    """P-94."""
+    rig = Rig(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
+    async with rig.running():
+        began = trio.current_time()
+        await rig.stable()
+        assert trio.current_time() == began
+
+
+async def test_two_members_share_a_rebalance(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    joins: dict[str, JoinGroupResponse] = {}
+    syncs: dict[str, SyncGroupResponse] = {}
+
+    async def take_part(name: str) -> None:
+        joined = await rig.join(version=3)
+        joins[name] = joined
+        assignments = {m.member_id: m.member_id.encode() for m in joined.members}
+        syncs[name] = await rig.sync(joined.member_id, joined.generation_id, assignments)
+
+    async with rig.running():
+        async with trio.open_nursery() as members:
+            members.start_soon(take_part, "a")
+            members.start_soon(take_part, "b")
+        assert {j.generation_id for j in joins.values()} == {1}
+        assert sorted(len(j.members) for j in joins.values()) == [0, 2]
+        assert all(syncs[name].assignment == joins[name].member_id.encode() for name in joins)
+
+
+async def test_a_member_that_falls_silent_is_removed(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        member_id = await rig.stable()
+        for _ in range(3):
+            await trio.sleep(9.9)
+            assert await heartbeat(rig, member_id) == ErrorCode.NONE
+        await trio.sleep(10.1)
+        assert await heartbeat(rig, member_id) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_step_of_the_wall_clock_expires_nobody(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        member_id = await rig.stable()
+        rig.clock.time_ms += 3_600_000
+        await trio.sleep(9)
+        assert await heartbeat(rig, member_id) == ErrorCode.NONE
+
+
+async def test_an_idle_coordinator_never_wakes_up(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await trio.testing.wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().seconds_to_next_deadline == float("inf")
+
+
+async def test_groups_are_replayed_at_start_p_116(tmp_path: Path) -> None:
+    """P-116: before anything is served; members go on, their sessions begin anew."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        member_id = await rig.stable()
+        assert await rig.commit(7, member_id=member_id, generation_id_or_member_epoch=1) == ErrorCode.NONE
+        for offset in range(300):
+            assert await rig.commit(offset, group_id="simple") == ErrorCode.NONE
+    again = Rig(tmp_path)
+    async with again.running():
+        assert await again.fetch() == 7
+        assert await again.fetch(group_id="simple") == 299
+        assert await heartbeat(again, member_id) == ErrorCode.NONE
+        await trio.sleep(11)
+        assert await heartbeat(again, member_id) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_while_a_partition_is_replayed_p_90(tmp_path: Path) -> None:
+    """P-90: COORDINATOR_LOAD_IN_PROGRESS, but a heartbeat is accepted."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.commit(7)
+    again = Rig(tmp_path)
+    assert await again.fetch() == -1000 * ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert await again.commit(8) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await again.join()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await again.sync("m", 1)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert await heartbeat(again, "m") == ErrorCode.NONE
+    listed = await again.call(handle_list_groups, ListGroupsRequest(), 5)
+    assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    async with again.running():
+        assert await again.fetch() == 7
+
+
+async def test_a_group_of_another_broker_p_90(tmp_path: Path) -> None:
+    """P-90: whoever is parked is sent away when the leadership goes; when it comes back the log is replayed."""
+    rig = Rig(tmp_path)
+    async with rig.running() as nursery:
+        member_id = await rig.stable()
+        answers: list[JoinGroupResponse] = []
+
+        async def join() -> None:
+            answers.append(await rig.join(version=3))
+
+        nursery.start_soon(join)
+        await trio.testing.wait_all_tasks_blocked()
+        rig.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 5, leader=2))
+        await trio.testing.wait_all_tasks_blocked()
+        assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
+        assert await rig.commit(8) == ErrorCode.NOT_COORDINATOR
+        assert await rig.fetch() == -1000 * ErrorCode.NOT_COORDINATOR
+        assert await heartbeat(rig, member_id) == ErrorCode.NOT_COORDINATOR
+        rig.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 5))
+        await trio.testing.wait_all_tasks_blocked()
+        assert await heartbeat(rig, member_id) == ErrorCode.NONE
+
+
+async def test_stopping_sends_away_whoever_is_parked_p_90(tmp_path: Path) -> None:
+    """P-90: an orderly shutdown does not wait for rebalances."""
+    rig = Rig(tmp_path)
+    answers: list[JoinGroupResponse] = []
+    async with rig.running() as nursery:
+
+        async def join() -> None:
+            answers.append(await rig.join(version=3))
+
+        nursery.start_soon(join)
+        await trio.testing.wait_all_tasks_blocked()
+        rig.groups.stop()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
+        assert await rig.commit(1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_failed_append_p_115(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-115: the disk refuses; nothing has changed."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.commit(7)
+
+        def refuse(*_: object) -> None:
+            raise StorageError("full", str(tmp_path))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Partition, "append_as_leader", refuse)
+            assert await rig.commit(8) == ErrorCode.NOT_COORDINATOR
+        assert await rig.fetch() == 7
+
+
+async def test_a_record_that_is_too_large_p_115(tmp_path: Path) -> None:
+    """P-115."""
+    rig = Rig(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
+    async with rig.running():
+        protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes(2_000_000))]
+        first = await rig.join(protocols=protocols)
+        joined = await rig.join(first.member_id, protocols=protocols)
+        assert (await rig.sync(joined.member_id, 1)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_errors_of_appends_p_115(error: ErrorCode, told: ErrorCode) -> None:
+    """P-115."""
+    assert response_error(error) is told
+
+
+async def test_offsets_expire_while_the_broker_runs_p_114(tmp_path: Path) -> None:
+    """P-114: looked at every offsets.retention.check.interval.ms."""
+    rig = Rig(tmp_path, {"offsets.retention.minutes": "60"})
+    async with rig.running():
+        await rig.commit(7)
+        await trio.sleep(3_599)
+        assert await rig.fetch() == 7
+        await trio.sleep(602)
+        assert await rig.fetch() == -1
+        assert (await rig.call(handle_list_groups, ListGroupsRequest(), 5)).groups == []
+        await trio.sleep(1_200)
+        await trio.testing.wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().seconds_to_next_deadline == float("inf")
+
+
+async def test_very_many_offsets_expire_in_several_batches_p_114(tmp_path: Path) -> None:
+    """P-114."""
+    rig = Rig(tmp_path, {"offsets.retention.minutes": "60"})
+    async with rig.running():
+        await rig.commit(7)
+        shard = rig.groups._shards[PARTITION_OF_G]
+        committed = shard.offsets.get("g", "clicks", 0)
+        assert committed is not None
+        for number in range(2_500):
+            shard.offsets.put("g", "many", number, committed)
+        await trio.sleep(4_300)
+        assert not shard.groups
+        partition = partition_of_g(rig)
+        assert [batch.record_count for batch in partition.log.iter_batches()] == [1, 1000, 1000, 502]
+
+
+async def test_a_deleted_topic_takes_its_offsets_along(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.commit(7)
+        rig.change(topic_image(OFFSETS_TOPIC, 5))
+        rig.change(topic_image(OFFSETS_TOPIC, 5), topic_image("clicks", 2))
+        assert await rig.fetch() == -1
+    again = Rig(tmp_path)
+    async with again.running():
+        assert await again.fetch() == -1
+
+
+async def test_a_damaged_record_is_skipped_p_116(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """P-116: it takes nothing else away."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.commit(7)
+        partition = partition_of_g(rig)
+        records = [Record(0, 5, b"\0\1\0\1g", b"\0\1"), Record(1, 5, b"\0\x63", b""), Record(2, 5, None, b"x")]
+        partition.append_as_leader(build_batch(records), 5, AppendOrigin.COORDINATOR)
+        await rig.commit(8, partition=1)
+    again = Rig(tmp_path)
+    async with again.running():
+        assert (await again.fetch(), await again.fetch(partition=1)) == (7, 8)
+    assert "is skipped" in caplog.text
+
+
+def test_deadlines_wake_a_group_once_for_its_earliest() -> None:
+    deadlines = Deadlines()
+    assert deadlines.plan((0, "a"), 50)
+    assert not deadlines.plan((0, "b"), 70)
+    assert not deadlines.plan((0, "a"), 60)
+    assert deadlines.plan((0, "b"), 40)
+    assert deadlines.first_ms == 40
+    assert deadlines.pop_due(39) is None
+    assert [deadlines.pop_due(100) for _ in range(3)] == [(0, "b"), (0, "a"), None]
+    deadlines.plan((1, "c"), 5)
+    deadlines.forget(1)
+    assert deadlines.first_ms is None
