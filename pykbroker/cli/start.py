@@ -93,7 +93,7 @@ async def _serve(options: StartOptions, config: BrokerConfig, cluster_id: str | 
 
     async def announce() -> None:
         await ready.wait()
-        address = addresses[0]
+        address = dialable(addresses[0])
         if options.topics:
             from pykbroker.cli.initial_topics import create_initial_topics
 
@@ -132,6 +132,13 @@ async def _stop_with_stdin(broker: trio.CancelScope) -> None:
         if not os.read(descriptor, 4096):
             break
     broker.cancel()
+
+
+def dialable(address: BrokerAddress) -> BrokerAddress:
+    """Return an address that a client on this machine can connect to: every address is none."""
+    if address.host in ("", "0.0.0.0", "::"):  # noqa: S104  compared, not bound
+        return address._replace(host="localhost")
+    return address
 
 
 def ready_text(address: BrokerAddress, config: BrokerConfig) -> str:

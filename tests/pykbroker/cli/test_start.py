@@ -7,8 +7,8 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import pytest
 import trio
@@ -16,6 +16,12 @@ import trio
 from pykbroker.listener import BindError
 from pykbroker.logstore.errors import DirectoryLocked
 from tests.pykbroker.cli.conftest import Run
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
 
 Broker = Callable[..., Awaitable[None]]
 
@@ -37,7 +43,7 @@ def use_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Bro
 
 
 async def broker_until_stopped(config: Any, *, on_ready: Callable[[Any], None], **others: Any) -> None:
-    on_ready(SimpleNamespace(host="localhost", port=4711))
+    on_ready(Address("0.0.0.0", 4711))
     await trio.sleep_forever()
 
 
