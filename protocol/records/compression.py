@@ -33,6 +33,15 @@ ZSTD: Final = 4
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Kafka's names of the codecs, by id."""
 
+_CODECS_OF_TOPICS: Final = {
+    "uncompressed": NONE,
+    "zstd": ZSTD,
+    "lz4": LZ4,
+    "snappy": SNAPPY,
+    "gzip": GZIP,
+    "producer": None,
+}
+
 LIMIT_BYTES: Final = 128 * 1024 * 1024
 """The default bound of `decompress`: far above what honest producers make of one batch, small enough to survive."""
 
@@ -54,11 +63,11 @@ def codec_of_topic(compression_type: str) -> int | None:
 
     None means "producer": batches keep the codec they came with. Raises ValueError for an unknown name.
     """
-    if compression_type == "producer":
-        return None
-    if compression_type == "uncompressed":
-        return NONE
-    return CODEC_NAMES.index(compression_type)
+    try:
+        return _CODECS_OF_TOPICS[compression_type]
+    except KeyError:
+        known = ", ".join(_CODECS_OF_TOPICS)
+        raise ValueError(f"compression.type {compression_type!r} is none of {known}") from None
 
 
 def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
@@ -146,7 +155,7 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
         raise _broken(SNAPPY, "it ends within its header")
     position = len(_XERIAL_HEADER)
     parts: list[bytes] = []
-    left = limit_bytes
+    size_before = 0
     while position < end:
         block_start = position + 4
         if block_start > end:
@@ -159,13 +168,13 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
                 position = block_start - 4 + len(_XERIAL_HEADER)
                 continue
             raise _broken(SNAPPY, f"a block of {size} bytes ends early")
-        part = _decompress_snappy_block(bytes(view[block_start:position]), left)
-        left -= len(part)
+        part = _decompress_snappy_block(bytes(view[block_start:position]), limit_bytes, size_before)
+        size_before += len(part)
         parts.append(part)
     return b"".join(parts)
 
 
-def _decompress_snappy_block(block: bytes, limit_bytes: int) -> bytes:
+def _decompress_snappy_block(block: bytes, limit_bytes: int, size_before: int = 0) -> bytes:
     import snappy
 
     # The block begins with its decompressed size as an unsigned varint: look before anything is allocated.
@@ -178,7 +187,7 @@ def _decompress_snappy_block(block: bytes, limit_bytes: int) -> bytes:
             break
     else:
         raise _broken(SNAPPY, "the size of a block is not a varint")
-    if size > limit_bytes:
+    if size_before + size > limit_bytes:
         raise _too_large(SNAPPY, limit_bytes)
     try:
         return bytes(snappy.decompress(block))
