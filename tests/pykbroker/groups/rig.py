@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from pykbroker.controller.metadata.image import ClusterImage, TopicImage
+from pykbroker.controller.metadata.image import TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.groups.internal_topic import InternalTopic

@@ -1,0 +1,129 @@
+"""FindCoordinator: P-88, P-89."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from pykbroker.groups.internal_topic import InternalTopic
+from pykbroker.groups.partitioning import OFFSETS_TOPIC
+from pykbroker.handlers.find_coordinator import handle_find_coordinator
+from pykbroker.protocol.codec import encode
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
+from tests.pykbroker.groups.rig import Rig
+from tests.support.data_path import NODE_ID, topic_image
+
+
+async def find(rig: Rig, version: int, *keys: str, key_type: int = 0) -> list[Coordinator]:
+    """One entry per key, whatever the version's form."""
+    if version >= 4:
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
+    else:
+        request = FindCoordinatorRequest(key=keys[0], key_type=key_type)
+    response = await rig.call(handle_find_coordinator, request, version)
+    encode(response, version)
+    if version >= 4:
+        coordinators: list[Coordinator] = response.coordinators
+        return coordinators
+    return [
+        Coordinator(
+            key=keys[0],
+            node_id=response.node_id,
+            host=response.host,
+            port=response.port,
+            error_code=response.error_code,
+            error_message=response.error_message,
+        )
+    ]
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_the_leader_of_the_groups_partition_p_88(tmp_path: Path, version: int) -> None:
+    """P-88: at the address that the client dialled."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        [found] = await find(rig, version, "g")
+        assert (found.error_code, found.node_id, found.host, found.port) == (0, NODE_ID, "localhost", 9092)
+
+
+async def test_several_keys(tmp_path: Path) -> None:
+    """KIP-699."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        found = await find(rig, 4, "g", "h", "")
+        assert [(f.key, f.node_id) for f in found] == [("g", NODE_ID), ("h", NODE_ID), ("", NODE_ID)]
+
+
+@pytest.mark.parametrize("version", [0, 3, 4, 6])
+async def test_a_missing_topic_is_created_p_89(tmp_path: Path, version: int) -> None:
+    """P-89: COORDINATOR_NOT_AVAILABLE without a node, and a moment later it is there."""
+    rig = Rig(tmp_path, is_fresh=True)
+    async with rig.running():
+        for _ in range(2):
+            [found] = await find(rig, version, "g")
+            assert (found.error_code, found.node_id, found.host, found.port) == (
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                -1,
+                "",
+                -1,
+            )
+        await trio.sleep(0.1)
+        [found] = await find(rig, version, "g")
+        assert found.node_id == NODE_ID
+        assert await rig.commit(7) == ErrorCode.NONE
+    configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
+    assert rig.created == [InternalTopic(OFFSETS_TOPIC, 50, 1, configs)]
+
+
+async def test_a_creation_that_fails_is_tried_again_p_89(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """P-89."""
+    rig = Rig(tmp_path, is_fresh=True)
+    rig.creation_error = RuntimeError("no controller")
+    async with rig.running():
+        await find(rig, 4, "g")
+        await trio.sleep(0.1)
+        assert "no controller" in caplog.text
+        rig.creation_error = None
+        await find(rig, 4, "g")
+        await trio.sleep(0.1)
+        assert (await find(rig, 4, "g"))[0].error_code == ErrorCode.NONE
+
+
+async def test_a_partition_whose_leader_is_not_reachable(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        rig.change(topic_image(OFFSETS_TOPIC, 5, leader=2))
+        assert (await find(rig, 4, "g"))[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_transactions_fail_at_once_with_a_reason(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        for version in (1, 6):
+            [found] = await find(rig, version, "tx", key_type=1)
+            assert (found.error_code, found.node_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+            assert "transactional.id" in (found.error_message or "")
+
+
+@pytest.mark.parametrize(
+    ("version", "key", "error"),
+    [
+        (5, "g:AAAAAAAAAAAAAAAAAAAAAA:0", ErrorCode.INVALID_REQUEST),
+        (6, "g", ErrorCode.INVALID_REQUEST),
+        (6, "g:AAAAAAAAAAAAAAAAAAAAAA:0", ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+async def test_share_groups(tmp_path: Path, version: int, key: str, error: ErrorCode) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        assert (await find(rig, version, key, key_type=2))[0].error_code == error
+
+
+async def test_an_unknown_key_type(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        for version in (1, 4):
+            assert (await find(rig, version, "g", key_type=9))[0].error_code == ErrorCode.INVALID_REQUEST

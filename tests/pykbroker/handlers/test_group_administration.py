@@ -1,0 +1,93 @@
+"""DescribeGroups, ListGroups and DeleteGroups at every version: P-106, P-107."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykbroker.groups.partitioning import OFFSETS_TOPIC
+from pykbroker.handlers.delete_groups import handle_delete_groups
+from pykbroker.handlers.describe_groups import handle_describe_groups
+from pykbroker.handlers.list_groups import handle_list_groups
+from pykbroker.protocol.codec import encode
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
+from pykbroker.protocol.messages.describe_groups import DescribeGroupsRequest
+from pykbroker.protocol.messages.list_groups import ListGroupsRequest
+from tests.pykbroker.groups.rig import Rig
+from tests.support.data_path import topic_image
+
+NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
+NOT_ASKED = -(2**31)
+
+
+async def answer(rig: Rig, handler: Any, request: Any, version: int) -> Any:
+    response = await rig.call(handler, request, version)
+    encode(response, version)
+    return response
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_every_version_of_describe_p_106(tmp_path: Path, version: int) -> None:
+    """P-106."""
+    rig = Rig(tmp_path, NO_DELAY)
+    async with rig.running():
+        member_id = await rig.stable()
+        request = DescribeGroupsRequest(groups=["g", "none"], include_authorized_operations=version >= 3)
+        group, missing = (await answer(rig, handle_describe_groups, request, version)).groups
+        assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
+        assert [(m.member_id, m.client_id, m.client_host) for m in group.members] == [(member_id, "app", "/127.0.0.1")]
+        assert group.authorized_operations == (3400 if version >= 3 else NOT_ASKED)
+        assert missing.group_state == "Dead"
+        assert missing.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE)
+        assert missing.authorized_operations == (3400 if 3 <= version < 6 else NOT_ASKED)
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_every_version_of_list_p_106(tmp_path: Path, version: int) -> None:
+    """P-106: exact names of states, in any case."""
+    rig = Rig(tmp_path, NO_DELAY)
+    async with rig.running():
+        await rig.stable()
+        await rig.commit(7, group_id="simple")
+        listed = (await answer(rig, handle_list_groups, ListGroupsRequest(), version)).groups
+        assert sorted((g.group_id, g.protocol_type) for g in listed) == [("g", "consumer"), ("simple", "")]
+        if version >= 4:
+            request = ListGroupsRequest(states_filter=["sTABLE", "Dead"])
+            assert [g.group_id for g in (await answer(rig, handle_list_groups, request, version)).groups] == ["g"]
+        if version >= 5:
+            for types, count in (["Classic"], 2), (["consumer", "classic"], 2), (["share"], 0):
+                request = ListGroupsRequest(types_filter=types)
+                assert len((await answer(rig, handle_list_groups, request, version)).groups) == count
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_every_version_of_delete_p_107(tmp_path: Path, version: int) -> None:
+    """P-107: a group that is named twice is answered once."""
+    rig = Rig(tmp_path, NO_DELAY)
+    async with rig.running():
+        await rig.stable()
+        await rig.commit(7, group_id="simple")
+        request = DeleteGroupsRequest(groups_names=["simple", "g", "none", "simple"])
+        results = (await answer(rig, handle_delete_groups, request, version)).results
+        assert [(r.group_id, r.error_code) for r in results] == [
+            ("simple", ErrorCode.NONE),
+            ("g", ErrorCode.NON_EMPTY_GROUP),
+            ("none", ErrorCode.GROUP_ID_NOT_FOUND),
+        ]
+        assert await rig.fetch(group_id="simple") == -1
+
+
+async def test_without_the_offsets_topic_there_are_no_groups_p_90(tmp_path: Path) -> None:
+    """P-90."""
+    rig = Rig(tmp_path, is_fresh=True)
+    async with rig.running():
+        assert (await answer(rig, handle_list_groups, ListGroupsRequest(), 5)).groups == []
+        [group] = (await answer(rig, handle_describe_groups, DescribeGroupsRequest(groups=["g"]), 6)).groups
+        assert group.error_code == ErrorCode.NOT_COORDINATOR
+        [result] = (await answer(rig, handle_delete_groups, DeleteGroupsRequest(groups_names=["g"]), 2)).results
+        assert result.error_code == ErrorCode.NOT_COORDINATOR
+        rig.change(topic_image(OFFSETS_TOPIC, 5, leader=2))
+        assert (await answer(rig, handle_list_groups, ListGroupsRequest(), 5)).groups == []
