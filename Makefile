@@ -1,0 +1,68 @@
+# `make` alone lists what there is. `make demo` and `make test` need nothing but Python 3.11+, make and Java 17+:
+# they make their own virtual environment here (.venv) and fetch what else they need into .cache.
+
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(BIN)/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java spark35 jars format lint check test unit interop spark demo bench bench-start build clean clean-all
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## make the virtual environment (.venv), again when its pins change
+	@tools/venv.sh $(VENV) requirements/development.txt --with-checkout
+
+java:
+	@tools/require_java.sh
+
+spark35: java
+	@tools/venv.sh .venvs/spark35 requirements/spark35.txt
+
+jars: java setup
+	@$(RUN) -m interop_tests.kafka_jars
+
+demo: java setup ## a Spark streaming job and stock clients on pykbroker; KILL=1 kills both job and broker on the way
+	@$(RUN) spark_jobs/demo.py $(if $(filter-out 0,$(KILL)),--kill) $(ARGS)
+
+test: java setup spark35 ## all tests: unit tests first, then stock clients, Java tools and Spark (twice)
+	@$(RUN) tools/run_tests.py
+
+unit: setup ## the unit tests alone: no Java, no network, under a minute
+	@$(RUN) -m pytest tests -m "not java" $(ARGS)
+
+interop: jars ## stock clients against a broker; TARGET=kafka starts Apache Kafka, BOOTSTRAP=host:port uses what runs
+	@$(RUN) -m pytest interop_tests $(if $(TARGET),--target $(TARGET)) $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(ARGS)
+
+spark: java setup spark35 ## the Spark tests alone, with Spark 4 and with Spark 3.5
+	@$(RUN) -m pytest interop_tests/test_spark.py $(ARGS)
+	@PYKBROKER_PYTHON=$(CURDIR)/$(RUN) .venvs/spark35/bin/python -m pytest interop_tests/test_spark.py $(ARGS)
+
+check: lint unit ## what must pass before a commit: format, lint, types, import contracts, unit tests
+
+lint: setup ## format, lint, types and import contracts without the tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy -p pykbroker
+	$(BIN)/lint-imports
+
+format: setup ## format the code and mend what lint can mend by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: jars ## Kafka's own performance tools against us and against Apache Kafka, in turn
+	@$(RUN) -m benchmarks.throughput $(ARGS)
+
+bench-start: setup ## time from process start to the first answer, and memory when idle
+	@$(RUN) -m benchmarks.start $(ARGS)
+
+build: setup ## sdist and wheel in dist/
+	@$(RUN) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+
+clean: ## remove what was built and measured; the virtual environments and downloads stay (clean-all takes them too)
+	rm -rf build dist reports pykbroker-data *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
+
+clean-all: clean ## clean, and remove .venv, .venvs and .cache
+	rm -rf .venv .venvs .cache

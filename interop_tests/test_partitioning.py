@@ -1,0 +1,284 @@
+"""The classic partitioning and group experiments: one table in the terminal and in reports/interop/."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import confluent_kafka
+import kafka
+import pytest
+
+from interop_tests.clients import (
+    Message,
+    confluent_produce,
+    create_topic,
+    kafka_python_consume,
+    kafka_python_produce,
+    wait_until,
+)
+from interop_tests.java_tools import CONSOLE_PRODUCER, JavaTools
+
+COUNT = 300
+KEYS = ("london", "paris", "tokyo")
+
+
+class Row(NamedTuple):
+    """One experiment as the table shows it."""
+
+    experiment: str
+    client: str
+    setup: str
+    outcome: str
+
+
+class _Tables(Protocol):
+    texts: list[str]
+
+
+@pytest.fixture(scope="module")
+def rows(reports: Path, summary_tables: _Tables, target: str) -> Iterator[list[Row]]:
+    """Filled by the tests, written and shown when the last of them is done."""
+    found: list[Row] = []
+    yield found
+    if not found:
+        return
+    table = as_table(found)
+    (reports / "experiments.md").write_text(f"# Partitioning and group experiments against {target}\n\n{table}\n")
+    summary_tables.texts.append(f"Partitioning and group experiments against {target}\n{table}")
+
+
+def as_table(rows: list[Row]) -> str:
+    """Markdown whose columns line up, so that it reads well in a terminal too."""
+    heads = tuple(field.capitalize() for field in Row._fields)
+    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
+
+    def line(cells: tuple[str, ...]) -> str:
+        return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
+
+    return "\n".join([line(heads), "|" + "|".join("-" * (width + 2) for width in widths) + "|", *map(line, rows)])
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's partitioning hash: 32-bit MurmurHash2 with Kafka's seed, as an unsigned number."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = (0x9747B28C ^ len(data)) & mask
+    whole = len(data) // 4 * 4
+    for position in range(0, whole, 4):
+        k = int.from_bytes(data[position : position + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = (h * m & mask) ^ k
+    if tail := data[whole:]:
+        h = (h ^ int.from_bytes(tail, "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15
+
+
+def expected_partition(key: str, partitions: int) -> int:
+    """Where every client that partitions as Kafka does puts a key."""
+    return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
+
+
+def test_murmur2_itself() -> None:
+    """Values that Kafka's own unit test of this hash expects."""
+    expected = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
+    assert {key: murmur2(key) for key in expected} == {key: value & 0xFFFFFFFF for key, value in expected.items()}
+
+
+Produce = Callable[[str, list[Message]], None]
+
+
+@pytest.fixture(params=["kafka-python", "confluent-kafka", pytest.param("java", marks=pytest.mark.java)])
+def client(request: pytest.FixtureRequest) -> str:
+    """The producing client."""
+    return str(request.param)
+
+
+@pytest.fixture
+def produce(client: str, bootstrap: str, request: pytest.FixtureRequest) -> Produce:
+    """Sends messages with the client; librdkafka is told to hash as Kafka does (by default it takes CRC-32)."""
+    if client == "kafka-python":
+        return lambda topic, messages: kafka_python_produce(bootstrap, topic, messages)
+    if client == "confluent-kafka":
+        # Without stickiness the records of one short run spread over the partitions.
+        config = {"partitioner": "murmur2_random", "sticky.partitioning.linger.ms": 0}
+        return lambda topic, messages: confluent_produce(bootstrap, topic, messages, **config)
+    return lambda topic, messages: java_produce(request.getfixturevalue("tools"), topic, messages)
+
+
+def java_produce(tools: JavaTools, topic: str, messages: list[Message]) -> None:
+    # Java fills one partition until a batch is full before it takes the next; small batches make it change.
+    arguments = ["--topic", topic, "--command-property", "batch.size=200", "--command-property", "linger.ms=0"]
+    if messages[0].key is not None:
+        arguments += ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
+    lines = [f"{m.key.decode()}:{(m.value or b'').decode()}" if m.key else (m.value or b"").decode() for m in messages]
+    tools.check(CONSOLE_PRODUCER, *arguments, stdin="".join(f"{line}\n" for line in lines))
+
+
+@pytest.mark.parametrize("partitions", [2, 3])
+def test_without_key(
+    partitions: int, client: str, produce: Produce, bootstrap: str, name: str, rows: list[Row]
+) -> None:
+    topic = create_topic(bootstrap, name, partitions)
+    produce(topic, [Message(None, str(number).encode()) for number in range(COUNT)])
+    found = kafka_python_consume(bootstrap, [topic], COUNT)
+    assert Counter(m.value for m in found) == Counter(str(number).encode() for number in range(COUNT))
+    counts = Counter(m.partition for m in found)
+    assert set(counts) == set(range(partitions)), counts
+    outcome = ", ".join(f"p{number}: {counts[number]}" for number in range(partitions))
+    rows.append(Row(f"no key, {partitions} partitions", client, f"{COUNT} records", f"spread: {outcome}"))
+
+
+@pytest.mark.parametrize("key_count", [1, 2, 3])
+@pytest.mark.parametrize("partitions", [2, 3])
+def test_with_keys(
+    partitions: int, key_count: int, client: str, produce: Produce, bootstrap: str, name: str, rows: list[Row]
+) -> None:
+    """Same key, same partition, and by Kafka's hash exactly which."""
+    keys = KEYS[:key_count]
+    topic = create_topic(bootstrap, name, partitions)
+    produce(topic, [Message(keys[n % key_count].encode(), str(n).encode()) for n in range(COUNT)])
+    values_by_key: dict[bytes | None, list[int]] = defaultdict(list)
+    partitions_by_key: dict[str, set[int]] = defaultdict(set)
+    for message in kafka_python_consume(bootstrap, [topic], COUNT):
+        assert message.key is not None
+        values_by_key[message.key].append(int(message.value or b""))
+        partitions_by_key[message.key.decode()].add(message.partition)
+    assert partitions_by_key == {key: {expected_partition(key, partitions)} for key in keys}
+    assert all(values == sorted(values) for values in values_by_key.values()), "the order within a key"
+    outcome = ", ".join(f"{key} -> p{expected_partition(key, partitions)}" for key in keys)
+
+    rows.append(
+        Row(f"{key_count} key{plural(key_count)}, {partitions} partitions", client, f"{COUNT} records", outcome)
+    )
+
+
+class Member:
+    """One consumer of a group, by whichever client."""
+
+    assigned: set[int]
+    values: list[int]
+
+    def poll(self) -> None:
+        """Takes part in the group for a moment and keeps what came."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Leaves the group."""
+        raise NotImplementedError
+
+
+class KafkaPythonMember(Member):
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        self.values = []
+        self.consumer = kafka.KafkaConsumer(
+            topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", heartbeat_interval_ms=300
+        )
+
+    @property
+    def assigned(self) -> set[int]:  # type: ignore[override]
+        return {partition.partition for partition in self.consumer.assignment()}
+
+    def poll(self) -> None:
+        for records in self.consumer.poll(timeout_ms=50).values():
+            self.values += [int(record.value) for record in records]
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+class ConfluentMember(Member):
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        self.values = []
+        settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+        self.consumer = confluent_kafka.Consumer({**settings, "heartbeat.interval.ms": 300})
+        self.consumer.subscribe([topic])
+
+    @property
+    def assigned(self) -> set[int]:  # type: ignore[override]
+        return {partition.partition for partition in self.consumer.assignment()}
+
+    def poll(self) -> None:
+        for message in self.consumer.consume(500, 0.05):
+            if message.error() is None:
+                self.values.append(int(message.value()))
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+MEMBERS = {"kafka-python": KafkaPythonMember, "confluent-kafka": ConfluentMember}
+GROUP_EXPERIMENTS = [
+    pytest.param(1, [2], id="1-partition-2-members"),
+    pytest.param(2, [3], id="2-partitions-3-members"),
+    pytest.param(2, [2, 1], id="2-partitions-2-members-and-another-group-of-1"),
+]
+
+
+@pytest.mark.parametrize(("partitions", "group_sizes"), GROUP_EXPERIMENTS)
+@pytest.mark.parametrize("member_client", MEMBERS)
+def test_groups(
+    partitions: int, group_sizes: list[int], member_client: str, bootstrap: str, name: str, rows: list[Row]
+) -> None:
+    """Each partition has one member in each group, members too many are idle, and each group gets every record once."""
+    topic = create_topic(bootstrap, name, partitions)
+    groups = [
+        [MEMBERS[member_client](bootstrap, topic, f"{name}-group-{number}") for _ in range(size)]
+        for number, size in enumerate(group_sizes)
+    ]
+    members = [member for group in groups for member in group]
+    try:
+
+        def settled() -> bool:
+            for member in members:
+                member.poll()
+            return all(shares(group) == fair_shares(partitions, len(group)) for group in groups)
+
+        wait_until(settled, "the assignment to settle")
+        kafka_python_produce(bootstrap, topic, [Message(str(n).encode(), str(n).encode()) for n in range(COUNT)])
+
+        def all_there() -> bool:
+            for member in members:
+                member.poll()
+            return all(sum(len(member.values) for member in group) >= COUNT for group in groups)
+
+        wait_until(all_there, f"{COUNT} records in each group")
+        for group in groups:
+            assert sorted(value for member in group for value in member.values) == list(range(COUNT))
+            assert shares(group) == fair_shares(partitions, len(group))
+            owned = sorted(number for member in group for number in member.assigned)
+            assert owned == list(range(partitions)), "no partition twice, none forgotten"
+            assert all(member.assigned or not member.values for member in group), "an idle member gets nothing"
+        outcome = "; ".join(
+            f"group {number + 1}: "
+            + ", ".join(f"{describe(member.assigned)} {len(member.values)} records" for member in group)
+            for number, group in enumerate(groups)
+        )
+    finally:
+        for member in members:
+            member.close()
+    sizes = " and ".join(str(size) for size in group_sizes)
+    setup = f"{COUNT} records, {len(groups)} group{plural(len(groups))}"
+    rows.append(Row(f"{partitions} partition{plural(partitions)}, {sizes} members", member_client, setup, outcome))
+
+
+def shares(group: list[Member]) -> list[int]:
+    """How many partitions the members have, the busiest first."""
+    return sorted((len(member.assigned) for member in group), reverse=True)
+
+
+def fair_shares(partitions: int, members: int) -> list[int]:
+    """How many they should have."""
+    return sorted((len(range(member, partitions, members)) for member in range(members)), reverse=True)
+
+
+def describe(assigned: set[int]) -> str:
+    """`p0+p1`, or `idle`."""
+    return "+".join(f"p{number}" for number in sorted(assigned)) or "idle"
+
+
+def plural(count: int) -> str:
+    """The s of "2 keys"."""
+    return "" if count == 1 else "s"
