@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ from tests.support.fake_filesystem import FakeFileSystem
 
 
 @pytest.fixture(params=["real", "fake"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[FileSystem, str]]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileSystem, str]:
     """A file system and a directory in it."""
     filesystem: Any = OsFileSystem() if request.param == "real" else FakeFileSystem()
     folder = str(tmp_path / "place")
     filesystem.make_directory(folder)
-    yield filesystem, folder
+    return filesystem, folder
 
 
 def test_appends_are_read_back(place: tuple[FileSystem, str]) -> None:

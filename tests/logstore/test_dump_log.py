@@ -1,0 +1,98 @@
+"""The stock kafka-dump-log reads every file that we write, live and after a clean stop."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
+from pykbroker.protocol.records.control import ControlRecordType
+from tests.logstore.support import NOW_MS, Place, append, batch, marker
+from tests.support.kafka_jars import kafka_libs
+
+pytestmark = pytest.mark.java
+
+COMPLAINTS = re.compile(r"mismatch|corrupt|not found|exception|error|out of order|invalid", re.IGNORECASE)
+
+
+def dump(folder: str, *options: str) -> str:
+    """What kafka-dump-log says of all files in a log's folder."""
+    names = sorted(os.listdir(folder))
+    files = [
+        f"{folder}/{name}"
+        for name in names
+        if name.endswith((".log", ".index", ".timeindex", ".snapshot", ".txnindex"))
+    ]
+    command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka_libs()}/*"]
+    command += ["org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(files), *options]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    output = result.stdout + result.stderr
+    # The logging framework says on every run that it found no configuration.
+    output = "\n".join(line for line in output.splitlines() if "log4j" not in line.lower() and "SLF4J" not in line)
+    assert result.returncode == 0, output
+    return output
+
+
+def fill(log: PartitionLog) -> None:
+    """Appends of all kinds over several segments and leader epochs."""
+    sequence = 0
+    for number in range(120):
+        idempotent = {"producer_id": 1000 + number % 3, "producer_epoch": 1, "base_sequence": number // 3 * 5}
+        append(
+            log,
+            batch(5, value_size=200, timestamp=NOW_MS + number * 10, codec=number % 5, **idempotent),
+            epoch=number // 50,
+        )
+    transaction = {"producer_id": 5000, "producer_epoch": 0, "is_transactional": True}
+    for kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
+        for _ in range(3):
+            append(log, batch(2, base_sequence=sequence, **transaction), epoch=3)
+            sequence += 2
+        log.append_as_leader(marker(kind, 5000, 0, coordinator_epoch=2), 3, NOW_MS, AppendOrigin.COORDINATOR)
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["live", "closed"])
+def test_kafka_dump_log_reads_our_files(disk: Place, is_closed: bool) -> None:
+    """P-57 (snapshots), protocol.md 1.4."""
+    log = disk.open(segment_bytes=24_000, index_interval_bytes=1000)
+    fill(log)
+    end_offset = log.log_end_offset
+    folder = f"{disk.folder}/t-0"
+    if is_closed:
+        log.close()
+    else:
+        log.begin_flush()
+    assert len(log.segment_base_offsets) >= 3
+    output = dump(folder, "--deep-iteration", "--print-data-log", "--skip-record-metadata")
+    assert not COMPLAINTS.search(output), output
+    assert output.count("Dumping") == sum(name.endswith(("log", "index", "snapshot")) for name in os.listdir(folder))
+    assert len(re.findall(r"^baseOffset: ", output, re.MULTILINE)) == 120 + 8
+    assert f"lastOffset: {end_offset - 1} " in output
+    assert "endTxnMarker: ABORT, coordinatorEpoch: 2" in output
+    assert "producerId: 5000" in output
+    sane = dump(folder, "--index-sanity-check")
+    assert not COMPLAINTS.search(sane.replace("passed sanity check", "")), sane
+    assert sane.count("passed sanity check") == sum(name.endswith(".index") for name in os.listdir(folder))
+    verified = dump(folder, "--verify-index-only")
+    assert not COMPLAINTS.search(verified), verified
+
+
+def test_kafka_dump_log_reads_what_recovery_made(disk: Place) -> None:
+    """P-171: indexes and snapshots that were made anew."""
+    log = disk.open(segment_bytes=24_000, index_interval_bytes=1000)
+    fill(log)
+    for name in disk.names():
+        if name.endswith(("index", "snapshot")):
+            os.unlink(f"{disk.folder}/t-0/{name}")
+    last = f"{log.segment_base_offsets[-1]:020d}.log"
+    log.close_files()
+    disk.overwrite(last, disk.content(last)[:-7])
+    log = disk.open(segment_bytes=24_000, index_interval_bytes=1000)
+    end_offset = log.log_end_offset
+    log.close()
+    output = dump(f"{disk.folder}/t-0", "--deep-iteration")
+    assert not COMPLAINTS.search(output), output
+    assert f"lastOffset: {end_offset - 1} " in output

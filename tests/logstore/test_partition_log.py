@@ -1,0 +1,252 @@
+"""Appending and reading: offsets, bounds, byte slices, leases."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pykbroker.logstore.errors import BatchTooLarge, OffsetOutOfRange, UnexpectedAppendOffset
+from pykbroker.logstore.filesystem import OsFileSystem
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.open_files import OpenFiles
+from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
+from pykbroker.protocol.records.batch import build_batch, iter_batches
+from pykbroker.protocol.records.errors import CorruptRecord, RecordError, RecordTooLarge
+from pykbroker.protocol.records.record import Record
+from tests.logstore.support import NOW_MS, Place, append, batch, offsets, read_all
+
+
+def test_offsets_and_epoch_are_assigned_and_the_rest_is_stored_as_sent(place: Place) -> None:
+    """P-41, P-42, P-48: only base offset and leader epoch differ from what the client sent."""
+    log = place.open()
+    sent = [batch(3), batch(1, codec=1), batch(5)]
+    results = [append(log, data, epoch=4) for data in sent]
+    assert [(r.first_offset, r.last_offset) for r in results] == [(0, 2), (3, 3), (4, 8)]
+    assert {r.log_append_time_ms for r in results} == {-1}
+    stored = read_all(log)
+    for data, one in zip(sent, stored, strict=True):
+        assert one.partition_leader_epoch == 4
+        assert one.to_bytes()[16:] == data[16:]
+        assert one.verify_crc()
+    assert log.log_end_offset == 9
+    assert log.size_bytes == len(place.content(f"{0:020d}.log")) == sum(map(len, sent))
+
+
+def test_the_file_is_always_exactly_as_long_as_its_data(place: Place) -> None:
+    log = place.open()
+    size = 0
+    for count in range(1, 30):
+        data = batch(count)
+        append(log, data)
+        size += len(data)
+        assert len(place.content(f"{0:020d}.log")) == size
+
+
+def test_log_append_time_is_the_brokers(place: Place) -> None:
+    """P-40: max timestamp and attribute bit 3 are set, the CRC fits."""
+    log = place.open(message_timestamp_type="LogAppendTime")
+    result = append(log, batch(2), now_ms=NOW_MS + 5)
+    assert result.log_append_time_ms == NOW_MS + 5
+    [stored] = read_all(log)
+    assert stored.is_log_append_time
+    assert stored.max_timestamp == NOW_MS + 5
+    assert stored.verify_crc()
+
+
+def test_a_refused_batch_leaves_no_trace(place: Place) -> None:
+    """P-37, P-38: too large, too large for a segment, wrong CRC."""
+    log = place.open(max_message_bytes=500, segment_bytes=300)
+    append(log, batch())
+    damaged = bytearray(batch())
+    damaged[-1] ^= 1
+    for data, error in ((batch(50), RecordTooLarge), (batch(1, value_size=350), RecordError), (damaged, CorruptRecord)):
+        with pytest.raises(error):
+            log.append_as_leader(data, 1, NOW_MS)
+    with pytest.raises(BatchTooLarge):
+        log.append_as_leader(batch(20), 1, NOW_MS, AppendOrigin.COORDINATOR)
+    assert log.log_end_offset == 1
+    assert offsets(log) == [0]
+
+
+def test_coordinator_appends_several_batches_in_one_step(place: Place) -> None:
+    log = place.open()
+    result = log.append_as_leader(batch(2) + batch(3), 7, NOW_MS, AppendOrigin.COORDINATOR)
+    assert (result.first_offset, result.last_offset) == (0, 4)
+    assert [b.base_offset for b in read_all(log)] == [0, 2]
+    assert log.latest_epoch == 7
+
+
+def test_follower_appends_keep_offsets(place: Place) -> None:
+    """Gaps (compaction on the leader) are taken; going back or damage is not."""
+    leader_data = batch(2, base_offset=10, leader_epoch=3) + batch(1, base_offset=20, leader_epoch=5)
+    log = place.open()
+    log.append_as_follower(leader_data, NOW_MS)
+    assert log.log_end_offset == 21
+    assert [b.base_offset for b in log.iter_batches()] == [10, 20]
+    assert log.leader_epochs.entries == ((3, 10), (5, 20))
+    with pytest.raises(UnexpectedAppendOffset):
+        log.append_as_follower(batch(1, base_offset=20), NOW_MS)
+    damaged = bytearray(batch(1, base_offset=21))
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptRecord):
+        log.append_as_follower(damaged, NOW_MS)
+    assert log.log_end_offset == 21
+
+
+def test_reading_out_of_range(place: Place) -> None:
+    """P-65: below log start or above log end is an error; between bound and end it is empty."""
+    log = place.open()
+    for _ in range(4):
+        append(log, batch(2))
+    log.advance_log_start(3)
+    for offset in (-1, 2, 9):
+        with pytest.raises(OffsetOutOfRange):
+            log.read(offset, 1000, 8, at_least_one=True)
+    for offset in (6, 7, 8):
+        assert log.read(offset, 1000, 6, at_least_one=True).range is None
+    result = log.read(5, 1000, 6, at_least_one=True)
+    assert result.range is not None
+    [only] = iter_batches(result.range.read())
+    assert only.base_offset == 4, "P-62: the batch may begin before the fetch offset"
+    result.range.release()
+
+
+def test_first_batch_larger_than_the_limit(place: Place) -> None:
+    """P-60, P-61: whole if asked for at least one, else nothing; later data is a byte slice."""
+    log = place.open()
+    first, second = batch(3), batch(4)
+    append(log, first)
+    append(log, second)
+    result = log.read(0, 10, 7, at_least_one=True)
+    assert result.range is not None
+    assert len(result.range) == len(first)
+    result.range.release()
+    assert log.read(0, 10, 7, at_least_one=False).range is None
+    result = log.read(0, len(first) + 20, 7, at_least_one=False)
+    assert result.range is not None
+    assert len(result.range.read()) == len(first) + 20
+    result.range.release()
+
+
+def test_first_batch_larger_than_the_limit_at_a_known_boundary(place: Place) -> None:
+    """The same where the reader's position needs no search, as after a long poll at the end (P-61)."""
+    log = place.open()
+    append(log, batch(1))
+    assert log.read(1, 1000, 1, at_least_one=True).range is None
+    data = batch(9)
+    append(log, data)
+    append(log, batch(1))
+    assert log.read(1, 50, 11, at_least_one=False).range is None
+    result = log.read(1, 50, 11, at_least_one=True)
+    assert result.range is not None
+    assert len(result.range) == len(data)
+    result.range.release()
+
+
+def test_bound_cuts_at_a_batch(place: Place) -> None:
+    log = place.open()
+    sizes = [len(batch(n)) for n in (2, 3, 4)]
+    for n in (2, 3, 4):
+        append(log, batch(n))
+    for bound, size in ((2, sizes[0]), (5, sizes[0] + sizes[1]), (9, sum(sizes)), (100, sum(sizes))):
+        result = log.read(0, 10_000, bound, at_least_one=True)
+        assert result.range is not None
+        assert len(result.range) == size
+        result.range.release()
+
+
+def test_a_range_is_sent_by_sendfile(disk: Place) -> None:
+    log = disk.open()
+    append(log, batch(5))
+    result = log.read(0, 1000, 5, at_least_one=True)
+    assert result.range is not None
+    reading, writing = os.pipe()
+    sent = os.sendfile(writing, result.range.fd, result.range.position, len(result.range))
+    assert os.read(reading, 10_000) == result.range.read()
+    assert sent == len(result.range)
+    result.range.release()
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_lease_outlives_deletion_of_its_segment(place: Place) -> None:
+    """The file may be renamed, removed and the log deleted while bytes are on their way."""
+    log = place.open(retention_ms=1000)
+    append(log, batch(5))
+    result = log.read(0, 1000, 5, at_least_one=True)
+    assert result.range is not None
+    expected = result.range.read()
+    assert log.delete_old_segments(NOW_MS + 5000, 5) == 1
+    log.delete_due_files(NOW_MS + 100_000)
+    assert result.range.read() == expected
+    log.delete()
+    assert result.range.read() == expected
+    result.range.release()
+    result.range.release()
+
+
+def test_dropped_ranges_give_their_lease_back(memory: Place) -> None:
+    log = memory.open()
+    append(log, batch())
+    log.read(0, 1000, 1, at_least_one=True)
+    log.close()
+    assert memory.filesystem.open_count == 0  # type: ignore[attr-defined]
+
+
+def test_descriptors_are_bounded(memory: Place) -> None:
+    """Many used partitions share a bounded number of descriptors; idle ones hold none."""
+    files = OpenFiles(memory.filesystem, 10)
+    logs = [PartitionLog.open(f"/logs/x-{n}", "x", n, LogConfig(), open_files=files, now_ms=NOW_MS) for n in range(100)]
+    assert memory.filesystem.open_count == 0  # type: ignore[attr-defined]
+    for _ in range(3):
+        for log in logs:
+            append(log, batch(2))
+    assert memory.filesystem.open_count <= 10  # type: ignore[attr-defined]
+    leased = [log.read(0, 1000, 6, at_least_one=True) for log in logs]
+    assert all(one.range is not None and one.range.read() for one in leased)
+    del leased
+    for log in logs:
+        assert offsets(log) == list(range(6))
+    assert memory.filesystem.open_count <= 101  # type: ignore[attr-defined]
+
+
+def test_an_idle_log_touches_no_files(memory: Place) -> None:
+    """1,000 idle partitions: opening after a clean stop reads nothing at all."""
+    log = memory.open()
+    append(log, batch(3))
+    log.close()
+    memory.filesystem.calls.clear()  # type: ignore[attr-defined]
+    log = memory.open(is_clean=True, recovery_point=3, end_offset=3)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+    assert set(memory.filesystem.calls) <= {"exists"}  # type: ignore[attr-defined]
+
+
+def test_system_calls_of_an_append_and_of_a_read_at_the_end(memory: Place) -> None:
+    """One write per append besides index entries; a consumer at the end costs no read."""
+    log = memory.open()
+    append(log, batch())
+    calls = memory.filesystem.calls  # type: ignore[attr-defined]
+    calls.clear()
+    for n in range(1, 20):
+        append(log, batch())
+        assert log.read(n, 1000, n + 1, at_least_one=True).range is not None
+        assert log.read(n + 1, 1000, n + 1, at_least_one=True).range is None
+    assert calls["append"] == 19
+    assert calls.get("read", 0) <= 2
+
+
+def test_raft_appends_control_batches(place: Place) -> None:
+    log = place.open(name="__cluster_metadata-0")
+    control = build_batch([Record(0, NOW_MS, b"\0\0\0\2", b"x")], is_control=True)
+    log.append_as_leader(control, 3, NOW_MS, AppendOrigin.RAFT)
+    [stored] = log.iter_batches()
+    assert stored.is_control
+    assert stored.partition_leader_epoch == 3
+
+
+def test_a_log_that_stands_alone_needs_only_a_file_system(tmp_path: os.PathLike[str]) -> None:
+    log = PartitionLog.open(f"{tmp_path}/a-0", "a", 0, LogConfig(), filesystem=OsFileSystem(), now_ms=NOW_MS)
+    append(log, batch())
+    assert log.log_end_offset == 1
+    log.close()
