@@ -21,11 +21,10 @@ METADATA_VERSION_LATEST = 30
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_LATEST),
-    # Dynamic voters (KIP-853) are level 1; a quorum with static voters stays at 0 and has no record of it.
-    KRAFT_VERSION: (0, 0),
 }
-"""Levels that this software can run; others are added here when their behaviour exists. A level that is promised but
-not kept would be worse than one that clients see missing."""
+"""Levels that this software can run; what is not named is at level 0. Others are added here when their behaviour
+exists: kraft.version 1 with dynamic voters (KIP-853), and so on. A level that is promised but not kept would be worse
+than one that clients see missing."""
 
 BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: METADATA_VERSION_LATEST}
 """What a new cluster finalizes."""

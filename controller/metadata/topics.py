@@ -137,17 +137,19 @@ class DeleteTopics(NamedTuple):
         for reference, count in counts.items():
             topic = _find(reference, image)
             error = _deletion_error(reference, count, topic)
-            if not error.is_failure and topic is not None and targets[topic.topic_id] > 1:
-                if reference.name is None:
+            topic_id = reference.topic_id
+            if topic is not None and not error.is_failure:
+                topic_id = topic.topic_id
+                if targets[topic_id] == 1:
+                    records.append(RemoveTopicRecord(topic_id=topic_id))
+                    results.append(DeleteTopicResult(topic.name, topic_id, NO_ERROR))
                     continue
+                if reference.name is None:
+                    continue  # The answer for the name says it.
                 error = ApiError(
                     ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
                 )
-            if not error.is_failure and topic is not None:
-                records.append(RemoveTopicRecord(topic_id=topic.topic_id))
-                results.append(DeleteTopicResult(topic.name, topic.topic_id, NO_ERROR))
-            else:
-                results.append(DeleteTopicResult(reference.name, reference.topic_id, error))
+            results.append(DeleteTopicResult(reference.name, topic_id, error))
         refuse_too_many_records(records)
         return Plan(records, results)
 

@@ -1,0 +1,163 @@
+"""Brokers come and go: registration, fencing, and who leads then."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.controller.metadata.brokers import (
+    FenceBroker,
+    RegisterBroker,
+    RegisterController,
+    StartControlledShutdown,
+    UnfenceBroker,
+    UnregisterBroker,
+)
+from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.image import TOPIC_RESOURCE, Endpoint, PartitionImage
+from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds, ProducerIdBlock
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.protocol.error_codes import ErrorCode
+from tests.controller.world import World, directory_id
+
+
+def world_with_partition(*replicas: int) -> World:
+    world = World([1, 2, 3])
+    world.do(CreateTopics([NewTopic("t", assignments=[(0, replicas)])]))
+    return world
+
+
+def partition(world: World) -> PartitionImage:
+    return world.image.topics_by_name["t"].partitions[0]
+
+
+def epoch(world: World, broker_id: int) -> int:
+    return world.image.brokers[broker_id].epoch
+
+
+def test_a_brokers_epoch_is_the_offset_of_its_registration() -> None:
+    world = World([])
+    world.apply([])
+    assert world.register(1) == world.image.offset == epoch(world, 1)
+    assert not world.image.brokers[1].is_fenced
+    again = world.register(1)
+    assert again == epoch(world, 1)
+    assert again < world.image.offset  # the same incarnation only amends its registration
+
+
+def test_a_broker_that_leaves_gives_up_its_leadership() -> None:
+    world = world_with_partition(1, 2)
+    world.do(FenceBroker(1, epoch(world, 1)))
+    after = partition(world)
+    assert (after.leader, after.isr, after.leader_epoch, after.partition_epoch) == (2, (2,), 1, 1)
+    # The last in-sync replica stays in the set: it alone has everything.
+    world.do(FenceBroker(2, epoch(world, 2)))
+    after = partition(world)
+    assert (after.leader, after.isr, after.leader_epoch) == (-1, (2,), 2)
+    world.do(UnfenceBroker(1, epoch(world, 1)))
+    assert partition(world).leader == -1
+    world.do(UnfenceBroker(2, epoch(world, 2)))
+    after = partition(world)
+    assert (after.leader, after.isr, after.leader_epoch) == (2, (2,), 3)
+
+
+def test_an_unclean_election_happens_only_where_it_is_allowed() -> None:
+    world = world_with_partition(1, 2)
+    allow = ConfigEdit("unclean.leader.election.enable", SET, "true")
+    world.do(FenceBroker(2, epoch(world, 2)))
+    world.do(FenceBroker(1, epoch(world, 1)))
+    world.do(IncrementalAlterConfigs([ConfigResourceEdits(TOPIC_RESOURCE, "t", [allow])]))
+    world.do(UnfenceBroker(2, epoch(world, 2)))
+    after = partition(world)
+    assert (after.leader, after.isr, after.leader_recovery_state) == (2, (2,), 1)
+
+
+def test_controlled_shutdown_moves_leaders_while_the_broker_serves() -> None:
+    world = world_with_partition(1, 2)
+    world.do(StartControlledShutdown(1, epoch(world, 1)))
+    assert world.image.brokers[1].in_controlled_shutdown
+    assert not world.image.brokers[1].is_active
+    assert (partition(world).leader, partition(world).isr) == (2, (2,))
+
+
+@pytest.mark.parametrize(("is_clean", "leader_epoch"), [(True, 0), (False, 1)])
+def test_a_single_broker_comes_back(is_clean: bool, leader_epoch: int) -> None:
+    """After an unclean stop its log may have lost its end, which a new leader epoch tells the world."""
+    world = world_with_partition(1)
+    world.register(1, incarnation=2, is_clean_restart=is_clean)
+    after = partition(world)
+    assert (after.leader, after.isr, after.leader_epoch) == (1, (1,), leader_epoch)
+
+
+def test_a_broker_that_kafka_fenced_when_it_stopped_leads_again() -> None:
+    world = world_with_partition(1)
+    world.do(FenceBroker(1, epoch(world, 1)))
+    assert partition(world).leader == -1
+    world.register(1, incarnation=2, is_clean_restart=True)
+    assert partition(world).leader == 1
+
+
+def test_a_new_incarnation_leaves_to_others_what_they_have_too() -> None:
+    world = world_with_partition(1, 2)
+    world.register(1, incarnation=2)
+    assert (partition(world).leader, partition(world).isr) == (2, (2,))
+    world = world_with_partition(1)
+    world.register(1, incarnation=2, is_fenced=True)
+    assert partition(world).leader == -1
+    assert world.image.brokers[1].is_fenced
+
+
+def test_registrations_that_are_refused() -> None:
+    world = World([1, 2])
+
+    def refused(**changes: object) -> tuple[ErrorCode, str | None]:
+        arguments = {
+            "broker_id": 3,
+            "incarnation_id": bytes(16),
+            "endpoints": [],
+            "features": SUPPORTED_FEATURES,
+            "log_dirs": [directory_id(3)],
+        }
+        with pytest.raises(CommandRefused) as caught:
+            world.do(RegisterBroker(**(arguments | changes)))
+        return caught.value.error
+
+    assert refused(log_dirs=[]) == (ErrorCode.INVALID_REGISTRATION, "No directories specified in request")
+    assert refused(log_dirs=[bytes(16)])[1] == "Reserved directory ID in request"
+    assert refused(log_dirs=[directory_id(3)] * 2)[1] == "Duplicate directory ID in request"
+    assert str(refused(log_dirs=[directory_id(2)])[1]).startswith("Broker 2 is already registered with directory ")
+    assert refused(features={})[1] == "Request features do not contain 'metadata.version'"
+    assert refused(features={"metadata.version": (7, 20)}) == (
+        ErrorCode.UNSUPPORTED_VERSION,
+        (
+            "Unable to register because the broker does not support finalized version 30 of metadata.version. The broker "
+            "wants a version between 7 and 20, inclusive."
+        ),
+    )
+
+
+def test_unregistering() -> None:
+    world = world_with_partition(1, 2)
+    world.do(UnregisterBroker(1))
+    assert 1 not in world.image.brokers
+    assert partition(world).leader == 2
+    with pytest.raises(CommandRefused) as caught:
+        world.do(UnregisterBroker(1))
+    assert caught.value.error == (ErrorCode.BROKER_ID_NOT_REGISTERED, "Broker ID 1 is not currently registered")
+
+
+def test_registering_a_controller() -> None:
+    world = World()
+    world.do(RegisterController(1, bytes(16), [Endpoint("CONTROLLER", "h", 9093, 0)], SUPPORTED_FEATURES))
+    assert world.image.controllers[1].endpoints == (("CONTROLLER", "h", 9093, 0),)
+
+
+def test_p59_producer_ids_come_in_blocks_of_1000_and_never_twice() -> None:
+    """P-59."""
+    world = World([1, 2])
+    blocks = [world.do(AllocateProducerIds(broker_id, epoch(world, broker_id))) for broker_id in (1, 2, 1)]
+    assert blocks == [ProducerIdBlock(0, 1000), ProducerIdBlock(1000, 1000), ProducerIdBlock(2000, 1000)]
+    with pytest.raises(CommandRefused) as caught:
+        world.do(AllocateProducerIds(1, 0))
+    assert caught.value.error.code == ErrorCode.STALE_BROKER_EPOCH

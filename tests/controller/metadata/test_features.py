@@ -1,0 +1,101 @@
+"""UpdateFeatures (P-158) and what a new cluster finalizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.controller.metadata.features import (
+    SAFE_DOWNGRADE,
+    UNSAFE_DOWNGRADE,
+    UPGRADE,
+    FeatureUpdate,
+    UpdateFeatures,
+)
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
+from tests.controller.world import World
+
+
+def test_a_new_cluster_finalizes_only_what_exists() -> None:
+    assert World().image.features == {"metadata.version": 30}
+
+
+@pytest.mark.parametrize(
+    ("update", "message"),
+    [
+        (
+            FeatureUpdate("metadata.version", 29),
+            (
+                "Invalid update version 29 for feature metadata.version. Can't downgrade the version of this feature "
+                "without setting the upgrade type to either safe or unsafe downgrade."
+            ),
+        ),
+        (
+            FeatureUpdate("metadata.version", 29, SAFE_DOWNGRADE),
+            (
+                "Unsupported metadata.version downgrade from 30 to 29. Refusing to perform the requested downgrade because "
+                "it might delete metadata information."
+            ),
+        ),
+        (
+            FeatureUpdate("metadata.version", 29, UNSAFE_DOWNGRADE),
+            (
+                "Unsupported metadata.version downgrade from 30 to 29. Unsafe metadata downgrade is not supported in this "
+                "version."
+            ),
+        ),
+        (
+            FeatureUpdate("metadata.version", 31),
+            "Invalid update version 31 for feature metadata.version. Local controller 1 only supports versions 7-30",
+        ),
+        (
+            FeatureUpdate("metadata.version", 30, 0),
+            (
+                "Invalid update version 30 for feature metadata.version. The controller does not support the given upgrade "
+                "type."
+            ),
+        ),
+        (
+            FeatureUpdate("group.version", 1),
+            "Invalid update version 1 for feature group.version. Local controller 1 does not support this feature.",
+        ),
+        (
+            FeatureUpdate("group.version", -1),
+            "Invalid update version -1 for feature group.version. A feature version cannot be less than 0.",
+        ),
+        (
+            FeatureUpdate("no.such.feature", 1),
+            "Invalid update version 1 for feature no.such.feature. Local controller 1 does not support this feature.",
+        ),
+        (
+            FeatureUpdate("no.such.feature", 0),
+            "Invalid update version 0 for feature no.such.feature. Feature no.such.feature not found.",
+        ),
+    ],
+)
+def test_p158_updates_that_are_refused(update: FeatureUpdate, message: str) -> None:
+    """P-158."""
+    world = World()
+    assert world.do(UpdateFeatures([update])) == (ErrorCode.INVALID_UPDATE_VERSION, message)
+    assert world.image.features == {"metadata.version": 30}
+
+
+def test_p158_level_0_deletes_and_needs_a_downgrade() -> None:
+    """P-158."""
+    world = World()
+    world.apply([FeatureLevelRecord(name="group.version", feature_level=1)])
+    assert world.image.features["group.version"] == 1
+    assert world.do(UpdateFeatures([FeatureUpdate("group.version", 0, UPGRADE)])).is_failure
+    assert not world.do(UpdateFeatures([FeatureUpdate("group.version", 0, SAFE_DOWNGRADE)], True)).is_failure
+    assert world.image.features["group.version"] == 1
+    assert not world.do(UpdateFeatures([FeatureUpdate("group.version", 0, SAFE_DOWNGRADE)])).is_failure
+    assert world.image.features == {"metadata.version": 30}
+
+
+def test_p158_one_wrong_feature_stops_all() -> None:
+    """P-158."""
+    world = World()
+    world.apply([FeatureLevelRecord(name="group.version", feature_level=1)])
+    updates = [FeatureUpdate("group.version", 0, SAFE_DOWNGRADE), FeatureUpdate("share.version", 1)]
+    assert world.do(UpdateFeatures(updates)).is_failure
+    assert world.image.features["group.version"] == 1

@@ -1,0 +1,93 @@
+"""A cluster as an image and nothing else: commands are planned on it and applied at once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pykbroker.controller.metadata.bootstrap import Bootstrap
+from pykbroker.controller.metadata.brokers import RegisterBroker
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Command, PlanContext
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
+from pykbroker.protocol.error_codes import ErrorCode
+
+R = TypeVar("R")
+
+LISTS = {"cleanup.policy": "delete", "leader.replication.throttled.replicas": ""}
+KNOWN = {"retention.ms", "segment.bytes", "unclean.leader.election.enable", "log.cleaner.threads", *LISTS}
+
+
+class FewConfigs:
+    """Rules that know a handful of keys; a value "bad" is bad."""
+
+    def is_list(self, resource_type: int, name: str) -> bool:
+        return name in LISTS
+
+    def default(self, resource_type: int, name: str) -> str | None:
+        return LISTS.get(name)
+
+    def validate(
+        self, resource_type: int, resource_name: str, configs: Mapping[str, str], existing: Mapping[str, str]
+    ) -> ApiError:
+        for name, value in configs.items():
+            if name not in KNOWN:
+                return ApiError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+            if value == "bad":
+                return ApiError(ErrorCode.INVALID_CONFIG, f"Invalid value bad for configuration {name}")
+        return NO_ERROR
+
+
+class World:
+    """`image` after all commands done so far; `records` has what they wrote."""
+
+    def __init__(self, broker_ids: Iterable[int] = (1,), racks: Mapping[int, str] | None = None, seed: int = 1) -> None:
+        self.image: ClusterImage = EMPTY_IMAGE
+        self.records: list[Any] = []
+        self.random = random.Random(seed)
+        self.do(Bootstrap())
+        for broker_id in broker_ids:
+            self.register(broker_id, rack=(racks or {}).get(broker_id))
+
+    def context(self) -> PlanContext:
+        return PlanContext(
+            next_offset=self.image.offset + 1,
+            random=self.random,
+            partition_count_default=3,
+            replication_factor_default=1,
+            config_rules=FewConfigs(),
+            supported_features=SUPPORTED_FEATURES,
+            node_id=1,
+            voter_ids=frozenset({1}),
+        )
+
+    def do(self, command: Command[R]) -> R:
+        plan = command.plan(self.image, self.context())
+        self.apply(plan.records)
+        return plan.result
+
+    def apply(self, records: Iterable[Any]) -> None:
+        records = list(records)
+        self.records += records
+        self.image = self.image.apply(
+            records, offset=self.image.offset + len(records), epoch=1, timestamp_ms=self.image.timestamp_ms + 1
+        )
+
+    def register(self, broker_id: int, *, rack: str | None = None, incarnation: int = 1, **options: Any) -> int:
+        """Registers a broker that serves at once unless told otherwise; its epoch."""
+        return self.do(
+            RegisterBroker(
+                broker_id=broker_id,
+                incarnation_id=bytes([incarnation]) * 16,
+                endpoints=[Endpoint("PLAINTEXT", f"host-{broker_id}", 9092, 0)],
+                features=SUPPORTED_FEATURES,
+                log_dirs=[directory_id(broker_id)],
+                rack=rack,
+                **{"is_fenced": False, **options},
+            )
+        )
+
+
+def directory_id(broker_id: int) -> bytes:
+    return b"directory" + broker_id.to_bytes(7, "big")
