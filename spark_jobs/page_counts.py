@@ -131,7 +131,7 @@ class ProgressReporter:
         self._said = ""
 
     def report(self) -> None:
-        """Print where the query is, unless that was printed before (a query that waits reports itself again and again)."""
+        """Print where the query is, unless that was printed before: a query that waits reports itself often."""
         progress = self._query.lastProgress
         if progress is None:
             return

@@ -1,7 +1,8 @@
-"""The processes of the demo: started with a log file of their own, ended in order or by kill -9, whole trees at once."""
+"""The processes of the demo: each with a log file of its own, ended in order or by kill -9, whole trees at once."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,14 +19,19 @@ class ProcessFailedError(Exception):
 class ManagedProcess:
     """One process with all it starts (a Spark job is a Python process and a JVM), in a process group of its own."""
 
-    def __init__(self, name: str, argv: list[str], log: Path) -> None:
+    def __init__(self, name: str, argv: list[str], log: Path, environment: dict[str, str] | None = None) -> None:
         self.name = name
         self.log = log
         self._log_begin = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
             # Standard input is a pipe that we hold: the broker is told to stop when it closes, even if we are killed.
             self._process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=os.environ | (environment or {}),
             )
 
     @property
@@ -56,14 +62,12 @@ class ManagedProcess:
 
     def kill(self) -> None:
         """kill -9 to the whole group, now."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
 
     def stop(self, timeout_s: float) -> None:
-        """SIGTERM, and kill -9 to what is left of the group afterwards. Raises ProcessFailedError if it did not end in time."""
+        """SIGTERM, then kill -9 to what is left of the group. Raises ProcessFailedError if it was not in time."""
         if self.exit_code() is None:
             self._process.terminate()
         try:
