@@ -369,7 +369,7 @@ def repack_batch(
 ) -> bytes:
     """The batch with its decompressed records `payload` under another codec, the records' own bytes unchanged."""
     base_offset, _, leader_epoch, magic, _, attributes, *rest = HEADER.unpack_from(batch.buffer, batch.position)
-    attributes &= TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+    attributes &= TRANSACTIONAL_FLAG | CONTROL_FLAG
     attributes |= codec | (LOG_APPEND_TIME_FLAG if timestamp_type == LOG_APPEND_TIME else 0)
     rest[2] = max_timestamp
     covered = _ATTRIBUTES_TO_COUNT.pack(attributes, *rest)

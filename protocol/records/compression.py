@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from pykbroker.protocol.records.errors import InvalidRecord, RecordTooLarge, UnsupportedCompressionType
+from pykbroker.protocol.records.errors import CompressionFailed, RecordTooLarge
 
 if TYPE_CHECKING:
     import zstandard
@@ -73,27 +73,27 @@ def codec_of_topic(compression_type: str) -> int | None:
 def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
     """Compress with codec id `codec`; `level` is the codec's own (gzip -1 to 9, lz4 1 to 17, zstd -131072 to 22).
 
-    None takes the default level of Kafka. Raises UnsupportedCompressionType for an unknown id.
+    None takes the default level of Kafka. Raises CompressionFailed for an unknown id.
     """
     if codec == NONE:
         return data
     function = _COMPRESSORS.get(codec)
     if function is None:
-        raise UnsupportedCompressionType(f"Unknown compression type id: {codec}")
+        raise CompressionFailed(f"Unknown compression type id: {codec}")
     return function(data, level)
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int = LIMIT_BYTES) -> bytes:
     """Decompress `data`, whole; with codec `NONE` a copy of `data`.
 
-    Raises InvalidRecord when the bytes are not of that codec or end early, RecordTooLarge beyond `limit_bytes`,
-    UnsupportedCompressionType for an unknown id.
+    Raises CompressionFailed when the bytes are not of that codec or end early, and for an unknown id; RecordTooLarge
+    beyond `limit_bytes`.
     """
     if codec == NONE:
         return bytes(data)
     function = _DECOMPRESSORS.get(codec)
     if function is None:
-        raise UnsupportedCompressionType(f"Unknown compression type id: {codec}")
+        raise CompressionFailed(f"Unknown compression type id: {codec}")
     return function(data, limit_bytes)
 
 
@@ -101,8 +101,8 @@ def _too_large(codec: int, limit_bytes: int) -> RecordTooLarge:
     return RecordTooLarge(f"The {CODEC_NAMES[codec]} data of the record batch is larger than {limit_bytes} bytes")
 
 
-def _broken(codec: int, reason: object) -> InvalidRecord:
-    return InvalidRecord(f"The record batch is not valid {CODEC_NAMES[codec]} data: {reason}")
+def _broken(codec: int, reason: object) -> CompressionFailed:
+    return CompressionFailed(f"The record batch is not valid {CODEC_NAMES[codec]} data: {reason}")
 
 
 def _compress_gzip(data: bytes, level: int | None) -> bytes:
@@ -156,10 +156,9 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
     position = len(_XERIAL_HEADER)
     parts: list[bytes] = []
     size_before = 0
-    while position < end:
+    # Up to three bytes at the end are no length of a block: snappy-java ignores them, and so do we.
+    while position + 4 <= end:
         block_start = position + 4
-        if block_start > end:
-            raise _broken(SNAPPY, "it ends within the length of a block")
         size = int.from_bytes(view[position:block_start], "big")
         position = block_start + size
         if position > end:

@@ -74,7 +74,17 @@ class RecordBatchTooLarge(RecordError):
 
 
 class UnsupportedCompressionType(RecordError):
-    """An unknown codec id, a codec whose package is missing, or zstd below Produce v7 (P-38)."""
+    """zstd below Produce v7 (P-38)."""
 
     error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     reports_log_start_offset = False
+
+
+class CompressionFailed(RecordError):
+    """The compressed bytes of a batch cannot be read, or its codec id is unknown.
+
+    Kafka has no code for this: its codecs' own exceptions get through to UNKNOWN_SERVER_ERROR, which clients do not
+    retry. We answer the same.
+    """
+
+    error_code = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -19,6 +19,7 @@ from pykbroker.protocol.records.batch import (
     build_batch,
 )
 from pykbroker.protocol.records.errors import (
+    CompressionFailed,
     CorruptRecord,
     InvalidProduceRecords,
     InvalidRecord,
@@ -201,14 +202,17 @@ def test_inner_structure(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_payload_that_is_not_of_its_codec(codec: int) -> None:
+    """Kafka lets its codecs' exceptions through, and so the code is UNKNOWN_SERVER_ERROR; tried with 4.3.1."""
     data = with_fields(fixture("small_none"), attributes=codec)
-    assert refused(data).error_code is ErrorCode.INVALID_RECORD
+    error = refused(data)
+    assert type(error) is CompressionFailed
+    assert error.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_unknown_codecs(codec: int) -> None:
     error = refused(with_fields(fixture("small_none"), attributes=codec))
-    assert type(error) is UnsupportedCompressionType
+    assert type(error) is CompressionFailed
 
 
 @pytest.mark.parametrize("api_version", range(3, 14))
@@ -355,7 +359,13 @@ def test_a_batch_marked_as_log_append_time_by_the_client() -> None:
     error = refused(marked, POLICY._replace(is_log_append_time=True))
     assert error.error_code is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in error.record_errors] == [0, 1, 2]
-    assert "Producer should not set timestamp type to LogAppendTime" in error.record_errors[0][1]
+    assert error.record_errors[1][1] == (
+        f"Invalid timestamp type in message DefaultRecord(offset=1, timestamp={TIME + 3}, key=0 bytes, value=6 bytes). "
+        "Producer should not set timestamp type to LogAppendTime."
+    )
+    packed = build_batch(SMALL, codec=1, timestamp_type=LOG_APPEND_TIME, log_append_time=-1)
+    partial = "PartialDefaultRecord(offset=1, timestamp=-1, key=-1 bytes, value=6 bytes)"
+    assert partial in refused(packed).record_errors[1][1]
     without_time = build_batch(SMALL, timestamp_type=LOG_APPEND_TIME, log_append_time=-1)
     assert refused(without_time).error_code is ErrorCode.INVALID_TIMESTAMP
     ahead = build_batch(SMALL, timestamp_type=LOG_APPEND_TIME, log_append_time=2**50)
@@ -414,13 +424,15 @@ def test_recompression_levels() -> None:
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_offset_deltas_of_compressed_batches_are_put_right(codec: int) -> None:
-    """As in Kafka: old clients did not count 0, 1, 2 within compressed batches, so those are built anew."""
+def test_offset_deltas_of_compressed_batches(codec: int) -> None:
+    """As in Kafka 4.3.1: put right while recompressing, else UNKNOWN_SERVER_ERROR."""
     records = [record._replace(offset=offset) for record, offset in zip(SMALL, (0, 5, 2), strict=True)]
     data = build_batch(records, keep_offsets=True, last_offset_delta=2, codec=codec)
-    stored = RecordBatch(validate(data).data)
+    assert type(refused(data)) is CompressionFailed
+    assert type(refused(data, POLICY._replace(compression_codec=codec))) is CompressionFailed
+    stored = RecordBatch(validate(data, POLICY._replace(compression_codec=codec % 4 + 1)).data)
     assert stored.verify_crc()
-    assert stored.compression_codec == codec
+    assert stored.compression_codec == codec % 4 + 1
     assert list(stored.records()) == SMALL
 
 
