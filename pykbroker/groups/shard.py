@@ -36,7 +36,7 @@ from pykbroker.protocol.messages.list_groups import ListedGroup
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykbroker.protocol.uuids import ZERO_UUID
 
-CLASSIC_GROUP_TYPE = "Classic"
+CLASSIC_GROUP_TYPE = "classic"
 
 GROUP_ID_NOT_FOUND_SINCE = 6
 """From this version on DescribeGroups says that a group is missing instead of showing a dead one (KIP-1043)."""

@@ -306,7 +306,7 @@ class TestAdministration:
         driver.stable()
         driver.commit(7, group_id="simple")
         listed = {g.group_id: (g.protocol_type, g.group_state, g.group_type) for g in driver.shard.listed(set(), set())}
-        assert listed == {"g": ("consumer", "Stable", "Classic"), "simple": ("", "Empty", "Classic")}
+        assert listed == {"g": ("consumer", "Stable", "classic"), "simple": ("", "Empty", "classic")}
         assert [g.group_id for g in driver.shard.listed({"stable"}, set())] == ["g"]
         assert [g.group_id for g in driver.shard.listed({"empty", "dead"}, {"classic"})] == ["simple"]
         assert driver.shard.listed(set(), {"consumer"}) == []
