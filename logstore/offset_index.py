@@ -44,14 +44,14 @@ class IndexFile:
         """Bring the file up to date; makes it when missing."""
         descriptor = self.filesystem.open(self.path, create=True)
         try:
+            if self._shrunk:
+                self.filesystem.truncate(descriptor, self._written)
+                self._shrunk = False
             end = len(self.entries)
             if end > self._written:
                 rest = bytes(self.entries[self._written : end])
                 self.filesystem.append(descriptor, (rest,), len(rest), self._written, self.path)
                 self._written = end
-            if self._shrunk:
-                self.filesystem.truncate(descriptor, end)
-                self._shrunk = False
         finally:
             self.filesystem.close(descriptor)
 
