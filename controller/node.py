@@ -470,9 +470,6 @@ class ControllerNode:
 
         image, snapshot, now_ms = self._image, self._applied, self._wall_clock_ms()
         metadata_version = image.features.get(METADATA_VERSION, METADATA_VERSION_LATEST)
-        if self._storage.end_offset == snapshot.offset:
-            self._storage.roll(now_ms)
-        size_bytes = self._storage.size_bytes
 
         def write() -> None:
             self._storage.write_snapshot(
@@ -482,17 +479,17 @@ class ControllerNode:
                 now_ms=now_ms,
             )
 
+        size_bytes = self._storage.size_bytes
         try:
+            if self._storage.end_offset == snapshot.offset:
+                self._storage.roll(now_ms)
             await trio.to_thread.run_sync(write)
+            self._core.snapshot_taken(self._storage.truncate_behind(snapshot, now_ms))
+            size_bytes = min(size_bytes, self._storage.size_bytes)
         except StorageError:
             # A full disk, most likely. The log still tells everything; another try comes after as much again.
-            self._size_at_snapshot, self._snapshot_at_ms = size_bytes, now_ms
-            self._is_writing_snapshot = False
-            return
-        start = self._storage.truncate_behind(snapshot, self._wall_clock_ms())
-        self._core.snapshot_taken(start)
-        self._size_at_snapshot = min(size_bytes, self._storage.size_bytes)
-        self._snapshot_at_ms = now_ms
+            pass
+        self._size_at_snapshot, self._snapshot_at_ms = size_bytes, now_ms
         self._is_writing_snapshot = False
 
 

@@ -131,8 +131,8 @@ def test_registrations_that_are_refused() -> None:
     assert refused(features={"metadata.version": (7, 20)}) == (
         ErrorCode.UNSUPPORTED_VERSION,
         (
-            "Unable to register because the broker does not support finalized version 30 of metadata.version. The broker "
-            "wants a version between 7 and 20, inclusive."
+            "Unable to register because the broker does not support finalized version 30 of metadata.version. The "
+            "broker wants a version between 7 and 20, inclusive."
         ),
     )
 

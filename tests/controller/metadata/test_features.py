@@ -33,15 +33,15 @@ def test_a_new_cluster_finalizes_only_what_exists() -> None:
         (
             FeatureUpdate("metadata.version", 29, SAFE_DOWNGRADE),
             (
-                "Unsupported metadata.version downgrade from 30 to 29. Refusing to perform the requested downgrade because "
-                "it might delete metadata information."
+                "Unsupported metadata.version downgrade from 30 to 29. Refusing to perform the requested downgrade "
+                "because it might delete metadata information."
             ),
         ),
         (
             FeatureUpdate("metadata.version", 29, UNSAFE_DOWNGRADE),
             (
-                "Unsupported metadata.version downgrade from 30 to 29. Unsafe metadata downgrade is not supported in this "
-                "version."
+                "Unsupported metadata.version downgrade from 30 to 29. Unsafe metadata downgrade is not supported in "
+                "this version."
             ),
         ),
         (
@@ -51,8 +51,8 @@ def test_a_new_cluster_finalizes_only_what_exists() -> None:
         (
             FeatureUpdate("metadata.version", 30, 0),
             (
-                "Invalid update version 30 for feature metadata.version. The controller does not support the given upgrade "
-                "type."
+                "Invalid update version 30 for feature metadata.version. The controller does not support the given "
+                "upgrade type."
             ),
         ),
         (

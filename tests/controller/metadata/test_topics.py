@@ -162,8 +162,8 @@ def test_no_broker_serves() -> None:
             NewTopic("t", assignments=[(0, [1, 2]), (1, [1])]),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             (
-                "The manual partition assignment includes a partition with 1 replica(s), but this is not consistent with "
-                "previous partitions, which have 2 replica(s)."
+                "The manual partition assignment includes a partition with 1 replica(s), but this is not consistent "
+                "with previous partitions, which have 2 replica(s)."
             ),
         ),
     ],
