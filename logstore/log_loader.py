@@ -140,8 +140,9 @@ def _finish_swap(filesystem: FileSystem, open_files: OpenFiles, folder: str, swa
     for entry in filesystem.list(folder):
         if entry.name.endswith(SEGMENT_SUFFIXES) and first <= base_offset_of(entry.name) < end:
             filesystem.remove(f"{folder}/{entry.name}")
-    for name in swaps:
-        filesystem.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP_SUFFIX)}")
+    for entry in filesystem.list(folder):
+        if entry.name.endswith(SWAP_SUFFIX):
+            filesystem.rename(f"{folder}/{entry.name}", f"{folder}/{entry.name.removesuffix(SWAP_SUFFIX)}")
 
 
 def _remove_orphans(filesystem: FileSystem, folder: str, names: list[str], bases: set[int]) -> None:

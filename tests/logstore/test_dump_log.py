@@ -57,14 +57,14 @@ def fill(log: PartitionLog) -> None:
 @pytest.mark.parametrize("is_closed", [False, True], ids=["live", "closed"])
 def test_kafka_dump_log_reads_our_files(disk: Place, is_closed: bool) -> None:
     """P-57 (snapshots), protocol.md 1.4."""
-    log = disk.open(segment_bytes=24_000, index_interval_bytes=1000)
+    log = disk.open(segment_bytes=8_000, index_interval_bytes=1000)
     fill(log)
     end_offset = log.log_end_offset
     folder = f"{disk.folder}/t-0"
     if is_closed:
         log.close()
     else:
-        log.begin_flush()
+        log.flush()
     assert len(log.segment_base_offsets) >= 3
     output = dump(folder, "--deep-iteration", "--print-data-log", "--skip-record-metadata")
     assert not COMPLAINTS.search(output), output
@@ -82,7 +82,7 @@ def test_kafka_dump_log_reads_our_files(disk: Place, is_closed: bool) -> None:
 
 def test_kafka_dump_log_reads_what_recovery_made(disk: Place) -> None:
     """P-171: indexes and snapshots that were made anew."""
-    log = disk.open(segment_bytes=24_000, index_interval_bytes=1000)
+    log = disk.open(segment_bytes=8_000, index_interval_bytes=1000)
     fill(log)
     for name in disk.names():
         if name.endswith(("index", "snapshot")):
@@ -90,7 +90,7 @@ def test_kafka_dump_log_reads_what_recovery_made(disk: Place) -> None:
     last = f"{log.segment_base_offsets[-1]:020d}.log"
     log.close_files()
     disk.overwrite(last, disk.content(last)[:-7])
-    log = disk.open(segment_bytes=24_000, index_interval_bytes=1000)
+    log = disk.open(segment_bytes=8_000, index_interval_bytes=1000)
     end_offset = log.log_end_offset
     log.close()
     output = dump(f"{disk.folder}/t-0", "--deep-iteration")

@@ -1,0 +1,294 @@
+"""After kill -9: torn tails, damage at every byte, rebuilt indexes; after a clean stop: nothing is scanned."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pykbroker.logstore.errors import CorruptSegment
+from pykbroker.logstore.segment import segment_path
+from tests.logstore.support import NOW_MS, Place, append, batch, offsets, read_all
+
+
+def small_log(place: Place, batches: int = 4) -> list[int]:
+    """A log of small batches; returns the byte position at which each begins, and where the last ends."""
+    log = place.open()
+    positions = [0]
+    for number in range(batches):
+        data = batch(number + 1, producer_id=7, producer_epoch=0, base_sequence=number * (number + 1) // 2)
+        append(log, data, epoch=number // 2)
+        positions.append(positions[-1] + len(data))
+    return positions
+
+
+LOG = f"{0:020d}.log"
+
+
+def test_a_tail_torn_at_any_byte_is_cut(memory: Place) -> None:
+    """P-171: what is left are the whole batches, and appending goes on after them."""
+    positions = small_log(memory)
+    whole = memory.content(LOG)
+    for size in range(positions[-1] + 1):
+        memory.overwrite(LOG, whole[:size])
+        log = memory.open()
+        kept = sum(1 for position in positions[1:] if position <= size)
+        count = kept * (kept + 1) // 2
+        assert offsets(log) == list(range(count)), size
+        assert len(memory.content(LOG)) == positions[kept]
+        assert log.latest_epoch == ((kept - 1) // 2 if kept else -1)
+        assert append(log, batch(2), epoch=5).first_offset == count
+        assert offsets(log) == list(range(count + 2))
+        log.close()
+        memory.filesystem.remove_tree("/logs/t-0")
+        memory.filesystem.make_directory("/logs/t-0")
+
+
+def test_a_damaged_byte_ends_the_log(memory: Place) -> None:
+    """P-171: at any position of the last two batches, below and above the CRC; only offset and epoch have none."""
+    positions = small_log(memory)
+    whole = memory.content(LOG)
+    for position in range(positions[2], positions[-1]):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x41
+        memory.overwrite(LOG, bytes(damaged))
+        log = memory.open()
+        number = max(n for n in range(4) if positions[n] <= position)
+        in_batch = position - positions[number]
+        found = [one.base_offset for one in log.iter_batches()]
+        if 12 <= in_batch < 16:
+            assert len(found) == 4, "the leader epoch is outside of the CRC"
+        elif in_batch < 8:
+            assert number <= len(found) <= 4, "so is the base offset, which must only not go back"
+        else:
+            assert found == [n * (n + 1) // 2 for n in range(number)], position
+        log.close()
+        memory.filesystem.remove_tree("/logs/t-0")
+        memory.filesystem.make_directory("/logs/t-0")
+
+
+@pytest.mark.parametrize(
+    "tail", [b"\0" * 5000, b"\xff" * 100, b"\0" * 7, os.urandom(300)], ids=["zeros", "ones", "few", "random"]
+)
+def test_junk_at_the_end_is_cut(place: Place, tail: bytes) -> None:
+    positions = small_log(place)
+    whole = place.content(LOG)
+    place.overwrite(LOG, whole + tail)
+    log = place.open()
+    assert log.log_end_offset == 10
+    assert place.content(LOG) == whole
+    assert log.size_bytes == positions[-1]
+
+
+def test_segments_after_a_damaged_one_go(place: Place) -> None:
+    log = place.open(segment_bytes=400)
+    for number in range(30):
+        append(log, batch(1, producer_id=7, producer_epoch=0, base_sequence=number))
+    bases = log.segment_base_offsets
+    assert len(bases) >= 5
+    log.close()
+    name = f"{bases[2]:020d}.log"
+    place.overwrite(name, place.content(name)[:-1])
+    log = place.open(segment_bytes=400)
+    assert log.segment_base_offsets == bases[:3]
+    assert log.log_end_offset == bases[3] - 1
+    assert (
+        append(log, batch(1, producer_id=7, producer_epoch=0, base_sequence=bases[3] - 1)).first_offset == bases[3] - 1
+    )
+    assert offsets(log) == list(range(bases[3]))
+    log.close()
+    again = place.open(segment_bytes=400, is_clean=True)
+    assert offsets(again) == list(range(bases[3]))
+
+
+def test_indexes_are_rebuilt_as_they_were(place: Place) -> None:
+    log = place.open(segment_bytes=20_000, index_interval_bytes=500)
+    for number in range(200):
+        append(log, batch(3, timestamp=NOW_MS + number * (1 if number % 3 else -1)))
+    log.close()
+    indexes = [name for name in place.names() if name.endswith("index")]
+    before = {name: place.content(name) for name in indexes}
+    assert sum(map(len, before.values())) > 500
+    for name in indexes:
+        place.filesystem.remove(f"{place.folder}/t-0/{name}")
+    log = place.open(segment_bytes=20_000, index_interval_bytes=500)
+    log.close()
+    assert {name: place.content(name) for name in indexes} == before
+
+
+def test_damaged_indexes_are_rebuilt_even_after_a_clean_stop(place: Place) -> None:
+    log = place.open(segment_bytes=5000, index_interval_bytes=300)
+    for _ in range(100):
+        append(log, batch(3))
+    log.close()
+    for name in place.names():
+        if name.endswith(".index"):
+            place.overwrite(name, place.content(name) + b"\x7f\xff\xff\xff\x7f\xff\xff\xff")
+        if name.endswith(".timeindex"):
+            place.overwrite(name, place.content(name)[:-5])
+    log = place.open(segment_bytes=5000, index_interval_bytes=300, is_clean=True)
+    assert offsets(log) == list(range(300))
+    assert len(read_all(log, 137)) == 100 - 137 // 3
+    found = log.offset_for_timestamp(NOW_MS + 1)
+    assert found is not None
+    assert found.offset == 1
+
+
+def test_an_index_preallocated_by_kafka_is_read(place: Place) -> None:
+    """A Kafka broker killed with kill -9 leaves its active indexes full of zeros."""
+    log = place.open(index_interval_bytes=100)
+    for _ in range(10):
+        append(log, batch(3))
+    log.close()
+    place.overwrite(f"{0:020d}.index", place.content(f"{0:020d}.index").ljust(80_000, b"\0"))
+    place.overwrite(f"{0:020d}.timeindex", place.content(f"{0:020d}.timeindex").ljust(12_000, b"\0"))
+    log = place.open(is_clean=True, index_interval_bytes=100)
+    assert offsets(log) == list(range(30))
+    append(log, batch(1))
+    log.close()
+    assert len(place.content(f"{0:020d}.index")) < 200
+    assert offsets(place.open(is_clean=True)) == list(range(31))
+
+
+def test_after_a_clean_stop_nothing_is_scanned(memory: Place) -> None:
+    """Only the end of the last segment is looked at."""
+    log = memory.open(segment_bytes=100_000)
+    for number in range(500):
+        append(log, batch(10, producer_id=7, producer_epoch=0, base_sequence=number * 10))
+    log.flush()
+    log.close()
+    calls = memory.filesystem.calls  # type: ignore[attr-defined]
+    calls.clear()
+    log = memory.open(is_clean=True, segment_bytes=100_000)
+    assert log.log_end_offset == 5000
+    assert log.producers.producers[7].last_sequence == 4999
+    assert calls.get("view", 0) == 0
+    assert calls["read"] <= 4
+
+
+def test_flushed_batches_are_not_checked_again(memory: Place) -> None:
+    """P-171: below the recovery point only headers are hopped over."""
+    log = memory.open()
+    append(log, batch(1, value_size=100))
+    log.flush()
+    assert log.recovery_point == 1
+    append(log, batch(1, value_size=100))
+    content = bytearray(memory.content(LOG))
+    content[80] ^= 1
+    memory.overwrite(LOG, bytes(content))
+    assert memory.open(recovery_point=1).log_end_offset == 2
+    assert memory.open(recovery_point=0).log_end_offset == 0
+
+
+def test_power_loss_keeps_what_was_flushed(memory: Place) -> None:
+    log = memory.open(segment_bytes=1000)
+    for _ in range(20):
+        append(log, batch(2))
+    log.flush()
+    point = log.recovery_point
+    assert point == 40
+    append(log, batch(2))
+    memory.filesystem.crash()  # type: ignore[attr-defined]
+    assert memory.open(recovery_point=point, segment_bytes=1000).log_end_offset == 40
+
+
+def test_a_flush_in_a_thread_survives_deletion_meanwhile(place: Place) -> None:
+    log = place.open(segment_bytes=1000, retention_ms=0)
+    for _ in range(20):
+        append(log, batch(2))
+    assert log.has_unflushed_segments
+    work = log.begin_flush(include_active=False)
+    assert work is not None
+    log.delete_old_segments(NOW_MS + 10, 40)
+    log.delete_due_files(NOW_MS + 100_000)
+    work.run()
+    work.finish()
+    assert log.recovery_point == 40
+    assert log.begin_flush() is None
+
+
+def test_what_a_compaction_left_is_finished_or_undone(place: Place) -> None:
+    """`.cleaned` files are dropped, `.swap` files take the place of what they replace, `.deleted` files go."""
+    log = place.open(segment_bytes=400)
+    for _ in range(20):
+        append(log, batch(1))
+    bases = log.segment_base_offsets
+    log.close()
+    first, second = (f"{base:020d}.log" for base in bases[:2])
+    merged = place.content(first) + place.content(second)
+    place.overwrite(f"{first}.swap", merged)
+    place.overwrite(f"{bases[2]:020d}.log.cleaned", b"junk")
+    place.overwrite(f"{bases[1]:020d}.index.deleted", b"junk")
+    log = place.open(segment_bytes=400)
+    assert log.segment_base_offsets == (bases[0], *bases[2:])
+    assert offsets(log) == list(range(20))
+    assert not [name for name in place.names() if name.endswith(("swap", "cleaned", "deleted"))]
+
+
+def test_orphaned_indexes_go_and_a_start_beyond_the_end_begins_anew(place: Place) -> None:
+    log = place.open()
+    append(log, batch(3))
+    log.close()
+    place.overwrite(f"{99:020d}.index", b"12345678")
+    log = place.open(is_clean=True, log_start_offset=50)
+    assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+    assert append(log, batch(1)).first_offset == 50
+    assert f"{99:020d}.index" not in place.names()
+
+
+def test_damage_found_while_reading_names_file_and_position(place: Place) -> None:
+    small_log(place)
+    content = place.content(LOG)
+    log = place.open(is_clean=True)
+    assert log.log_end_offset == 10
+    place.overwrite(LOG, content[:8] + b"\0\0\0\0" + content[12:])
+    log = place.open(is_clean=True, end_offset=10)
+    with pytest.raises(CorruptSegment, match=segment_path("t-0", 0, ".log")):
+        list(log.iter_batches())
+
+
+WRITER = """
+import sys
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.filesystem import OsFileSystem
+from pykbroker.logstore.partition_log import PartitionLog
+from tests.logstore.support import NOW_MS, append, batch
+log = PartitionLog.open(sys.argv[1], "t", 0, LogConfig(segment_bytes=200_000), filesystem=OsFileSystem(), now_ms=NOW_MS)
+sequence = log.log_end_offset
+while True:
+    count = 1 + sequence % 40
+    append(log, batch(count, producer_id=7, producer_epoch=0, base_sequence=sequence))
+    sequence += count
+    sys.stdout.write(f"{sequence}\\n")
+    sys.stdout.flush()
+"""
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.15, 0.3])
+def test_kill_9_while_appending_loses_nothing_acknowledged(disk: Place, seconds: float) -> None:
+    """P-171. Three times over the same log: every record there, in order, once, and sequences go on."""
+    acknowledged = 0
+    for _ in range(3):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, f"{disk.folder}/t-0"], stdout=subprocess.PIPE, text=True
+        )
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        # What is being timed is the other process: no clock of ours can stand in for it.
+        time.sleep(seconds)
+        writer.send_signal(signal.SIGKILL)
+        lines = writer.stdout.read().splitlines()
+        writer.stdout.close()
+        writer.wait()
+        complete = [line for line in lines if line.isdigit()]
+        acknowledged = max([acknowledged, *map(int, complete[:-1])])
+        log = disk.open(segment_bytes=200_000)
+        end_offset = log.log_end_offset
+        assert end_offset >= acknowledged
+        assert offsets(log) == list(range(end_offset))
+        assert log.producers.producers[7].last_sequence == end_offset - 1
+        log.close_files()
