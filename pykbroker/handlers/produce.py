@@ -105,7 +105,7 @@ def _append_one(
         _check(context, request, partition, data)
         result = partition.append_as_leader(data.records, now_ms)
     except RecordError as error:
-        return _record_failure(data.index, error)
+        return _record_failure(data.index, error, partition)
     except (KafkaError, LogError) as error:
         return _failure(data.index, error_code_for(error))
     return PartitionProduceResponse(
@@ -163,9 +163,11 @@ def _failure(index: int, error_code: ErrorCode) -> PartitionProduceResponse:
     return PartitionProduceResponse(index=index, error_code=error_code, base_offset=-1, log_start_offset=-1)
 
 
-def _record_failure(index: int, error: RecordError) -> PartitionProduceResponse:
+def _record_failure(index: int, error: RecordError, partition: Partition) -> PartitionProduceResponse:
     """Names the records at fault and why, which v8 and later carry (P-36)."""
     response = _failure(index, error.error_code)
+    if error.reports_log_start_offset:
+        response.log_start_offset = partition.log.log_start_offset
     if error.record_errors:
         response.error_message = str(error)
         response.record_errors = [
