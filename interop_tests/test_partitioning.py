@@ -259,7 +259,7 @@ def test_groups(
     finally:
         for member in members:
             member.close()
-    sizes = " and ".join(str(size) for size in group_sizes)
+    sizes = " + ".join(str(size) for size in group_sizes)
     setup = f"{COUNT} records, {len(groups)} group{plural(len(groups))}"
     rows.append(Row(f"{partitions} partition{plural(partitions)}, {sizes} members", member_client, setup, outcome))
 
