@@ -57,6 +57,17 @@ def test_records_of_the_java_client(codec: str) -> None:
         assert list(RecordBatch(fixture(f"large_{codec}")).records()) == LARGE
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_records_of_librdkafka(codec: str) -> None:
+    """P-166: its snappy is one raw block, without the framing of snappy-java."""
+    size, expected = ("small", SMALL) if codec == "none" else ("large", LARGE)
+    batch = RecordBatch(fixture(f"librdkafka_{size}_{codec}"))
+    assert batch.verify_crc()
+    assert codec_name(batch.compression_codec) == codec
+    assert list(batch.records()) == expected
+    assert (batch.has_producer_id, batch.base_sequence) == ((True, 0) if codec == "none" else (False, -1))
+
+
 def test_records_of_a_log_append_time_batch_have_its_timestamp() -> None:
     """P-40: the deltas stay as they were sent, the header's max timestamp counts."""
     batch = RecordBatch(fixture("log_append_time"))

@@ -54,8 +54,15 @@ def refused(data: bytes | bytearray, policy: AppendPolicy = POLICY) -> RecordErr
     return caught.value
 
 
-@pytest.mark.parametrize("name", [f"small_{codec}" for codec in CODECS] + [f"large_{codec}" for codec in CODECS[1:]])
-def test_batches_of_the_java_client_are_stored_as_sent(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"small_{codec}" for codec in CODECS),
+        *(f"large_{codec}" for codec in CODECS[1:]),
+        *(f"librdkafka_large_{codec}" for codec in CODECS[1:]),
+    ],
+)
+def test_batches_of_stock_clients_are_stored_as_sent(name: str) -> None:
     """P-41: the bytes that came are the bytes to store, and they are not copied."""
     data = fixture(name)
     view = memoryview(data)
