@@ -1,0 +1,95 @@
+"""The links that make one import root of four folders, and what an installed copy consists of."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import pykbroker
+
+ROOT = Path(__file__).resolve().parents[2]
+LINKED = ("protocol", "logstore", "controller")
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_the_links_are_links(name: str) -> None:
+    link = ROOT / "pykbroker" / name
+    assert link.is_symlink(), f"{link} must be a symbolic link (was this checked out where links are not supported?)"
+    assert os.readlink(link) == f"../{name}"
+    assert (ROOT / name / "__init__.py").is_file()
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)["project"]
+    assert project["version"] == pykbroker.__version__
+    assert f"## {pykbroker.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Build the sdist, and the wheel from the sdist, as `pip install` of a published sdist would."""
+    checkout = tmp_path_factory.mktemp("checkout") / "pykbroker"
+    shutil.copytree(
+        ROOT,
+        checkout,
+        symlinks=True,
+        ignore=shutil.ignore_patterns(
+            ".*", "__pycache__", "*.so", "*.egg-info", "build", "dist", "tests", "interop_tests", "spark_jobs",
+            "artifacts", "reports",
+        ),
+    )  # fmt: skip
+    built = tmp_path_factory.mktemp("built")
+    build(checkout, "build_sdist", built)
+    [sdist] = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(built, filter="data")
+    build(built / f"pykbroker-{pykbroker.__version__}", "build_wheel", built)
+    [path] = built.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def build(folder: Path, hook: str, target: Path) -> None:
+    # Uncompiled: the extension is tested where it is built, and takes half a minute.
+    done = subprocess.run(
+        [sys.executable, "-c", f"import setuptools.build_meta as b; b.{hook}({str(target)!r})"],
+        cwd=folder,
+        env=os.environ | {"PYKBROKER_COMPILE": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_installed_copy_adds_one_name(wheel: zipfile.ZipFile) -> None:
+    names = {name.partition("/")[0] for name in wheel.namelist()}
+    assert names == {"pykbroker", f"pykbroker-{pykbroker.__version__}.dist-info"}
+
+
+def test_the_wheel_has_every_module(wheel: zipfile.ZipFile) -> None:
+    expected = {
+        f"pykbroker/{path.relative_to(ROOT if folder != 'pykbroker' else ROOT / 'pykbroker').as_posix()}"
+        for folder in ("pykbroker", *LINKED)
+        for path in (ROOT / folder).rglob("*.py")
+        if "__pycache__" not in path.parts
+    }
+    assert {name for name in wheel.namelist() if name.endswith(".py")} == expected
+
+
+def test_the_wheel_has_types_license_and_command(wheel: zipfile.ZipFile) -> None:
+    information = f"pykbroker-{pykbroker.__version__}.dist-info"
+    assert "pykbroker/py.typed" in wheel.namelist()
+    assert b"Apache License" in wheel.read(f"{information}/licenses/LICENSE")
+    assert b"pykbroker = pykbroker.cli:main" in wheel.read(f"{information}/entry_points.txt")
+    metadata = wheel.read(f"{information}/METADATA").decode()
+    assert "Requires-Python: >=3.11" in metadata
+    assert "# pykbroker" in metadata, "the README is the description"

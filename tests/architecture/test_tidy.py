@@ -1,0 +1,202 @@
+"""Rules about the text of the code that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = ("protocol", "logstore", "controller", "pykbroker")
+PURE = ("protocol", "controller/raft", "controller/metadata")
+
+FILE_LINES = 500
+FUNCTION_LINES = 60
+
+# Longer ones, each with the reason.
+LONG_FUNCTIONS = {
+    "protocol/records/batch.py:build_batch": "one parameter a line; the body is one header",
+    "protocol/records/record.py:decode_records": "a loop over records in the interpreter, where every call counts",
+    "protocol/records/record_scan.py:scan_records": "the hot loop that mypyc compiles, where a call costs more than its body",
+    "protocol/records/validation.py:validate_client_batches": "Kafka's checks in Kafka's order, one after another",
+}
+
+# Modules whose import is the business of one kind of file alone.
+CLOCKS_AND_CHANCE = {"time", "random", "datetime", "secrets"}
+FORBIDDEN_IN_PURE = CLOCKS_AND_CHANCE | {
+    "trio",
+    "socket",
+    "os",
+    "select",
+    "subprocess",
+    "logging",
+    "asyncio",
+}
+FORBIDDEN_IN_LOGSTORE = CLOCKS_AND_CHANCE | {"trio", "socket", "select", "threading", "subprocess", "asyncio"}
+FORBIDDEN_CALLS = {"print", "input", "breakpoint", "eval", "exec"}
+CALLS_ALLOWED = {
+    "pykbroker/cli": {"print"},
+    # The codec and the constructors of messages are compiled from their declarations.
+    "protocol/codec.py": {"exec"},
+    "protocol/fields.py": {"exec"},
+}
+
+
+@cache
+def python_files() -> tuple[Path, ...]:
+    return tuple(
+        path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py")) if "__pycache__" not in path.parts
+    )
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.lineno, node.module.partition(".")[0]
+
+
+def forbidden_imports(folders: tuple[str, ...], forbidden: set[str]) -> list[str]:
+    return [
+        f"{name_of(path)}:{line} imports {module}"
+        for path in python_files()
+        if name_of(path).startswith(tuple(f"{folder}/" for folder in folders))
+        for line, module in imports_of(path)
+        if module in forbidden
+    ]
+
+
+def test_the_core_is_pure() -> None:
+    assert forbidden_imports(PURE, FORBIDDEN_IN_PURE) == []
+
+
+def test_the_log_store_is_synchronous_and_gets_the_time_as_an_argument() -> None:
+    assert forbidden_imports(("logstore",), FORBIDDEN_IN_LOGSTORE) == []
+
+
+def test_the_state_of_a_group_is_pure() -> None:
+    shells = {"pykbroker/groups/coordinator.py"}
+    found = forbidden_imports(("pykbroker/groups",), {"trio", "time", "random", "socket"})
+    assert [line for line in found if line.partition(":")[0] not in shells] == []
+
+
+def test_files_are_short() -> None:
+    long = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
+    assert {name: count for name, count in long.items() if count > FILE_LINES} == {}
+
+
+def test_functions_are_short() -> None:
+    long = {
+        f"{name_of(path)}:{node.name}"
+        for path in python_files()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and lines_of(node) > FUNCTION_LINES
+    }
+    assert long <= set(LONG_FUNCTIONS)
+
+
+def test_the_exceptions_are_for_functions_that_exist() -> None:
+    for entry in LONG_FUNCTIONS:
+        name, _, function = entry.partition(":")
+        assert f"def {function}(" in (ROOT / name).read_text(encoding="utf-8")
+
+
+def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    # The options of a click command are its parameters, a line each: what is decorated counts by its body alone.
+    first = node.body[0].lineno if node.decorator_list else node.lineno
+    return (node.end_lineno or first) - first + 1
+
+
+def test_calls_that_do_not_belong_into_a_library() -> None:
+    found = []
+    for path in python_files():
+        name = name_of(path)
+        allowed = {call for prefix, calls in CALLS_ALLOWED.items() if name.startswith(prefix) for call in calls}
+        found += [
+            f"{name}:{node.lineno} calls {node.func.id}"
+            for node in ast.walk(tree_of(path))
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in FORBIDDEN_CALLS - allowed
+        ]
+    assert found == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    empty = [
+        name_of(path) for path in python_files() if path.name != "__init__.py" and not ast.get_docstring(tree_of(path))
+    ]
+    assert empty == []
+
+
+def test_annotations_are_never_evaluated() -> None:
+    missing = [
+        name_of(path)
+        for path in python_files()
+        if tree_of(path).body and not any(name == "__future__" for _, name in imports_of(path))
+    ]
+    assert [name for name in missing if has_code(ROOT / name)] == []
+
+
+def has_code(path: Path) -> bool:
+    return any(not isinstance(node, ast.Expr) for node in tree_of(path).body)
+
+
+@cache
+def tracked_text_files() -> tuple[Path, ...]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    return tuple(path for path in paths if path.is_file() and not path.is_symlink() and b"\0" not in path.read_bytes())
+
+
+# Spelled in parts, so that this file does not find itself.
+MACHINE_PATHS = re.compile(
+    "|".join(["/wo" + "rk/", "/ro" + "ot/", "/ho" + r"me/(?!you\b)\w", "/Use" + r"rs/\w", "/tmp/or" + "acle"])
+)
+LEFTOVERS = re.compile(r"\b(TO" + "DO|FIX" + r"ME|X" + r"XX)\b")
+
+
+def found_in_text(pattern: re.Pattern[str]) -> list[str]:
+    return [
+        f"{name_of(path)}:{number}: {line.strip()[:100]}"
+        for path in tracked_text_files()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_paths_of_somebodys_machine() -> None:
+    assert found_in_text(MACHINE_PATHS) == []
+
+
+def test_nothing_is_left_for_later() -> None:
+    assert found_in_text(LEFTOVERS) == []
+
+
+def test_dependencies_come_from_the_usual_places() -> None:
+    files = [path for path in tracked_text_files() if path.suffix in (".toml", ".txt", ".xml", ".cfg", ".sh", "")]
+    hosts = {
+        (name_of(path), host)
+        for path in files
+        for host in re.findall(r"https?://([\w.-]+)", path.read_text(encoding="utf-8"))
+    }
+    known = ("apache.org", "maven.org", "python.org", "pypi.org", "github.com", "localhost", "127.0.0.1")
+    assert {(name, host) for name, host in hosts if not host.endswith(known)} == set()
