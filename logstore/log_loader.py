@@ -58,6 +58,12 @@ def base_offset_of(name: str) -> int:
     return int(digits) if len(digits) == 20 and digits.isdigit() and name[20:21] == "." else -1
 
 
+def first_base_offset(filesystem: FileSystem, folder: str) -> int:
+    """Base offset of a partition's first segment, from a look at its folder only; 0 when there is none."""
+    names = [entry.name for entry in filesystem.list(folder) if entry.name.endswith(LOG_SUFFIX)]
+    return max(min(map(base_offset_of, names), default=0), 0)
+
+
 def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) -> LoadedLog:
     """Read a partition's folder; recover from `recovery_point` on unless the last stop was clean (P-171).
 

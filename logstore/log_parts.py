@@ -16,7 +16,7 @@ from pykbroker.logstore.flush import FlushWork
 from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
 from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_loader import LoadRequest, load_log, write_snapshot
+from pykbroker.logstore.log_loader import LoadRequest, first_base_offset, load_log, write_snapshot
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_metadata import read_topic_id, write_topic_id
 from pykbroker.logstore.producer_state import ProducerState
@@ -44,6 +44,7 @@ class LogParts:
         "_producers",
         "_segments",
         "_snapshots",
+        "_start_is_known",
         "_start_offset",
         "_topic_id",
         "partition",
@@ -68,6 +69,7 @@ class LogParts:
         self._boundaries: dict[int, int] = {}
         self._deleted_files: list[tuple[int, list[str]]] = []
         self._start_offset = 0
+        self._start_is_known = False
         self._end_offset = 0
         self._expected_end_offset: int | None = None
         self._is_clean = False
@@ -145,6 +147,11 @@ class LogParts:
     @property
     def log_start_offset(self) -> int:
         """The first offset that may be read."""
+        if not self._start_is_known:
+            # The checkpoint names only starts that the first segment does not tell.
+            first = first_base_offset(self._open_files.filesystem, self.path)
+            self._start_offset = max(self._start_offset, first)
+            self._start_is_known = True
         return self._start_offset
 
     @property
@@ -218,6 +225,7 @@ class LogParts:
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
         self._start_offset = loaded.log_start_offset
+        self._start_is_known = True
         self._end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         self._producers = loaded.producers
