@@ -107,6 +107,8 @@ async def _serve(options: StartOptions, config: BrokerConfig, cluster_id: str | 
             async for number in signals:
                 if broker.cancel_called:
                     _complain("stopped at once")
+                    if options.port_file is not None:
+                        _remove_if_there(options.port_file)
                     os._exit(128 + number)
                 print("stopping; once more stops at once", flush=True)
                 broker.cancel()

@@ -22,7 +22,7 @@ FUNCTION_LINES = 60
 LONG_FUNCTIONS = {
     "protocol/records/batch.py:build_batch": "one parameter a line; the body is one header",
     "protocol/records/record.py:decode_records": "a loop over records in the interpreter, where every call counts",
-    "protocol/records/record_scan.py:scan_records": "the hot loop that mypyc compiles, where a call costs more than its body",
+    "protocol/records/record_scan.py:scan_records": "the hot loop that mypyc compiles; a call costs more than its body",
     "protocol/records/validation.py:validate_client_batches": "Kafka's checks in Kafka's order, one after another",
 }
 
