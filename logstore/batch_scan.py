@@ -10,7 +10,7 @@ import zlib
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
+from pykbroker.protocol.records.checksum import crc32c
 
 Buffer = bytes | bytearray | memoryview
 

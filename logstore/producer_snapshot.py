@@ -8,8 +8,6 @@ from __future__ import annotations
 from struct import Struct, error
 from typing import Final
 
-from crc32c import crc32c
-
 from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.producer_state import (
     NO_OFFSET,
@@ -18,6 +16,7 @@ from pykbroker.logstore.producer_state import (
     ProducerEntry,
     last_sequence_of,
 )
+from pykbroker.protocol.records.checksum import crc32c
 
 _VERSION: Final = 1
 _HEAD: Final = Struct(">hI")

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from mmap import mmap
 from typing import Final
 
-from crc32c import crc32c
-
+from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.compression import CODEC_NAMES, LIMIT_BYTES, NONE, compress, decompress
 from pykbroker.protocol.records.errors import CorruptRecord, InvalidRecord, UnsupportedRecordFormat
 from pykbroker.protocol.records.record import Record, decode_records, encode_record

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from pykbroker.protocol.records import compression
 from pykbroker.protocol.records.batch import (
     ATTRIBUTES_POSITION,
@@ -39,6 +37,7 @@ from pykbroker.protocol.records.batch import (
     build_batch,
     repack_batch,
 )
+from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.compression import Buffer
 from pykbroker.protocol.records.errors import (
     CompressionFailed,
