@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pykbroker.config import SINGLE_NODE_DEFAULTS, BrokerConfig
 from pykbroker.config_definitions import READ_ONLY, ConfigDefinition, format_value
 from pykbroker.config_definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS
-from pykbroker.config_definitions.topic import BROKER_SYNONYMS, TOPIC_CONFIGS
+from pykbroker.config_definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
 
 # Config sources as on the wire (protocol.md 1.11).
@@ -74,15 +74,23 @@ class ConfigViews:
         self.own_dynamic = image.configs.get((BROKER_RESOURCE, str(node_id)), {})
         self.cluster_dynamic = image.configs.get((BROKER_RESOURCE, ""), {})
 
-    def topic(self, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
-        """A topic that has these settings of its own; None of names is all."""
+    def topic(
+        self, settings: Mapping[str, str], names: Collection[str] | None = None, *, as_given: bool = False
+    ) -> list[ConfigEntry]:
+        """A topic that has these settings of its own; None of names is all.
+
+        Values are as their types are written; with `as_given` those of the topic's own are the texts that were set.
+        """
         defaults = self._config.with_dynamic(self.cluster_dynamic, self.own_dynamic).topic_defaults
         entries: list[ConfigEntry] = []
-        for name, definition in TOPIC_CONFIGS.items():
-            if names is not None and name not in names:
+        for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
+            definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
+            if definition is None or (names is not None and name not in names):
                 continue
             text = settings.get(name)
-            value = defaults[name] if text is None else format_value(definition.parse(name, text))
+            value = text if as_given else None
+            if value is None:
+                value = defaults[name] if text is None else format_value(definition.parse(name, text))
             synonyms: list[Synonym] = []
             if name in BROKER_SYNONYMS:
                 synonyms = self._synonyms(BROKER_SYNONYMS[name][0][0])

@@ -68,7 +68,11 @@ class Range:
         self.also = also
 
     def check(self, name: str, value: Any) -> None:
-        if value == self.also and self.also is not None:
+        if self.also is not None:
+            if value != self.also and not self.least <= value <= (self.most or value):
+                raise ConfigError(
+                    name, value, f"Value must be between {self.least} and {self.most} or equal to {self.also}"
+                )
             return
         if value < self.least:
             raise ConfigError(name, value, f"Value must be at least {self.least}")
@@ -102,10 +106,10 @@ class ListOf:
     def check(self, name: str, value: Any) -> None:
         if not value and not self.may_be_empty:
             allowed = f"[{', '.join(self.choices)}]" if self.choices else "any non-empty value"
-            raise ConfigError(name, "", f"must not be empty. Valid values include: {allowed}")
+            raise ConfigError(name, "[]", f"must not be empty. Valid values include: {allowed}")
         for member in value:
             if not member:
-                raise ConfigError(name, ",".join(value), "values must not be empty.")
+                raise ConfigError(name, f"[{', '.join(value)}]", "Values must not be empty.")
             if self.choices and member not in self.choices:
                 raise ConfigError(name, member, f"String must be one of: {', '.join(self.choices)}")
 
@@ -130,7 +134,7 @@ class ThrottledReplicas:
             return
         raise ConfigError(
             name,
-            ",".join(value),
+            f"[{', '.join(value)}]",
             f"{name} must be the literal '*' or a list of replicas in the following format: "
             "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
         )

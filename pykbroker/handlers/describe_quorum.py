@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 UNKNOWN_TEXT = "This server does not host this topic-partition."
 NOT_LEADER_TEXT = (
-    "For requests intended only for the leader, this error indicates that the broker is not the current leader. "
-    "For requests intended for any replica, this error indicates that the broker is not a replica of the topic partition."
+    "For requests intended only for the leader, this error indicates that the broker is not the current leader. For "
+    "requests intended for any replica, this error indicates that the broker is not a replica of the topic partition."
 )
 
 

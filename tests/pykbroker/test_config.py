@@ -101,7 +101,7 @@ def test_unknown_and_ineffective_keys_are_named_not_refused() -> None:
         ("auto.create.topics.enable", "yes", "either true or false"),
         ("compression.type", "brotli", "String must be one of: uncompressed, zstd"),
         ("log.cleaner.min.cleanable.ratio", "1.5", "no more than 1"),
-        ("compression.gzip.level", "0", "at least 1"),
+        ("compression.gzip.level", "0", "between 1 and 9 or equal to -1"),
         ("num.io.threads", "0", "at least 1"),
         ("log.retention.ms", "0", "must be -1"),
         ("listeners", "9092", "expected NAME://host:port"),

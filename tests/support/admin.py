@@ -15,15 +15,15 @@ from pykbroker.controller.metadata.commands import Command, PlanContext
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
 from pykbroker.metadata_cache import MetadataCache
-from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.producer_ids import ProducerIds
+from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
 from pykbroker.request_context import ConnectionInfo, RequestContext, Services
 
 R = TypeVar("R")
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
-DIRECTORY_ID = b"directory-of-one"
+DIRECTORY_ID = b"directory-id-of"
 
 
 def apply_records(image: ClusterImage, records: Iterable[Any]) -> ClusterImage:
@@ -83,7 +83,7 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
                 incarnation_id=bytes(15) + bytes([broker_id]),
                 endpoints=[Endpoint("PLAINTEXT", f"host-{broker_id}", 9092, 0)],
                 features=SUPPORTED_FEATURES,
-                log_dirs=[DIRECTORY_ID],
+                log_dirs=[DIRECTORY_ID + bytes([broker_id])],
                 is_fenced=False,
             )
         )

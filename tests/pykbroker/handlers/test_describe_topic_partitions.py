@@ -1,0 +1,79 @@
+"""DescribeTopicPartitions: P-32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.handlers.describe_topic_partitions import handle_describe_topic_partitions
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from pykbroker.request_context import RequestContext
+from tests.support.admin import call, make_context, make_services
+
+
+def _context(properties: dict[str, str] | None = None) -> RequestContext:
+    services = make_services(properties)
+    command = CreateTopics([NewTopic("b", 1), NewTopic("a", 3), NewTopic("c", 2)])
+    services.controller.submit_now(command)  # type: ignore[attr-defined]
+    return make_context(0, services=services)
+
+
+def _page(
+    context: RequestContext, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
+) -> tuple[list[Any], tuple[str, int] | None]:
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=name) for name in names],
+        response_partition_limit=limit,
+        cursor=None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1]),
+    )
+    response: DescribeTopicPartitionsResponse = call(handle_describe_topic_partitions, context, request)
+    after = response.next_cursor
+    topics = [(topic.name, [at.partition_index for at in topic.partitions]) for topic in response.topics]
+    return topics, None if after is None else (after.topic_name, after.partition_index)
+
+
+def test_topics_come_sorted_and_no_names_are_all() -> None:
+    """P-32."""
+    assert _page(_context()) == ([("a", [0, 1, 2]), ("b", [0]), ("c", [0, 1])], None)
+    assert _page(_context(), "c", "b") == ([("b", [0]), ("c", [0, 1])], None)
+
+
+def test_pages_follow_one_another() -> None:
+    """P-32."""
+    context = _context()
+    assert _page(context, limit=2) == ([("a", [0, 1])], ("a", 2))
+    assert _page(context, limit=2, cursor=("a", 2)) == ([("a", [2]), ("b", [0])], ("c", 0))
+    assert _page(context, limit=2, cursor=("c", 0)) == ([("c", [0, 1])], None)
+
+
+def test_the_setting_limits_a_page_too_and_a_page_is_never_empty() -> None:
+    """P-32."""
+    assert _page(_context({"max.request.partition.size.limit": "1"})) == ([("a", [0])], ("a", 1))
+    assert _page(_context(), limit=0) == ([("a", [0])], ("a", 1))
+
+
+def test_unknown_topics_are_in_the_list() -> None:
+    """P-32."""
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="nope"), TopicRequest(name="no/pe")])
+    response = call(handle_describe_topic_partitions, _context(), request)
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [
+        ("no/pe", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+
+
+@pytest.mark.parametrize("cursor", [("b", 0), ("a", -1)])
+def test_a_cursor_must_fit(cursor: tuple[str, int]) -> None:
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name="a")], cursor=Cursor(topic_name=cursor[0], partition_index=cursor[1])
+    )
+    response = call(handle_describe_topic_partitions, _context(), request)
+    assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST]
