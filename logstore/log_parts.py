@@ -361,7 +361,7 @@ class LogParts:
     def delete(self) -> None:
         """Remove the folder and everything in it; leased bytes stay readable."""
         for segment in self._segments:
-            segment.file.discard()
+            segment.file.close()
         self._open_files.filesystem.remove_tree(self.path)
         self._segments = []
         self._active = None

@@ -52,7 +52,7 @@ class SegmentFile:
     Leases keep the descriptor open although the file was renamed, removed or fell out of use; POSIX keeps the bytes.
     """
 
-    __slots__ = ("_descriptor", "_discarded", "leases", "on_close", "open_files", "path")
+    __slots__ = ("_descriptor", "_is_closing", "leases", "on_close", "open_files", "path")
 
     def __init__(self, path: str, open_files: OpenFiles) -> None:
         self.path = path
@@ -61,7 +61,7 @@ class SegmentFile:
         self.on_close: Callable[[], None] | None = None
         self.open_files = open_files
         self._descriptor = -1
-        self._discarded = False
+        self._is_closing = False
 
     @property
     def filesystem(self) -> FileSystem:
@@ -74,6 +74,7 @@ class SegmentFile:
             self._descriptor = self.open_files.filesystem.open(self.path, create=create)
             self.open_files.opened(self)
         else:
+            self._is_closing = False
             self.open_files.used(self)
         return self._descriptor
 
@@ -86,7 +87,7 @@ class SegmentFile:
     def release(self) -> None:
         """Give one lease back."""
         self.leases -= 1
-        if self._discarded and self.leases == 0:
+        if self._is_closing and self.leases == 0:
             self.close()
 
     def rename(self, path: str) -> None:
@@ -94,15 +95,12 @@ class SegmentFile:
         self.open_files.filesystem.rename(self.path, path)
         self.path = path
 
-    def discard(self) -> None:
-        """The segment is gone: close now, or when the last lease is given back."""
-        self._discarded = True
-        if self.leases == 0:
-            self.close()
-
     def close(self) -> None:
-        """Close the descriptor; the next use opens it again."""
-        if self._descriptor >= 0:
+        """Close the descriptor now, or when the last lease is given back; the next use opens it again."""
+        if self.leases:
+            self._is_closing = True
+        elif self._descriptor >= 0:
+            self._is_closing = False
             self.open_files.closed(self)
             self.open_files.filesystem.close(self._descriptor)
             self._descriptor = -1

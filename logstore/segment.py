@@ -203,7 +203,7 @@ class Segment:
         for path in self.paths():
             self.filesystem.rename(path, path + DELETED_SUFFIX)
             renamed.append(path + DELETED_SUFFIX)
-        self.file.discard()
+        self.file.close()
         return renamed
 
     def move(self, folder: str) -> None:

@@ -1,0 +1,299 @@
+"""A data directory: identity, lock, clean stop, checkpoints, logs that come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.logstore.checkpoint_file import read_lines, read_offsets, write_offsets
+from pykbroker.logstore.errors import CorruptFile, DirectoryLocked, InconsistentDirectory, StorageError, StorageFull
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.log_directory import LogDirectory, parse_folder_name
+from pykbroker.logstore.meta_properties import MetaProperties
+from pykbroker.logstore.partition_metadata import read_topic_id
+from pykbroker.protocol.uuids import uuid_from_text
+from tests.logstore.support import NOW_MS, TOPIC_ID, Place, append, batch, offsets
+
+CONFIG = LogConfig(file_delete_delay_ms=1000)
+
+
+def start(place: Place) -> LogDirectory:
+    """The data directory as a broker opens it."""
+    directory = LogDirectory.open(f"{place.folder}/data", filesystem=place.filesystem)
+    directory.load_logs(lambda topic: CONFIG, NOW_MS)
+    return directory
+
+
+def names(place: Place) -> set[str]:
+    return {entry.name for entry in place.filesystem.list(f"{place.folder}/data")}
+
+
+def content(place: Place, name: str) -> bytes | None:
+    return place.filesystem.read_file(f"{place.folder}/data/{name}")
+
+
+def test_a_clean_stop_and_start(place: Place) -> None:
+    """P-171: the mark is in Kafka's words, and is gone while the broker runs."""
+    directory = start(place)
+    assert not directory.was_clean
+    for partition in range(3):
+        append(directory.create_log("my-topic", partition, TOPIC_ID, CONFIG, NOW_MS), batch(partition + 1))
+    directory.create_log("idle", 0, TOPIC_ID, CONFIG, NOW_MS)
+    directory.close(12, {("my-topic", 2): 3})
+    assert content(place, ".kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":12}'
+    assert content(place, "replication-offset-checkpoint") == b"0\n1\nmy-topic 2 3\n"
+    assert sorted((content(place, "recovery-point-offset-checkpoint") or b"").splitlines()[2:]) == [
+        b"idle 0 0",
+        b"my-topic 0 1",
+        b"my-topic 1 2",
+        b"my-topic 2 3",
+    ]
+    assert content(place, "log-start-offset-checkpoint") == b"0\n0\n"
+
+    directory = start(place)
+    assert directory.was_clean
+    assert directory.previous_broker_epoch == 12
+    assert ".kafka_cleanshutdown" not in names(place)
+    assert directory.high_watermarks() == {("my-topic", 2): 3}
+    assert len(directory) == 4
+    log = directory.get("my-topic", 2)
+    assert log is not None
+    assert log.log_end_offset == 3
+    assert log.topic_id == TOPIC_ID
+    assert append(log, batch(1)).first_offset == 3
+
+
+def test_an_unclean_stop_recovers_from_the_checkpoint(place: Place) -> None:
+    """P-171."""
+    directory = start(place)
+    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    append(log, batch(5))
+    log.flush()
+    directory.checkpoint_recovery_points()
+    append(log, batch(2))
+    directory.abandon()
+    directory = start(place)
+    assert not directory.was_clean
+    log = directory.get("t", 0)
+    assert log is not None
+    assert (log.log_end_offset, log.recovery_point) == (7, 5)
+
+
+def test_log_starts_that_files_do_not_tell_are_kept(place: Place) -> None:
+    """P-150: DeleteRecords survives a restart."""
+    directory = start(place)
+    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    for _ in range(5):
+        append(log, batch(1))
+    log.advance_log_start(3)
+    directory.close()
+    assert content(place, "log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
+    directory = start(place)
+    log = directory.get("t", 0)
+    assert log is not None
+    assert log.log_start_offset == 3
+    assert offsets(log) == [3, 4]
+
+
+def test_only_one_broker_uses_a_directory(memory: Place) -> None:
+    directory = start(memory)
+    with pytest.raises(DirectoryLocked, match=r"\.lock"):
+        start(memory)
+    directory.abandon()
+    start(memory).close()
+
+
+def test_a_deleted_log_goes_after_the_delay(place: Place) -> None:
+    directory = start(place)
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(1))
+    directory.delete_log("t", 0, NOW_MS)
+    assert directory.get("t", 0) is None
+    marked = f"t-0.{TOPIC_ID.hex()}-delete"
+    assert marked in names(place)
+    again = directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    assert again.log_end_offset == 0
+    append(again, batch(2))
+    directory.delete_log("t", 0, NOW_MS)
+    assert len([name for name in names(place) if name.endswith("-delete")]) == 2, "no name is used twice"
+    assert directory.delete_due_files(NOW_MS + 999) == 0
+    assert directory.delete_due_files(NOW_MS + 1000) == 2
+    assert not [name for name in names(place) if name.startswith("t-0")]
+
+
+def test_a_deletion_that_was_interrupted_is_finished(place: Place) -> None:
+    directory = start(place)
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(1))
+    directory.delete_log("t", 0, NOW_MS)
+    directory.abandon()
+    directory = start(place)
+    assert len(directory) == 0
+    assert directory.delete_due_files(NOW_MS) == 1
+    assert not [name for name in names(place) if name.endswith("-delete")]
+
+
+def test_bytes_on_their_way_outlive_the_deletion_of_their_log(place: Place) -> None:
+    directory = start(place)
+    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    append(log, batch(4))
+    result = log.read(0, 1000, 4, at_least_one=True)
+    assert result.range is not None
+    directory.delete_log("t", 0, NOW_MS)
+    directory.delete_due_files(NOW_MS + 10_000)
+    assert len(result.range.read()) == len(result.range)
+    result.range.release()
+
+
+def test_a_stray_log_is_kept_but_not_served(place: Place) -> None:
+    directory = start(place)
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(1))
+    directory.mark_stray("t", 0)
+    directory.close()
+    directory = start(place)
+    assert len(directory) == 0
+    assert f"t-0.{TOPIC_ID.hex()}-stray" in names(place)
+
+
+def test_long_topic_names_are_cut_when_marked(place: Place) -> None:
+    """A folder name has at most 255 bytes."""
+    directory = start(place)
+    topic = "x" * 249
+    append(directory.create_log(topic, 0, TOPIC_ID, CONFIG, NOW_MS), batch(1))
+    directory.delete_log(topic, 0, NOW_MS)
+    [name] = [name for name in names(place) if name.endswith("-delete")]
+    assert len(name) == 255
+
+
+def test_identity(place: Place) -> None:
+    directory = start(place)
+    assert directory.meta_properties() is None
+    meta = MetaProperties("MkU3OEVBNTcwNTJENDM2Qk", 1, "MbF2rlJK_riJq3-YQU051Q")
+    directory.format(meta)
+    assert directory.meta_properties() == meta
+    lines = (content(place, "meta.properties") or b"").decode().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [
+        "node.id=1",
+        "directory.id=MbF2rlJK_riJq3-YQU051Q",
+        "version=1",
+        "cluster.id=MkU3OEVBNTcwNTJENDM2Qk",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("version=2\nnode.id=1\ncluster.id=a", InconsistentDirectory),
+        ("version=1\nnode.id=x\ncluster.id=a", CorruptFile),
+        ("version=1\nnode.id=1", CorruptFile),
+        ("", InconsistentDirectory),
+    ],
+)
+def test_an_identity_that_cannot_be_read_is_named(place: Place, text: str, error: type[StorageError]) -> None:
+    directory = start(place)
+    place.filesystem.write_file(f"{place.folder}/data/meta.properties", text.encode())
+    with pytest.raises(error, match=r"meta\.properties"):
+        directory.meta_properties()
+
+
+def test_the_topic_id_file_is_kafkas(place: Place) -> None:
+    """Bytes written by Apache Kafka 4.3.1."""
+    theirs = b"version: 0\ntopic_id: WbIA4720ReKjVs8H8bEvAA"
+    place.filesystem.write_file(f"{place.folder}/partition.metadata", theirs)
+    topic_id = read_topic_id(place.filesystem, place.folder)
+    assert topic_id == uuid_from_text("WbIA4720ReKjVs8H8bEvAA")
+    directory = start(place)
+    directory.create_log("t", 0, topic_id, CONFIG, NOW_MS)
+    assert content(place, "t-0/partition.metadata") == theirs
+
+
+@pytest.mark.parametrize("text", ["1\n0\n", "0\n", "0\nx\n", "0\n2\na 0 1\n", "0\n1\na 0 1\nb 0 1\n"])
+def test_a_damaged_checkpoint_is_refused(place: Place, text: str) -> None:
+    path = f"{place.folder}/c"
+    place.filesystem.write_file(path, text.encode())
+    with pytest.raises(CorruptFile, match="/c: "):
+        read_lines(place.filesystem, path)
+
+
+def test_checkpoints(place: Place) -> None:
+    path = f"{place.folder}/c"
+    assert read_offsets(place.filesystem, path) == {}
+    place.filesystem.write_file(path, b"")
+    assert read_offsets(place.filesystem, path) == {}, "Kafka creates empty ones"
+    write_offsets(place.filesystem, path, {("a", 0): 5, ("b.c", 11): 0})
+    assert place.filesystem.read_file(path) == b"0\n2\na 0 5\nb.c 11 0\n"
+    assert read_offsets(place.filesystem, path) == {("a", 0): 5, ("b.c", 11): 0}
+    place.filesystem.write_file(path, b"0\n1\na 0\n")
+    with pytest.raises(CorruptFile):
+        read_offsets(place.filesystem, path)
+
+
+def test_a_damaged_checkpoint_costs_time_not_the_start(place: Place) -> None:
+    directory = start(place)
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
+    directory.close()
+    place.filesystem.write_file(f"{place.folder}/data/recovery-point-offset-checkpoint", b"junk")
+    directory = start(place)
+    log = directory.get("t", 0)
+    assert log is not None
+    assert log.log_end_offset == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("t-0", ("t", 0)),
+        ("a-b-12", ("a-b", 12)),
+        ("t-0.0123-delete", None),
+        ("t-0.0123-stray", None),
+        ("t-0.0123-future", None),
+        ("t", None),
+        ("-1", None),
+        ("t-x", None),
+    ],
+)
+def test_folder_names(name: str, expected: tuple[str, int] | None) -> None:
+    assert parse_folder_name(name) == expected
+
+
+def test_the_controllers_log_is_left_alone(place: Place) -> None:
+    place.filesystem.make_directory(f"{place.folder}/data/__cluster_metadata-0")
+    assert len(start(place)) == 0
+
+
+def test_many_idle_logs_start_and_stop_without_being_read(memory: Place) -> None:
+    """A thousand partitions: the start lists one directory, the stop opens nothing."""
+    directory = start(memory)
+    for number in range(1000):
+        directory.create_log("t", number, TOPIC_ID, CONFIG, NOW_MS)
+    append(directory.create_log("t", 7, TOPIC_ID, CONFIG, NOW_MS), batch(1))
+    directory.close()
+    calls = memory.filesystem.calls  # type: ignore[attr-defined]
+    calls.clear()
+    directory = start(memory)
+    assert sum(log.log_end_offset for log in directory) == 1
+    assert calls["list"] == 1
+    assert "open" not in calls
+    assert calls["read_file"] <= 4
+    directory.close()
+    assert "open" not in calls
+
+
+def test_a_full_disk_is_a_typed_error_and_passes(memory: Place) -> None:
+    """ENOSPC at each step of the way: what was acknowledged is there, and appending goes on when space returns."""
+    filesystem = memory.filesystem
+    acknowledged = 0
+    directory = start(memory)
+    log = directory.create_log("t", 0, TOPIC_ID, LogConfig(segment_bytes=400, index_interval_bytes=50), NOW_MS)
+    for spare in range(0, 1500, 13):
+        filesystem.capacity_bytes = filesystem.used_bytes() + spare  # type: ignore[attr-defined]
+        for _ in range(30):
+            try:
+                acknowledged = append(log, batch(2), epoch=spare // 100).last_offset + 1
+            except StorageFull:
+                break
+        assert log.log_end_offset == acknowledged
+        filesystem.capacity_bytes = None  # type: ignore[attr-defined]
+        assert offsets(log) == list(range(acknowledged))
+        acknowledged = append(log, batch(2), epoch=spare // 100).last_offset + 1
+    directory.close()
+    again = start(memory).get("t", 0)
+    assert again is not None
+    assert offsets(again) == list(range(acknowledged))
