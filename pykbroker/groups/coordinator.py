@@ -402,6 +402,7 @@ class GroupCoordinator:
         batch = build_batch(
             [Record(index, now_ms, key, value) for index, (key, value) in enumerate(encoded)],
             codec=self._settings.offsets_topic_compression_codec,
+            base_sequence=0,  # means nothing without a producer id, but it is what Kafka's coordinators write
         )
         if len(batch) > partition.log.config.max_message_bytes:
             return response_error(ErrorCode.MESSAGE_TOO_LARGE)

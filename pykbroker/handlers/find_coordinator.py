@@ -12,6 +12,7 @@ from __future__ import annotations
 from pykbroker.groups.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.request_context import RequestContext
 
 SEVERAL_KEYS_SINCE = 4
@@ -46,9 +47,20 @@ def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
         return _find_group(context, key)
     if key_type == TRANSACTION:
         return _none(key, ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
-    if key_type == SHARE and context.api_version >= SHARE_SINCE and key.count(":") >= 2:
+    if key_type == SHARE and context.api_version >= SHARE_SINCE and _is_share_key(key):
         return _none(key, ErrorCode.UNSUPPORTED_VERSION, NO_SHARE_GROUPS)
     return _none(key, ErrorCode.INVALID_REQUEST, INVALID)
+
+
+def _is_share_key(key: str) -> bool:
+    """Whether it reads ``group id:topic id:partition``."""
+    group_id, _, rest = key.partition(":")
+    topic_id, _, partition = rest.partition(":")
+    try:
+        uuid_from_text(topic_id)
+    except ValueError:
+        return False
+    return bool(group_id.strip()) and partition.isdecimal()
 
 
 def _find_group(context: RequestContext, group_id: str) -> Coordinator:

@@ -113,6 +113,9 @@ async def test_transactions_fail_at_once_with_a_reason(tmp_path: Path) -> None:
     [
         (5, "g:AAAAAAAAAAAAAAAAAAAAAA:0", ErrorCode.INVALID_REQUEST),
         (6, "g", ErrorCode.INVALID_REQUEST),
+        (6, "g:x:0", ErrorCode.INVALID_REQUEST),
+        (6, ":AAAAAAAAAAAAAAAAAAAAAA:0", ErrorCode.INVALID_REQUEST),
+        (6, "g:AAAAAAAAAAAAAAAAAAAAAA:", ErrorCode.INVALID_REQUEST),
         (6, "g:AAAAAAAAAAAAAAAAAAAAAA:0", ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
