@@ -20,6 +20,7 @@ class ManagedProcess:
     """One process with all it starts (a Spark job is a Python process and a JVM), in a process group of its own."""
 
     def __init__(self, name: str, argv: list[str], log: Path, environment: dict[str, str] | None = None) -> None:
+        """Start it. It works in the folder of its log: Spark leaves an empty folder `artifacts` where it runs."""
         self.name = name
         self.log = log
         self._log_begin = log.stat().st_size if log.exists() else 0
@@ -31,6 +32,7 @@ class ManagedProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                cwd=log.parent,
                 env=os.environ | (environment or {}),
             )
 

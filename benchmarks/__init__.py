@@ -1,0 +1,1 @@
+"""Measurements of a broker process from outside, beside Apache Kafka's: start-up, idle cost, throughput, latency."""
