@@ -65,8 +65,8 @@ async def _delete_old_segments(services: Services) -> None:
 async def _flush_and_checkpoint(services: Services) -> None:
     """Makes sealed segments durable and notes from where a recovery would have to start.
 
-    The active segment is left to the operating system, as in Kafka: what a crash of the process leaves in the page cache is
-    not lost, and a crash of the machine is what replicas are for.
+    The active segment is left to the operating system, as in Kafka: what a crash of the process leaves in the page
+    cache is not lost, and a crash of the machine is what replicas are for.
     """
     directory = services.log_directory
     for number, partition in enumerate(list(services.partitions.all())):

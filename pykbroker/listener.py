@@ -175,7 +175,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
         shown = f"{host or '*'}:{port}"
         if error.errno == errno.EADDRINUSE:
             raise BindError(
-                f"cannot listen on {shown}: the port is in use; stop what uses it or choose another (--port 0 takes a free one)"
+                f"cannot listen on {shown}: the port is in use; stop what uses it, or choose another "
+                "(--port 0 takes a free one)"
             ) from None
         raise BindError(f"cannot listen on {shown}: {error.strerror or error}") from None
     return sockets
@@ -184,5 +185,4 @@ def bind(host: str, port: int) -> list[socket.socket]:
 def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # IPv4 first: its port is what --port-file names, and some clients try only the first address.
-    ordered = sorted(dict.fromkeys(found), key=lambda entry: entry[0] != socket.AF_INET)
-    return ordered  # type: ignore[return-value]
+    return sorted(dict.fromkeys(found), key=lambda entry: entry[0] != socket.AF_INET)  # type: ignore[return-value]

@@ -1,8 +1,8 @@
 """ApiVersions (key 18): which APIs and features the broker has.
 
 Versions 0-4. v3 client name and version (KIP-511), features (KIP-584), flexible body behind a response header v0
-(P-1); v4 features whose lowest level is 0 are listed (KAFKA-17011). A version above 4 is answered in the form of version 0
-with error 35 and this API's own range (P-2); dispatch sees to that before the body is read.
+(P-1); v4 features whose lowest level is 0 are listed (KAFKA-17011). A version above 4 is answered in the form of
+version 0 with error 35 and this API's own range (P-2); dispatch sees to that before the body is read.
 """
 
 from __future__ import annotations

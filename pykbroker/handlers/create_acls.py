@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.handlers.describe_acls import NO_AUTHORIZER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
+from pykbroker.security.acls import NO_AUTHORIZER
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.create_acls import CreateAclsRequest

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import KafkaError, error_code_for
-from pykbroker.handlers.produce import INTERNAL_TOPICS
 from pykbroker.logstore.errors import LogError
+from pykbroker.metadata_cache import INTERNAL_TOPICS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_acls import DescribeAclsResponse
+from pykbroker.security.acls import NO_AUTHORIZER
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_acls import DescribeAclsRequest
     from pykbroker.request_context import RequestContext
-
-NO_AUTHORIZER = "No Authorizer is configured on the broker"
 
 
 async def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:

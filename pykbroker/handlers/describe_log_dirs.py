@@ -43,15 +43,14 @@ async def handle_describe_log_dirs(context: RequestContext, request: DescribeLog
                 is_future_key=False,
             )
         )
-    path = os.path.abspath(context.services.log_directory.path)
+    return DescribeLogDirsResponse(results=[_result(context.services.log_directory.path, list(topics.values()))])
+
+
+def _result(path: str, topics: list[DescribeLogDirsTopic]) -> DescribeLogDirsResult:
     volume = os.statvfs(path)
-    return DescribeLogDirsResponse(
-        results=[
-            DescribeLogDirsResult(
-                log_dir=path,
-                topics=list(topics.values()),
-                total_bytes=volume.f_blocks * volume.f_frsize,
-                usable_bytes=volume.f_bavail * volume.f_frsize,
-            )
-        ]
+    return DescribeLogDirsResult(
+        log_dir=os.path.abspath(path),
+        topics=topics,
+        total_bytes=volume.f_blocks * volume.f_frsize,
+        usable_bytes=volume.f_bavail * volume.f_frsize,
     )

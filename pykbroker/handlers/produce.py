@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykbroker.errors import CloseConnection, KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
+from pykbroker.metadata_cache import INTERNAL_TOPICS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from pykbroker.request_context import RequestContext
 
 ACKS_ALL = -1
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 ADMIN_CLIENT_ID = "__admin_client"
 CODEC_MASK = 7
 CODEC_ZSTD = 4

@@ -89,8 +89,8 @@ class Partitions:
     def set_strays_aside(self, image: ClusterImage) -> None:
         """Marks the folders of logs that a starting broker finds and its metadata does not know.
 
-        The topic of such a log is gone, or has another id since: it was deleted when the folder could not be. Kafka marks
-        it stray too, and deletes nothing.
+        The topic of such a log is gone, or has another id since: it was deleted when the folder could not be. Kafka
+        marks it stray too, and deletes nothing.
         """
         for found in self._log_directory:
             topic = image.topics_by_name.get(found.topic)

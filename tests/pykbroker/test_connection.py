@@ -50,15 +50,17 @@ async def test_api_versions_at_every_version(version: int) -> None:
     assert response.error_code == ErrorCode.NONE
 
 
-async def test_features() -> None:
+async def test_features(monkeypatch: pytest.MonkeyPatch) -> None:
     """P-19: the epoch of the features is the metadata's offset. P-20: lowest level 0 only from v4; level 0 never."""
+    supported = {"metadata.version": (7, 30), "kraft.version": (0, 1)}
+    monkeypatch.setattr("pykbroker.handlers.api_versions.SUPPORTED_FEATURES", supported)
     async with served(services()) as client:
         third = await client.call(NAMED, 3, ApiVersionsResponse)
         fourth = await client.call(NAMED, 4, ApiVersionsResponse)
     assert third.finalized_features_epoch == 12
     assert [(f.name, f.max_version_level) for f in third.finalized_features] == [("metadata.version", 30)]
-    assert all(feature.min_version > 0 for feature in third.supported_features)
-    assert {f.name for f in third.supported_features} < {f.name for f in fourth.supported_features}
+    assert [feature.name for feature in third.supported_features] == ["metadata.version"]
+    assert [feature.name for feature in fourth.supported_features] == ["metadata.version", "kraft.version"]
 
 
 async def test_a_version_of_the_future_gets_our_range_in_version_0() -> None:
