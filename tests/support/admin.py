@@ -71,7 +71,7 @@ class FakeController:
 
 
 def make_services(properties: Mapping[str, str] | None = None, broker_ids: Iterable[int] = (1,)) -> Services:
-    """Services with a fake controller and as many registered brokers as wished; parts that admin does not use are None."""
+    """Services with a fake controller and some registered brokers; parts that admin does not use are None."""
     config = BrokerConfig.from_properties(properties or {})
     cache = MetadataCache(config, config.node_id)
     controller = FakeController(cache, config)

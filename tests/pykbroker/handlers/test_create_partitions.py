@@ -1,0 +1,43 @@
+"""CreatePartitions: P-149."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.handlers.create_partitions import handle_create_partitions
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from tests.support.admin import call, make_context, make_services
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "assignments", "code"),
+    [
+        ("a", 3, None, ErrorCode.NONE),
+        ("a", 2, None, ErrorCode.INVALID_PARTITIONS),
+        ("a", 1, None, ErrorCode.INVALID_PARTITIONS),
+        ("a", 3, [[1]], ErrorCode.NONE),
+        ("a", 3, [[1], [1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("nope", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_partitions_only_grow(name: str, count: int, assignments: list[list[int]] | None, code: ErrorCode) -> None:
+    """P-149."""
+    services = make_services()
+    services.controller.submit_now(CreateTopics([NewTopic("a", 2)]))  # type: ignore[attr-defined]
+    topic = CreatePartitionsTopic(
+        name=name,
+        count=count,
+        assignments=None
+        if assignments is None
+        else [CreatePartitionsAssignment(broker_ids=broker_ids) for broker_ids in assignments],
+    )
+    request = CreatePartitionsRequest(topics=[topic])
+    (result,) = call(handle_create_partitions, make_context(3, services=services), request).results
+    assert (result.name, result.error_code) == (name, code)
+    assert len(services.metadata.image.topics_by_name["a"].partitions) == (3 if code == ErrorCode.NONE else 2)

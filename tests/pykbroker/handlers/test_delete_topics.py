@@ -1,0 +1,60 @@
+"""DeleteTopics: P-148, and P-33 for what follows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.handlers.delete_topics import handle_delete_topics
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pykbroker.request_context import RequestContext
+from tests.support.admin import call, make_context, make_services
+
+
+def _context(version: int, properties: dict[str, str] | None = None) -> RequestContext:
+    services = make_services(properties)
+    services.controller.submit_now(CreateTopics([NewTopic("a"), NewTopic("b")]))  # type: ignore[attr-defined]
+    return make_context(version, services=services)
+
+
+def test_by_name_and_by_id() -> None:
+    """P-148."""
+    context = _context(6)
+    image = context.services.metadata.image
+    request = DeleteTopicsRequest(
+        topics=[
+            DeleteTopicState(name="a"),
+            DeleteTopicState(topic_id=image.topics_by_name["b"].topic_id),
+            DeleteTopicState(name="nope"),
+            DeleteTopicState(topic_id=b"x" * 16),
+            DeleteTopicState(name="both", topic_id=b"y" * 16),
+        ]
+    )
+    results = call(handle_delete_topics, context, request).responses
+    assert {(result.name, result.error_code) for result in results} == {
+        ("a", ErrorCode.NONE),
+        ("b", ErrorCode.NONE),
+        ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        ("both", ErrorCode.INVALID_REQUEST),
+    }
+    assert not context.services.metadata.image.topics_by_name
+
+
+def test_a_topic_made_again_has_another_id() -> None:
+    """P-33."""
+    context = _context(5)
+    before = context.services.metadata.image.topics_by_name["a"].topic_id
+    call(handle_delete_topics, context, DeleteTopicsRequest(topic_names=["a"]))
+    context.services.controller.submit_now(CreateTopics([NewTopic("a")]))  # type: ignore[attr-defined]
+    assert context.services.metadata.image.topics_by_name["a"].topic_id != before
+
+
+@pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
+def test_deletion_can_be_disabled(version: int, code: ErrorCode) -> None:
+    """P-148."""
+    context = _context(version, {"delete.topic.enable": "false"})
+    results = call(handle_delete_topics, context, DeleteTopicsRequest(topic_names=["a"])).responses
+    assert [(result.name, result.error_code) for result in results] == [("a", code)]
+    assert "a" in context.services.metadata.image.topics_by_name

@@ -1,0 +1,170 @@
+"""DescribeConfigs: P-151, P-152."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from pykbroker.config_definitions import INT, LONG
+from pykbroker.config_definitions.broker import BROKER_CONFIGS
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.handlers.describe_configs import handle_describe_configs
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
+from pykbroker.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+)
+from pykbroker.request_context import Services
+from tests.support.admin import apply_records, call, make_context, make_services
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+
+
+def _services(properties: dict[str, str] | None = None, *configs: tuple[int, str, str, str]) -> Services:
+    services = make_services(properties)
+    services.controller.submit_now(CreateTopics([NewTopic("t")]))  # type: ignore[attr-defined]
+    cache = services.metadata
+    cache.image = apply_records(
+        cache.image, [ConfigRecord(resource_type=t, resource_name=r, name=n, value=v) for t, r, n, v in configs]
+    )
+    return services
+
+
+def _describe(
+    services: Services, kind: int, name: str, keys: list[str] | None = None, **options: Any
+) -> DescribeConfigsResult:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    request = DescribeConfigsRequest(resources=[resource], **{"include_synonyms": True, **options})
+    result: DescribeConfigsResult = call(handle_describe_configs, make_context(4, services=services), request).results[
+        0
+    ]
+    return result
+
+
+def _synonyms(result: DescribeConfigsResult, name: str) -> list[tuple[str, str | None, int]]:
+    (config,) = (config for config in result.configs if config.name == name)
+    return [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms]
+
+
+def test_a_topic_has_all_configs_with_their_sources() -> None:
+    """P-152: source 1 only when set on the topic, else that of the broker key, else 5."""
+    services = _services({"log.segment.bytes": "2097152"}, (TOPIC, "t", "retention.ms", "7"))
+    result = _describe(services, TOPIC, "t")
+    assert len(result.configs) == 33
+    shown = {config.name: (config.value, config.config_source) for config in result.configs}
+    assert shown["retention.ms"] == ("7", 1)
+    assert shown["segment.bytes"] == ("2097152", 4)
+    assert shown["cleanup.policy"] == ("delete", 5)
+    assert not any(config.read_only or config.is_sensitive for config in result.configs)
+
+
+def test_synonyms_come_in_order_of_precedence() -> None:
+    """P-152."""
+    services = _services(
+        {"log.retention.ms": "4"},
+        (TOPIC, "t", "retention.ms", "1"),
+        (BROKER, "1", "log.retention.ms", "2"),
+        (BROKER, "", "log.retention.ms", "3"),
+    )
+    assert _synonyms(_describe(services, TOPIC, "t"), "retention.ms") == [
+        ("retention.ms", "1", 1),
+        ("log.retention.ms", "2", 2),
+        ("log.retention.ms", "3", 3),
+        ("log.retention.ms", "4", 4),
+        ("log.retention.hours", "168", 5),
+    ]
+
+
+def test_another_unit_gives_the_value_but_is_no_synonym_of_its_own() -> None:
+    """P-152: Kafka drops what stands before the first mention of the key itself."""
+    services = _services({"log.retention.hours": "2"})
+    result = _describe(services, TOPIC, "t")
+    assert _synonyms(result, "retention.ms") == []
+    shown = {config.name: (config.value, config.config_source) for config in result.configs}
+    assert shown["retention.ms"] == ("7200000", 5)
+
+
+def test_keys_filter_and_none_are_all() -> None:
+    """P-151."""
+    services = _services()
+    assert [config.name for config in _describe(services, TOPIC, "t", ["segment.ms"]).configs] == ["segment.ms"]
+    assert len(_describe(services, TOPIC, "t", []).configs) == 33
+    assert _describe(services, TOPIC, "t", ["no.such.key"]).configs == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "no/pe", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "", ErrorCode.INVALID_REQUEST),
+        (3, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_this_broker_does_not_answer_for(kind: int, name: str, code: ErrorCode) -> None:
+    """P-151."""
+    result = _describe(_services(), kind, name)
+    assert (result.error_code, result.resource_type, result.resource_name, result.configs) == (code, kind, name, [])
+
+
+def test_a_broker_has_all_keys_of_kafka_with_type_and_read_only() -> None:
+    """P-151."""
+    services = _services({"num.partitions": "3", "ssl.keystore.password": "secret", "my.plugin": "hidden"})
+    configs = {config.name: config for config in _describe(services, BROKER, "1").configs}
+    assert set(BROKER_CONFIGS) <= set(configs)
+    assert (configs["num.partitions"].value, configs["num.partitions"].config_source) == ("3", 4)
+    assert configs["num.partitions"].read_only
+    assert configs["num.partitions"].config_type == INT
+    assert not configs["log.retention.ms"].read_only
+    assert configs["log.retention.ms"].config_type == LONG
+    assert configs["log.retention.ms"].value is None
+    for secret in ("ssl.keystore.password", "my.plugin"):
+        assert configs[secret].is_sensitive
+        assert configs[secret].value is None
+        assert [synonym.value for synonym in configs[secret].synonyms] == [None]
+
+
+def test_the_empty_name_is_the_cluster_wide_dynamic_settings() -> None:
+    """P-151."""
+    services = _services(None, (BROKER, "", "message.max.bytes", "2000"), (BROKER, "1", "max.connections", "5"))
+    result = _describe(services, BROKER, "")
+    assert [(config.name, config.value, config.config_source) for config in result.configs] == [
+        ("message.max.bytes", "2000", 3)
+    ]
+    own = {config.name: (config.value, config.config_source) for config in _describe(services, BROKER, "1").configs}
+    assert (own["message.max.bytes"], own["max.connections"]) == (("2000", 3), ("5", 2))
+
+
+def test_groups_and_client_metrics_have_defaults() -> None:
+    services = _services(None, (GROUP, "g", "consumer.session.timeout.ms", "50000"))
+    group = {config.name: (config.value, config.config_source) for config in _describe(services, GROUP, "g").configs}
+    assert group["consumer.session.timeout.ms"] == ("50000", 8)
+    assert group["consumer.heartbeat.interval.ms"] == ("5000", 5)
+    metrics = {config.name: config.value for config in _describe(services, CLIENT_METRICS, "m").configs}
+    assert metrics == {"interval.ms": "300000", "match": "", "metrics": ""}
+
+
+def test_loggers_have_kafkas_level_names() -> None:
+    logging.getLogger("pykbroker.test_of_loggers").setLevel(logging.WARNING)
+    shown = {config.name: config.value for config in _describe(_services(), BROKER_LOGGER, "1").configs}
+    assert shown["pykbroker.test_of_loggers"] == "WARN"
+    assert "root" in shown
+
+
+def test_documentation_is_given_when_asked_for() -> None:
+    for kind, name in ((TOPIC, "t"), (BROKER, "1"), (GROUP, "g"), (CLIENT_METRICS, "m")):
+        assert all(config.documentation is None for config in _describe(_services(), kind, name).configs)
+        documented = _describe(_services(), kind, name, include_documentation=True)
+        assert all(config.documentation for config in documented.configs)
+
+
+def test_synonyms_are_given_when_asked_for() -> None:
+    assert all(not config.synonyms for config in _describe(_services(), TOPIC, "t", include_synonyms=False).configs)

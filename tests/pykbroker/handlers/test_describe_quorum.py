@@ -1,0 +1,65 @@
+"""DescribeQuorum: the leader's view of the metadata log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykbroker.controller.raft.quorum import ReplicaKey
+from pykbroker.controller.raft.roles import QuorumDescription, ReplicaDescription
+from pykbroker.handlers.describe_quorum import handle_describe_quorum
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from tests.support.admin import call, make_context, make_services
+
+
+def _ask(
+    version: int, topic: str = "__cluster_metadata", partition: int = 0, *, leads: bool = True, **rest: Any
+) -> Any:
+    services = make_services(rest.get("properties"))
+    controller: Any = services.controller
+    controller.is_leader = leads
+    controller.quorum_state = lambda: QuorumDescription(
+        1, 3, 42, (ReplicaDescription(ReplicaKey(1, b"d" * 16), 42, 1000, 1001),), ()
+    )
+    request = DescribeQuorumRequest(
+        topics=[TopicData(topic_name=topic, partitions=[PartitionData(partition_index=partition)])]
+    )
+    return call(handle_describe_quorum, make_context(version, services=services), request)
+
+
+def test_the_leader_tells_what_it_knows() -> None:
+    partition = _ask(2).topics[0].partitions[0]
+    assert (partition.error_code, partition.leader_id, partition.leader_epoch, partition.high_watermark) == (
+        0,
+        1,
+        3,
+        42,
+    )
+    (voter,) = partition.current_voters
+    assert (voter.replica_id, voter.replica_directory_id, voter.log_end_offset) == (1, b"d" * 16, 42)
+    assert (voter.last_fetch_timestamp, voter.last_caught_up_timestamp) == (1000, 1001)
+    assert partition.observers == []
+
+
+def test_addresses_of_the_voters_from_version_2() -> None:
+    properties = {"controller.quorum.voters": "1@localhost:9093"}
+    assert _ask(1, properties=properties).nodes == []
+    (node,) = _ask(2, properties=properties).nodes
+    assert (node.node_id, [(at.name, at.host, at.port) for at in node.listeners]) == (
+        1,
+        [("CONTROLLER", "localhost", 9093)],
+    )
+    assert _ask(2).nodes[0].listeners == []
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("t", 0), ("__cluster_metadata", 1)])
+def test_other_partitions_have_no_quorum(topic: str, partition: int) -> None:
+    answer = _ask(2, topic, partition).topics[0]
+    assert (answer.topic_name, answer.partitions[0].partition_index) == (topic, partition)
+    assert answer.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_only_the_leader_answers() -> None:
+    assert _ask(2, leads=False).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,0 +1,94 @@
+"""InitProducerId: P-59, P-127."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
+from pykbroker.handlers.init_producer_id import handle_init_producer_id
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.support.admin import call, make_context, make_services
+
+
+def test_every_call_without_a_transactional_id_gets_a_new_id() -> None:
+    """P-127: at epoch 0."""
+    services = make_services()
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60000)
+    answers = [call(handle_init_producer_id, make_context(4, services=services), request) for _ in range(3)]
+    assert [(answer.error_code, answer.producer_id, answer.producer_epoch) for answer in answers] == [
+        (0, 0, 0),
+        (0, 1, 0),
+        (0, 2, 0),
+    ]
+
+
+def test_ids_come_in_blocks_of_1000_and_the_rest_of_a_block_is_lost_with_its_broker() -> None:
+    """P-59."""
+    services = make_services()
+    allocations = services.controller.commands  # type: ignore[attr-defined]
+
+    async def take(count: int) -> list[int]:
+        return [await services.producer_ids.next() for _ in range(count)]
+
+    assert trio.run(take, 1001) == list(range(1001))
+    assert sum(isinstance(command, AllocateProducerIds) for command in allocations) == 2
+    assert services.metadata.image.next_producer_id == 2000
+
+
+def test_callers_at_the_same_time_share_a_block() -> None:
+    services = make_services()
+    taken: list[int] = []
+
+    async def main() -> None:
+        async def take() -> None:
+            taken.append(await services.producer_ids.next())
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(take)
+
+    trio.run(main)
+    assert sorted(taken) == list(range(10))
+    assert services.metadata.image.next_producer_id == 1000
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "timeout_ms", "code"),
+    [
+        ("", 1000, ErrorCode.INVALID_REQUEST),
+        ("t", 900001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ("t", 0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ("t", 1000, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ],
+)
+def test_transactional_ids_are_refused_at_once(transactional_id: str, timeout_ms: int, code: ErrorCode) -> None:
+    """P-127 for what is wrong with the request itself; transactions do not exist yet."""
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+    answer = call(handle_init_producer_id, make_context(4), request)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
+def test_id_and_epoch_come_together(producer_id: int, epoch: int) -> None:
+    """P-129."""
+    request = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
+    assert call(handle_init_producer_id, make_context(4), request).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code"),
+    [
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_BROKER_EPOCH),
+    ],
+)
+def test_without_a_block_there_is_no_id(refusal: ErrorCode, code: ErrorCode) -> None:
+    services = make_services()
+    services.controller.failure = CommandRefused(refusal, "no")  # type: ignore[attr-defined]
+    answer = call(
+        handle_init_producer_id, make_context(4, services=services), InitProducerIdRequest(transactional_id=None)
+    )
+    assert answer.error_code == code

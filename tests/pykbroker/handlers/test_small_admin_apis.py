@@ -1,0 +1,156 @@
+"""APIs that one node without authorizer, quotas or users answers shortly: P-155, P-160 and reassignments."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.handlers.create_acls import handle_create_acls
+from pykbroker.handlers.delete_acls import handle_delete_acls
+from pykbroker.handlers.describe_acls import handle_describe_acls
+from pykbroker.handlers.describe_client_quotas import handle_describe_client_quotas
+from pykbroker.handlers.describe_user_scram_credentials import handle_describe_user_scram_credentials
+from pykbroker.handlers.list_partition_reassignments import handle_list_partition_reassignments
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import (
+    ClientQuotaRecord,
+    EntityData,
+    PartitionChangeRecord,
+    UserScramCredentialRecord,
+)
+from pykbroker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from pykbroker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from pykbroker.protocol.messages.describe_acls import DescribeAclsRequest
+from pykbroker.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from pykbroker.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from pykbroker.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+from pykbroker.request_context import RequestContext
+from tests.support.admin import apply_records, call, make_context, make_services
+
+
+def test_acl_apis_say_that_there_is_no_authorizer() -> None:
+    """P-155."""
+    context = make_context(3)
+    assert call(handle_describe_acls, context, DescribeAclsRequest()).error_code == ErrorCode.SECURITY_DISABLED
+    created = call(handle_create_acls, context, CreateAclsRequest(creations=[AclCreation(), AclCreation()]))
+    assert [result.error_code for result in created.results] == [ErrorCode.SECURITY_DISABLED] * 2
+    deleted = call(handle_delete_acls, context, DeleteAclsRequest(filters=[DeleteAclsFilter()]))
+    assert [result.error_code for result in deleted.filter_results] == [ErrorCode.SECURITY_DISABLED]
+
+
+def _with_quotas() -> RequestContext:
+    context = make_context(1)
+    cache = context.services.metadata
+    entities: list[list[tuple[str, str | None]]] = [
+        [("user", "anna")],
+        [("user", None)],
+        [("user", "anna"), ("client-id", "app")],
+        [("ip", "10.0.0.1")],
+    ]
+    cache.image = apply_records(
+        cache.image,
+        [
+            ClientQuotaRecord(
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                key="producer_byte_rate",
+                value=float(number),
+            )
+            for number, entity in enumerate(entities)
+        ],
+    )
+    return context
+
+
+@pytest.mark.parametrize(
+    ("components", "strict", "values"),
+    [
+        ([], False, [0, 1, 2, 3]),
+        ([], True, []),
+        ([("user", 0, "anna")], False, [0, 2]),
+        ([("user", 0, "anna")], True, [0]),
+        ([("user", 1, None)], False, [1]),
+        ([("user", 2, None)], True, [0, 1]),
+        ([("user", 2, None), ("client-id", 0, "app")], False, [2]),
+        ([("ip", 2, None)], False, [3]),
+    ],
+)
+def test_quotas_of_a_default_entity_are_not_those_of_a_named_one(
+    components: list[tuple[str, int, str | None]], strict: bool, values: list[float]
+) -> None:
+    """P-160."""
+    request = DescribeClientQuotasRequest(
+        components=[ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components],
+        strict=strict,
+    )
+    entries = call(handle_describe_client_quotas, _with_quotas(), request).entries
+    assert sorted(value.value for entry in entries for value in entry.values) == values
+
+
+@pytest.mark.parametrize(
+    ("components", "code"),
+    [
+        ([("", 0, "x")], ErrorCode.INVALID_REQUEST),
+        ([("user", 0, "x"), ("user", 2, None)], ErrorCode.INVALID_REQUEST),
+        ([("planet", 0, "x")], ErrorCode.UNSUPPORTED_VERSION),
+        ([("user", 0, None)], ErrorCode.INVALID_REQUEST),
+        ([("user", 1, "x")], ErrorCode.INVALID_REQUEST),
+        ([("user", 2, "x")], ErrorCode.INVALID_REQUEST),
+        ([("user", 9, "x")], ErrorCode.INVALID_REQUEST),
+        ([("ip", 2, None), ("user", 2, None)], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_quota_filters_that_make_no_sense(components: list[tuple[str, int, str | None]], code: ErrorCode) -> None:
+    request = DescribeClientQuotasRequest(
+        components=[ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
+    )
+    response = call(handle_describe_client_quotas, make_context(1), request)
+    assert (response.error_code, response.entries) == (code, None)
+
+
+def test_scram_credentials() -> None:
+    context = make_context(0)
+    cache = context.services.metadata
+    cache.image = apply_records(cache.image, [UserScramCredentialRecord(name="anna", mechanism=1, iterations=4096)])
+    all_users = call(handle_describe_user_scram_credentials, context, DescribeUserScramCredentialsRequest(users=None))
+    assert [
+        (result.user, [(info.mechanism, info.iterations) for info in result.credential_infos])
+        for result in all_users.results
+    ] == [("anna", [(1, 4096)])]
+    request = DescribeUserScramCredentialsRequest(
+        users=[UserName(name="anna"), UserName(name="bert"), UserName(name="carl"), UserName(name="carl")]
+    )
+    results = call(handle_describe_user_scram_credentials, context, request).results
+    assert [(result.user, result.error_code) for result in results] == [
+        ("anna", ErrorCode.NONE),
+        ("bert", ErrorCode.RESOURCE_NOT_FOUND),
+        ("carl", ErrorCode.DUPLICATE_RESOURCE),
+    ]
+
+
+def test_reassignments_are_those_of_the_image() -> None:
+    services = make_services(broker_ids=(1, 2))
+    services.controller.submit_now(CreateTopics([NewTopic("t", 2)]))  # type: ignore[attr-defined]
+    context = make_context(0, services=services)
+    everything = ListPartitionReassignmentsRequest(topics=None)
+    assert call(handle_list_partition_reassignments, context, everything).topics == []
+    cache = services.metadata
+    topic_id = cache.image.topics_by_name["t"].topic_id
+    change = PartitionChangeRecord(topic_id=topic_id, partition_id=1, replicas=[1, 2], adding_replicas=[2])
+    cache.image = apply_records(cache.image, [change])
+    for request in (
+        everything,
+        ListPartitionReassignmentsRequest(
+            topics=[
+                ListPartitionReassignmentsTopics(name="t", partition_indexes=[0, 1, 9]),
+                ListPartitionReassignmentsTopics(name="nope", partition_indexes=[0]),
+            ]
+        ),
+    ):
+        (topic,) = call(handle_list_partition_reassignments, context, request).topics
+        assert [(moving.partition_index, moving.adding_replicas) for moving in topic.partitions] == [(1, [2])]
