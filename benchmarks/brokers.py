@@ -77,6 +77,15 @@ class Memory:
     pss_mb: float
 
 
+def environment_of_an_installed_copy() -> dict[str, str]:
+    """This environment, but byte code may be kept: pip compiles what it installs, a checkout does it when first run.
+
+    With the variable set, every start after a change of the sources compiles them again: half of the time to the
+    first answer where this was noticed.
+    """
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 class Broker:
     """A broker process with a temporary data folder on a free port. Use as a context manager."""
 
@@ -103,7 +112,12 @@ class Broker:
         with (self.folder / "log").open("ab") as log:
             began = time.perf_counter()
             self._process = subprocess.Popen(
-                self.command(), cwd=CHECKOUT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                self.command(),
+                cwd=CHECKOUT,
+                env=environment_of_an_installed_copy(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
         while not answers(self.port):
             if self._process.poll() is not None or time.perf_counter() - began > START_TIMEOUT_S:
