@@ -3,8 +3,9 @@
 v1 key type and error message. v4 several keys (KIP-699). v5 TRANSACTION_ABORTABLE allowed. v6 key type share (KIP-932).
 
 There are no transaction and share coordinators yet. Kafka would answer COORDINATOR_NOT_AVAILABLE for one that it does
-not have, and clients would ask again until their time is up. UNSUPPORTED_VERSION ends a transactional producer of
-Java and kafka-python at once and shows the message; librdkafka still tries until its own timeout, but names the error.
+not have, and clients would ask again until their time is up. Clients that ask for several keys (Java, kafka-python)
+give up at once on UNSUPPORTED_VERSION and show the message. Older forms come from librdkafka and its like, which give
+up on nothing but TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
     if key_type == GROUP:
         return _find_group(context, key)
     if key_type == TRANSACTION:
-        return _none(key, ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
+        is_batched = context.api_version >= SEVERAL_KEYS_SINCE
+        error = ErrorCode.UNSUPPORTED_VERSION if is_batched else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return _none(key, error, NO_TRANSACTIONS)
     if key_type == SHARE and context.api_version >= SHARE_SINCE and _is_share_key(key):
         return _none(key, ErrorCode.UNSUPPORTED_VERSION, NO_SHARE_GROUPS)
     return _none(key, ErrorCode.INVALID_REQUEST, INVALID)
