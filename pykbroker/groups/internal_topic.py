@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pykbroker.groups.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.settings import GroupSettings
 
 
-@dataclass(frozen=True, slots=True)
-class InternalTopic:
+class InternalTopic(NamedTuple):
     """A topic to be created through the controller; `configs` in Kafka's names and texts."""
 
     name: str

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """A member that waits in its first join is dropped after this, whatever its timeouts say (P-95); not configurable."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(NamedTuple):
     """Names are Kafka's keys; times in milliseconds, sizes in bytes."""
 
     group_min_session_timeout_ms: int = 6_000
