@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from pykbroker.logstore.active_segment import ActiveSegment
 from pykbroker.logstore.errors import OffsetOutOfRange
@@ -10,7 +11,14 @@ from pykbroker.logstore.log_loader import load_producers
 from pykbroker.logstore.log_parts import LogParts
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.logstore.retention import SegmentFacts, count_to_delete
-from pykbroker.logstore.segment import SNAPSHOT_SUFFIX, Segment, segment_path
+from pykbroker.logstore.segment import (
+    CLEANED_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    SealedSegment,
+    Segment,
+    segment_path,
+)
 
 
 class LogCleanup(LogParts):
@@ -75,6 +83,22 @@ class LogCleanup(LogParts):
         """Forget producers that have been idle for `producer.id.expiration.ms` (P-56)."""
         if self._active is not None:
             self._producers.remove_expired(now_ms, self._config.producer_id_expiration_ms)
+
+    def replace_segments(self, cleaned: SealedSegment, olds: Sequence[Segment], now_ms: int) -> None:
+        """Put a `.cleaned` segment in place of neighbouring sealed ones. A crash leaves all old ones or the new one."""
+        filesystem = self._open_files.filesystem
+        number = self._bases.index(olds[0].base_offset)
+        cleaned.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
+        paths: list[str] = []
+        for old in olds:
+            paths += old.mark_deleted()
+            if old.base_offset in self._snapshots and old is not olds[0]:
+                self._snapshots.remove(old.base_offset)
+                filesystem.remove(segment_path(self.path, old.base_offset, SNAPSHOT_SUFFIX))
+        cleaned.change_suffix(SWAP_SUFFIX, "")
+        self._segments[number : number + len(olds)] = [SealedSegment(self.path, cleaned.base_offset, self._open_files)]
+        self._bases = [segment.base_offset for segment in self._segments]
+        self._deleted_files.append((now_ms + self._config.file_delete_delay_ms, paths))
 
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
         """Drop everything from `offset` on; a batch that holds it goes whole. False when the log ends there."""

@@ -46,6 +46,13 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def roll_ms(self) -> int:
+        """Age at which a segment is rolled; compacted logs roll in time for `max.compaction.lag.ms` (P-165)."""
+        if "compact" in self.cleanup_policy and self.max_compaction_lag_ms > 0:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
+
+    @property
     def is_deleted(self) -> bool:
         """Whether old segments are deleted by time and size."""
         return "delete" in self.cleanup_policy

@@ -6,6 +6,7 @@ meta.properties                    cluster, node and directory ids
 recovery-point-offset-checkpoint   up to where each log is durable
 log-start-offset-checkpoint        log starts that lie above the first segment's base offset
 replication-offset-checkpoint      high watermarks
+cleaner-offset-checkpoint          up to where compacted logs were cleaned
 <topic>-<partition>/               a log; ".<32 hex>-delete" or "-stray" behind the name: no longer one
 """
 
@@ -25,6 +26,7 @@ from pykbroker.logstore.partition_log import PartitionLog
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 METADATA_TOPIC: Final = "__cluster_metadata"
@@ -224,6 +226,15 @@ class LogDirectory:
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermarks of the last checkpoint."""
         return self._read_checkpoint(HIGH_WATERMARKS)
+
+    def cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """Up to where each compacted log was cleaned."""
+        return self._read_checkpoint(CLEANER_OFFSETS)
+
+    def checkpoint_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write up to where compacted logs were cleaned; entries of logs that are gone are dropped."""
+        known = {key: offset for key, offset in offsets.items() if key in self.logs}
+        write_offsets(self.filesystem, f"{self.path}/{CLEANER_OFFSETS}", known)
 
     def flush(self) -> None:
         """Make all logs durable."""

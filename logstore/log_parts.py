@@ -189,6 +189,11 @@ class LogParts:
         )
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the log was used since it was opened; one that was not has nothing new in it."""
+        return self._active is not None
+
+    @property
     def has_hidden_start(self) -> bool:
         """Whether the log start lies above the first segment's base offset, so that the files do not tell it."""
         return self._start_offset > self._bases[0] if self._active is not None else self._start_offset > 0
@@ -198,6 +203,17 @@ class LogParts:
         """Bytes in the `.log` files."""
         self._ready()
         return sum(segment.size for segment in self._segments)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments, ascending; the last one is being written."""
+        self._ready()
+        return tuple(self._segments)
+
+    @property
+    def filesystem(self) -> FileSystem:
+        """The file system that holds the log."""
+        return self._open_files.filesystem
 
     @property
     def segment_base_offsets(self) -> tuple[int, ...]:
@@ -244,7 +260,7 @@ class LogParts:
             return True
         if active.size == 0:
             return not active.can_hold(last_offset)
-        segment_ms = config.segment_ms
+        segment_ms = config.segment_ms if config.max_compaction_lag_ms >= config.segment_ms else config.roll_ms
         if config.segment_jitter_ms > 0:
             segment_ms -= self._jitter_ms(active)
         return (

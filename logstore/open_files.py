@@ -37,6 +37,11 @@ class OpenFiles:
             for other in idle[:excess]:
                 other.close()
 
+    def close_all(self) -> None:
+        """Close everything that has no lease."""
+        for file in list(self._files):
+            file.close()
+
     def used(self, file: SegmentFile) -> None:
         """`file` was used: it is now the last one to be closed."""
         self._files.move_to_end(file)

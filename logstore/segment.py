@@ -206,6 +206,14 @@ class Segment:
         self.file.close()
         return renamed
 
+    def change_suffix(self, old_suffix: str, new_suffix: str) -> None:
+        """Rename the files that exist, the log last: while it has its old name nothing has happened."""
+        for owner in (self.aborted, self.time_index, self.offset_index, self.file):
+            path = owner.path.removesuffix(old_suffix) + new_suffix
+            if self.filesystem.exists(owner.path):
+                self.filesystem.rename(owner.path, path)
+            owner.path = path
+
     def move(self, folder: str) -> None:
         """The partition's folder has a new name."""
         old = len(self.folder)

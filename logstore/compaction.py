@@ -1,0 +1,261 @@
+"""Log compaction: keep the last record of every key (P-161 to P-163).
+
+Only sealed segments are cleaned. `plan_cleaning` says what would be gained, `begin_compaction` captures what is needed,
+`CompactionWork.run` reads and writes in any thread, `finish` puts the result in place. Offsets never change; a batch
+that loses records keeps its offset range, sequence and epoch. Until `finish` the log is untouched; a crash at any
+moment leaves the old or the new segments (see `log_loader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pykbroker.logstore.aborted_transactions import AbortedTransaction
+from pykbroker.logstore.compaction_filter import BatchFilter, TransactionTracker
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET
+from pykbroker.logstore.open_files import OpenFiles
+from pykbroker.logstore.segment import CLEANED_SUFFIX, IndexBuilder, SealedSegment, Segment
+
+if TYPE_CHECKING:
+    from pykbroker.logstore.partition_log import PartitionLog
+
+KEY_BYTES_MAX: Final = 64 << 20
+"""Keys held in memory while a log is cleaned; what does not fit is cleaned by the next run."""
+
+_WRITE_SIZE: Final = 1 << 20
+_ENTRY_OVERHEAD: Final = 130
+
+
+class CleaningPlan(NamedTuple):
+    """What a cleaning of one log would do.
+
+    Segments below `first_dirty_offset` were cleaned before; those from `first_uncleanable_offset` on are not touched.
+    `is_overdue`: something in between is older than `max.compaction.lag.ms`.
+    """
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Dirty bytes over all bytes that would be read."""
+        return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
+
+    def is_due(self, config: LogConfig) -> bool:
+        """Whether it is worth doing: `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` is exceeded."""
+        return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > config.min_cleanable_dirty_ratio)
+
+
+def plan_cleaning(log: PartitionLog, checkpoint: int | None, stable_offset: int, now_ms: int) -> CleaningPlan:
+    """What could be cleaned now.
+
+    `checkpoint` is where the last cleaning ended (cleaner-offset-checkpoint), None when there was none; `stable_offset`
+    bounds what is decided: nothing at or above the last stable offset is cleaned.
+    """
+    segments = log.segments
+    start = log.log_start_offset
+    first_dirty = checkpoint if checkpoint is not None and start <= checkpoint <= log.log_end_offset else start
+    config = log.config
+    uncleanable = min(stable_offset, segments[-1].base_offset)
+    overdue = False
+    for number, segment in enumerate(segments[:-1]):
+        if segments[number + 1].base_offset <= first_dirty:
+            continue
+        if config.min_compaction_lag_ms > 0 and segment.max_timestamp()[0] > now_ms - config.min_compaction_lag_ms:
+            uncleanable = min(uncleanable, segment.base_offset)
+            break
+        first_timestamp = segment.first_timestamp()
+        overdue = overdue or 0 < first_timestamp < now_ms - config.max_compaction_lag_ms
+    uncleanable = max(uncleanable, first_dirty)
+    clean_bytes = dirty_bytes = 0
+    for number, segment in enumerate(segments[:-1]):
+        if segments[number + 1].base_offset <= uncleanable:
+            if segments[number + 1].base_offset <= first_dirty:
+                clean_bytes += segment.size
+            else:
+                dirty_bytes += segment.size
+    return CleaningPlan(first_dirty, uncleanable, clean_bytes, dirty_bytes, overdue)
+
+
+class CompactionWork:
+    """One cleaning of one log. `run` may be called in another thread; the rest belongs in the log's own."""
+
+    def __init__(self, log: PartitionLog, plan: CleaningPlan, high_watermark: int, now_ms: int) -> None:
+        self._log = log
+        self._plan = plan
+        self._config = log.config
+        self._now_ms = now_ms
+        self._high_watermark = high_watermark
+        self._filesystem = log.filesystem
+        ends = [*(segment.base_offset for segment in log.segments[1:]), log.log_end_offset]
+        self._sources = [
+            (segment, end)
+            for segment, end in zip(log.segments, ends, strict=True)
+            if end <= plan.first_uncleanable_offset and segment is not log.segments[-1]
+        ]
+        self._aborted = log.aborted_transactions(log.log_start_offset, plan.first_uncleanable_offset)
+        # The batch that holds a producer's last sequence must stay, else the producer would be told it is out of order.
+        self._last_offsets = {
+            producer_id: entry.batches[-1].last_offset if entry.batches else -1 - entry.epoch
+            for producer_id, entry in log.producers.producers.items()
+        }
+        self._replacements: list[tuple[SealedSegment, list[Segment]]] = []
+        self._end_offset = plan.first_dirty_offset
+        self._is_complete = False
+        # Descriptors and caches of the log's own segments belong to the log's thread.
+        self._open_files = OpenFiles(self._filesystem, 16)
+
+    @property
+    def topic_partition(self) -> tuple[str, int]:
+        """Whose log it is."""
+        return self._log.topic, self._log.partition
+
+    def run(self) -> None:
+        """Write the cleaned segments beside the old ones, durably.
+
+        Raises StorageError and CorruptSegment; `finish` must be called all the same.
+        """
+        latest = self._latest_offsets()
+        if self._end_offset <= self._plan.first_dirty_offset:
+            return
+        tracker = TransactionTracker(self._aborted)
+        for group in self._groups([source for source in self._sources if source[0].base_offset < self._end_offset]):
+            batch_filter = BatchFilter(
+                latest,
+                self._end_offset,
+                self._last_offsets,
+                self._high_watermark,
+                self._now_ms,
+                self._config.delete_retention_ms,
+                tracker,
+            )
+            first = group[0][0]
+            cleaned = SealedSegment(first.folder, first.base_offset, self._open_files, CLEANED_SUFFIX)
+            self._replacements.append((cleaned, [segment for segment, _ in group]))
+            self._clean(cleaned, group, batch_filter, tracker)
+        self._is_complete = True
+
+    def finish(self, now_ms: int) -> int:
+        """Put the cleaned segments in place of the old ones, unless `run` failed or those changed meanwhile.
+
+        Returns the offset up to which the log is clean now: what the cleaner checkpoint is to hold.
+        """
+        self._open_files.close_all()
+        end_offset = self._plan.first_dirty_offset
+        current = self._log.segments
+        is_current = self._is_complete and all(segment in current for _, olds in self._replacements for segment in olds)
+        for cleaned, olds in self._replacements:
+            if is_current:
+                self._log.replace_segments(cleaned, olds, now_ms)
+                end_offset = self._end_offset
+            else:
+                for path in cleaned.paths():
+                    self._filesystem.remove(path)
+        self._replacements = []
+        return end_offset
+
+    def _copy_of(self, segment: Segment) -> SealedSegment:
+        return SealedSegment(segment.folder, segment.base_offset, self._open_files)
+
+    def _latest_offsets(self) -> dict[bytes, int]:
+        """Key -> last offset, over the dirty part of the log as far as the keys fit in memory."""
+        latest: dict[bytes, int] = {}
+        room = KEY_BYTES_MAX
+        tracker = TransactionTracker(self._aborted)
+        for source, end in self._sources:
+            if end <= self._plan.first_dirty_offset:
+                continue
+            if room <= 0:
+                break
+            for batch in self._copy_of(source).batches():
+                if batch.is_control:
+                    tracker.on_marker(batch)
+                elif not tracker.is_aborted(batch):
+                    for record in batch.records():
+                        if record.key is not None and record.offset >= self._plan.first_dirty_offset:
+                            if record.key not in latest:
+                                room -= len(record.key) + _ENTRY_OVERHEAD
+                            latest[record.key] = record.offset
+            self._end_offset = end
+        return latest
+
+    def _groups(self, sources: Sequence[tuple[Segment, int]]) -> list[list[tuple[Segment, int]]]:
+        """Neighbouring segments that may become one: small enough together, and near enough in offsets."""
+        groups: list[list[tuple[Segment, int]]] = []
+        size = index_size = 0
+        for source in sources:
+            segment, end = source
+            copy = self._copy_of(segment)
+            copy.load_indexes()
+            own_index_size = max(len(copy.offset_index.entries), len(copy.time_index.entries))
+            if (
+                groups
+                and size + copy.size <= self._config.segment_bytes
+                and index_size + own_index_size <= self._config.segment_index_bytes
+                and end - 1 - groups[-1][0][0].base_offset <= MAX_RELATIVE_OFFSET
+            ):
+                groups[-1].append(source)
+                size += copy.size
+                index_size += own_index_size
+            else:
+                groups.append([source])
+                size, index_size = copy.size, own_index_size
+        return groups
+
+    def _clean(
+        self,
+        cleaned: SealedSegment,
+        group: list[tuple[Segment, int]],
+        batch_filter: BatchFilter,
+        tracker: TransactionTracker,
+    ) -> None:
+        """Write what stays of a group of segments to one `.cleaned` segment."""
+        for path in cleaned.paths():
+            self._filesystem.remove(path)
+        builder = IndexBuilder(cleaned, self._config.index_interval_bytes)
+        parts: list[bytes] = []
+        waiting = position = 0
+        descriptor = cleaned.file.descriptor(create=True)
+        for source, _ in group:
+            for batch in self._copy_of(source).batches():
+                data = batch_filter.filtered(batch)
+                if data is None:
+                    continue
+                max_timestamp = int.from_bytes(data[35:43], "big", signed=True)
+                builder.add(position + waiting, len(data), batch.last_offset, max_timestamp)
+                parts.append(data)
+                waiting += len(data)
+                if waiting >= _WRITE_SIZE:
+                    self._filesystem.append(descriptor, parts, waiting, position, cleaned.file.path)
+                    position += waiting
+                    parts, waiting = [], 0
+        if waiting:
+            self._filesystem.append(descriptor, parts, waiting, position, cleaned.file.path)
+        builder.finish()
+        for transaction in tracker.kept:
+            cleaned.aborted.add(AbortedTransaction(*transaction))
+        tracker.kept.clear()
+        self._filesystem.sync(descriptor)
+        for path in (cleaned.offset_index.path, cleaned.time_index.path, cleaned.aborted.path):
+            self._filesystem.sync_file(path)
+
+
+def begin_compaction(log: PartitionLog, plan: CleaningPlan, high_watermark: int, now_ms: int) -> CompactionWork:
+    """Capture what a cleaning needs of the log. Call `run` and then, always, `finish` on the result."""
+    return CompactionWork(log, plan, high_watermark, now_ms)
+
+
+def compact(log: PartitionLog, checkpoint: int | None, stable_offset: int, high_watermark: int, now_ms: int) -> int:
+    """Clean a log here and now, due or not; returns the new checkpoint."""
+    plan = plan_cleaning(log, checkpoint, stable_offset, now_ms)
+    work = begin_compaction(log, plan, high_watermark, now_ms)
+    try:
+        work.run()
+    finally:
+        end_offset = work.finish(now_ms)
+    return end_offset

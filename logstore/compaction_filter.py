@@ -1,0 +1,157 @@
+"""What of each batch survives a compaction. Pure: batches in, bytes or nothing out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pykbroker.logstore.aborted_transactions import AbortedTransaction
+from pykbroker.logstore.recovery import marker_of
+from pykbroker.protocol.records.batch import RecordBatch, build_batch
+from pykbroker.protocol.records.compression import NONE
+from pykbroker.protocol.records.control import ControlRecordType
+from pykbroker.protocol.records.record import Record
+
+
+class TransactionTracker:
+    """Follows transactions through a log that is read from its beginning.
+
+    `kept` collects the aborted transactions of which something stays, for the new segment's index.
+    """
+
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset)
+        self._aborting: dict[int, AbortedTransaction] = {}
+        # Producers of which transactional data was seen since their last marker.
+        self._with_data: set[int] = set()
+        self.kept: list[AbortedTransaction] = []
+
+    def is_aborted(self, batch: RecordBatch) -> bool:
+        """Whether this data batch belongs to an aborted transaction."""
+        while self._coming and self._coming[0].first_offset <= batch.last_offset:
+            transaction = self._coming.pop(0)
+            self._aborting[transaction.producer_id] = transaction
+        if not batch.is_transactional:
+            return False
+        return batch.producer_id in self._aborting
+
+    def on_data(self, batch: RecordBatch) -> None:
+        """A transactional batch stays in the log, with or without records."""
+        self._with_data.add(batch.producer_id)
+
+    def on_marker(self, batch: RecordBatch) -> bool:
+        """A control batch: whether it ends a transaction of which nothing is left in the log (P-163)."""
+        marker = marker_of(batch) if batch.record_count else None
+        if marker is None:
+            # Emptied by an earlier compaction, or no marker of a transaction.
+            return batch.record_count == 0
+        has_data = batch.producer_id in self._with_data
+        self._with_data.discard(batch.producer_id)
+        if marker[0] == ControlRecordType.ABORT:
+            transaction = self._aborting.pop(batch.producer_id, None)
+            if transaction is not None and has_data:
+                self.kept.append(transaction)
+        return not has_data
+
+
+class BatchFilter:
+    """Decides by key (P-161), tombstone age (P-162) and transaction (P-163).
+
+    `latest` is key -> last offset below `end_offset`; records above it are not touched. `last_offsets` is, per
+    producer, the last offset of its data, or -1 - epoch when a marker is the last that is known of it.
+    """
+
+    def __init__(
+        self,
+        latest: Mapping[bytes, int],
+        end_offset: int,
+        last_offsets: Mapping[int, int],
+        high_watermark: int,
+        now_ms: int,
+        delete_retention_ms: int,
+        tracker: TransactionTracker,
+    ) -> None:
+        self._latest = latest
+        self._end_offset = end_offset
+        self._last_offsets = last_offsets
+        self._high_watermark = high_watermark
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+        self._tracker = tracker
+
+    def filtered(self, batch: RecordBatch) -> bytes | None:
+        """The bytes that stay of a batch: all, fewer records, a header without records, or None for nothing."""
+        horizon_ms = batch.base_timestamp if batch.has_delete_horizon else None
+        is_past = horizon_ms is not None and horizon_ms <= self._now_ms
+        if batch.is_control:
+            is_spent = self._tracker.on_marker(batch)
+            kept = [] if is_spent and is_past else list(batch.records())
+            needs_horizon = is_spent and bool(kept)
+        else:
+            is_aborted = self._tracker.is_aborted(batch)
+            kept = [] if is_aborted else [r for r in batch.records() if self._stays(r, is_past)]
+            needs_horizon = any(record.value is None for record in kept)
+        if not kept:
+            if not self._must_keep_header(batch):
+                return None
+            if batch.is_transactional and not batch.is_control:
+                self._tracker.on_data(batch)
+            return batch.to_bytes() if batch.record_count == 0 else _emptied(batch)
+        if batch.is_transactional and not batch.is_control:
+            self._tracker.on_data(batch)
+        if needs_horizon and horizon_ms is None:
+            horizon_ms = self._now_ms + self._delete_retention_ms
+        elif len(kept) == batch.record_count:
+            return batch.to_bytes()
+        return _rebuilt(batch, kept, horizon_ms)
+
+    def _stays(self, record: Record, is_past: bool) -> bool:
+        if record.offset >= self._end_offset:
+            return True
+        if record.key is None or self._latest.get(record.key, -1) > record.offset:
+            return False
+        return record.value is not None or not is_past
+
+    def _must_keep_header(self, batch: RecordBatch) -> bool:
+        """Whether an empty batch stays: for the producer's last sequence or epoch, or for the log's last offset."""
+        if batch.next_offset == self._high_watermark:
+            return True
+        last = self._last_offsets.get(batch.producer_id) if batch.producer_id >= 0 else None
+        if last is None:
+            return False
+        return batch.last_offset == last if last >= 0 else batch.is_control and batch.producer_epoch == -1 - last
+
+
+def _emptied(batch: RecordBatch) -> bytes:
+    return build_batch(
+        (),
+        base_offset=batch.base_offset,
+        last_offset_delta=batch.last_offset_delta,
+        codec=NONE,
+        timestamp_type=int(batch.is_log_append_time),
+        max_timestamp=batch.max_timestamp,
+        leader_epoch=batch.partition_leader_epoch,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        is_control=batch.is_control,
+        is_transactional=batch.is_transactional,
+    )
+
+
+def _rebuilt(batch: RecordBatch, kept: Sequence[Record], horizon_ms: int | None) -> bytes:
+    return build_batch(
+        kept,
+        base_offset=batch.base_offset,
+        keep_offsets=True,
+        last_offset_delta=batch.last_offset_delta,
+        codec=batch.compression_codec,
+        timestamp_type=int(batch.is_log_append_time),
+        log_append_time=batch.max_timestamp,
+        delete_horizon_ms=horizon_ms,
+        leader_epoch=batch.partition_leader_epoch,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        is_control=batch.is_control,
+        is_transactional=batch.is_transactional,
+    )

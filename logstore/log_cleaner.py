@@ -1,0 +1,61 @@
+"""Chooses which compacted log of a data directory is cleaned next, and keeps the cleaner checkpoint.
+
+The caller owns time and threads:
+
+    work = cleaner.begin(now_ms, bounds)
+    if work is not None:
+        try: run work.run, in a thread
+        finally: cleaner.finish(work, now_ms)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pykbroker.logstore.compaction import CleaningPlan, CompactionWork, begin_compaction, plan_cleaning
+from pykbroker.logstore.log_directory import LogDirectory
+from pykbroker.logstore.partition_log import PartitionLog
+
+Bounds = Callable[[str, int], tuple[int, int] | None]
+"""(topic, partition) -> (last stable offset, high watermark); None leaves the log alone."""
+
+
+class LogCleaner:
+    """The cleaner of one data directory (`log.cleaner.enable`). One cleaning at a time."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self._checkpoints: dict[tuple[str, int], int] | None = None
+
+    def begin(self, now_ms: int, bounds: Bounds) -> CompactionWork | None:
+        """The work on the dirtiest log that is due, None when none is. Logs unused since the start are passed over.
+
+        Raises StorageError.
+        """
+        if self._checkpoints is None:
+            self._checkpoints = self._directory.cleaner_offsets()
+        best: tuple[PartitionLog, CleaningPlan, int] | None = None
+        for log in self._directory:
+            if not (log.config.is_compacted and log.is_loaded) or len(log.segment_base_offsets) == 1:
+                continue
+            bound = bounds(log.topic, log.partition)
+            if bound is None:
+                continue
+            plan = plan_cleaning(log, self._checkpoints.get((log.topic, log.partition)), bound[0], now_ms)
+            if plan.is_due(log.config) and (best is None or plan.dirty_ratio > best[1].dirty_ratio):
+                best = (log, plan, bound[1])
+        if best is None:
+            return None
+        log, plan, high_watermark = best
+        return begin_compaction(log, plan, high_watermark, now_ms)
+
+    def finish(self, work: CompactionWork, now_ms: int) -> int:
+        """Put the result in place and note it in the checkpoint; returns up to where the log is clean.
+
+        Raises StorageError; the log is then whole, and recovery puts the rest in order at the next start.
+        """
+        end_offset = work.finish(now_ms)
+        if self._checkpoints is not None:
+            self._checkpoints[work.topic_partition] = end_offset
+            self._directory.checkpoint_cleaner_offsets(self._checkpoints)
+        return end_offset

@@ -1,0 +1,386 @@
+"""Compaction by key: what stays, tombstones and their horizon, producers, transactions, crashes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykbroker.logstore.compaction import begin_compaction, compact, plan_cleaning
+from pykbroker.logstore.errors import StorageError, StorageFull
+from pykbroker.logstore.log_cleaner import LogCleaner
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.log_directory import LogDirectory
+from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
+from pykbroker.protocol.records.batch import build_batch
+from pykbroker.protocol.records.control import ControlRecordType
+from pykbroker.protocol.records.record import Record
+from tests.logstore.support import NOW_MS, Place, append, marker, offsets
+from tests.support.fake_filesystem import FakeFileSystem
+
+OPTIONS: dict[str, Any] = {
+    "cleanup_policy": frozenset({"compact"}),
+    "segment_bytes": 300,
+    "delete_retention_ms": 1000,
+    "file_delete_delay_ms": 0,
+}
+
+
+def put(log: PartitionLog, *pairs: tuple[str, str | None], **more: Any) -> int:
+    """Append one batch of (key, value) records; returns its base offset."""
+    records = [Record(0, NOW_MS, k.encode(), None if v is None else v.encode()) for k, v in pairs]
+    return append(log, build_batch(records, **more)).first_offset
+
+
+def state(log: PartitionLog) -> dict[str, str]:
+    """What a consumer that reads everything knows at the end."""
+    found: dict[str, str] = {}
+    for batch in log.iter_batches():
+        if not batch.is_control:
+            for record in batch.records():
+                assert record.key is not None
+                if record.value is None:
+                    found.pop(record.key.decode(), None)
+                else:
+                    found[record.key.decode()] = record.value.decode()
+    return found
+
+
+def clean(log: PartitionLog, checkpoint: int | None = None, now_ms: int = NOW_MS) -> int:
+    return compact(log, checkpoint, log.log_end_offset, log.log_end_offset, now_ms)
+
+
+def test_the_last_record_of_every_key_stays_at_its_offset(place: Place) -> None:
+    """P-161."""
+    log = place.open(**OPTIONS)
+    for number in range(40):
+        put(log, (f"k{number % 4}", f"v{number}"), codec=number % 5)
+    before, size = state(log), log.size_bytes
+    active = log.segment_base_offsets[-1]
+    end = clean(log)
+    assert end == active, "the active segment is never cleaned"
+    assert state(log) == before
+    assert log.size_bytes < size / 2
+    kept = offsets(log)
+    assert [offset for offset in kept if offset < active] == list(range(active - 4, active))
+    assert log.log_end_offset == 40
+    again = place.open(is_clean=True, **OPTIONS)
+    assert state(again) == before
+    assert offsets(place.open(**OPTIONS)) == kept, "and recovery accepts the gaps"
+
+
+def test_reads_pass_over_gaps(place: Place) -> None:
+    log = place.open(**OPTIONS)
+    for number in range(30):
+        put(log, ("k", f"v{number}"))
+    clean(log)
+    kept = offsets(log)
+    result = log.read(0, 1000, 30, at_least_one=True)
+    assert result.range is not None
+    assert result.first_offset == kept[0] > 0
+    result.range.release()
+    found = log.offset_for_timestamp(NOW_MS)
+    assert found is not None
+    assert found.offset == kept[0]
+
+
+def test_part_of_a_batch_keeps_its_offset_range(place: Place) -> None:
+    """P-57: the batch goes on telling its producer's sequence."""
+    log = place.open(**OPTIONS)
+    put(log, ("a", "1"), ("b", "1"), ("c", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
+    put(log, ("a", "2"), ("c", "2"), producer_id=7, producer_epoch=0, base_sequence=3)
+    log.roll(NOW_MS)
+    clean(log)
+    first, second = log.iter_batches()
+    assert [(r.offset, r.key) for r in first.records()] == [(1, b"b")]
+    assert (first.base_offset, first.last_offset, first.base_sequence, first.record_count) == (0, 2, 0, 1)
+    assert first.verify_crc()
+    assert second.record_count == 2
+    assert place.open(**OPTIONS).producers.producers[7].last_sequence == 4
+
+
+def test_an_empty_batch_stays_for_its_producer_and_for_the_log_end(place: Place) -> None:
+    """P-57, P-163."""
+    log = place.open(**OPTIONS)
+    put(log, ("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
+    put(log, ("a", "2"), producer_id=7, producer_epoch=0, base_sequence=1)
+    put(log, ("a", "3"))
+    put(log, ("a", "4"))
+    log.roll(NOW_MS)
+    put(log, ("a", "5"))
+    log.roll(NOW_MS)
+    compact(log, None, 5, 4, NOW_MS)
+    kept = [(b.base_offset, b.record_count) for b in log.iter_batches()]
+    assert kept == [(1, 0), (3, 0), (4, 1)]
+    again = place.open(**OPTIONS)
+    assert again.producers.producers[7].last_sequence == 1
+    again.producers.producers.pop(7)
+    clean(again, 0)
+    assert [b.base_offset for b in again.iter_batches()] == [4]
+
+
+def test_tombstones_stay_until_their_horizon(place: Place) -> None:
+    """P-162: the cleaning that first passes one writes the horizon into its batch."""
+    log = place.open(**OPTIONS)
+    put(log, ("a", "1"), ("b", "1"))
+    put(log, ("a", None))
+    log.roll(NOW_MS)
+    put(log, ("z", "1"))
+    end = clean(log, now_ms=NOW_MS + 10)
+    _, tombstone, _ = log.iter_batches()
+    assert tombstone.has_delete_horizon
+    assert tombstone.base_timestamp == NOW_MS + 10 + 1000
+    assert [(r.offset, r.timestamp, r.value) for r in tombstone.records()] == [(2, NOW_MS, None)]
+    for now_ms, expected in ((NOW_MS + 1009, [1, 2]), (NOW_MS + 1010, [1])):
+        log.roll(NOW_MS)
+        put(log, ("z", "1"))
+        end = clean(log, end, now_ms=now_ms)
+        assert offsets(log)[: len(expected) + 1][:-1] == expected, now_ms
+    assert state(log) == {"b": "1", "z": "1"}
+
+
+def transaction(log: PartitionLog, kind: ControlRecordType, *pairs: tuple[str, str], sequence: int = 0) -> int:
+    put(log, *pairs, producer_id=9, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+    return log.append_as_leader(marker(kind, 9, 0), 0, NOW_MS, AppendOrigin.COORDINATOR).first_offset
+
+
+def test_aborted_records_go_and_do_not_hide_committed_ones(place: Place) -> None:
+    """P-163."""
+    log = place.open(**OPTIONS)
+    put(log, ("a", "committed"))
+    transaction(log, ControlRecordType.ABORT, ("a", "aborted"))
+    put(log, ("b", "1"))
+    log.roll(NOW_MS)
+    clean(log)
+    assert state(log) == {"a": "committed", "b": "1"}
+    assert [b.base_offset for b in log.iter_batches() if b.is_control] == [2], "the marker holds the producer's epoch"
+    log.producers.producers.clear()
+    put(log, ("c", "1"))
+    log.roll(NOW_MS)
+    clean(log, 0, now_ms=NOW_MS + 5)
+    log.roll(NOW_MS)
+    clean(log, 0, now_ms=NOW_MS + 5000)
+    assert not [b for b in log.iter_batches() if b.is_control], "a marker of nothing goes after the horizon"
+
+
+def test_markers_stay_while_their_data_does(place: Place) -> None:
+    """P-163."""
+    log = place.open(**OPTIONS)
+    marker_offset = transaction(log, ControlRecordType.COMMIT, ("a", "1"), ("b", "1"))
+    put(log, ("a", "2"))
+    log.roll(NOW_MS)
+    log.producers.producers.clear()
+    for later in (0, 100_000):
+        clean(log, 0, now_ms=NOW_MS + later)
+    assert marker_offset in offsets(log)
+    put(log, ("b", "2"))
+    log.roll(NOW_MS)
+    for later in (0, 100_000):
+        clean(log, 0, now_ms=NOW_MS + later)
+    assert marker_offset not in offsets(log)
+
+
+def test_nothing_undecided_is_cleaned(place: Place) -> None:
+    """Not above the last stable offset, not the active segment, not what is younger than min.compaction.lag.ms."""
+    log = place.open(**OPTIONS | {"min_compaction_lag_ms": 1000})
+    for number in range(20):
+        put(log, ("a", f"{number}"))
+    bases = log.segment_base_offsets
+    assert plan_cleaning(log, None, bases[2] + 1, NOW_MS + 5000).first_uncleanable_offset == bases[2] + 1
+    assert plan_cleaning(log, None, 20, NOW_MS + 5000).first_uncleanable_offset == bases[-1]
+    assert plan_cleaning(log, None, 20, NOW_MS + 999).dirty_bytes == 0
+    assert compact(log, None, 20, 20, NOW_MS + 999) == 0
+    assert compact(log, None, bases[2] + 1, 20, NOW_MS + 5000) == bases[2]
+
+
+def test_when_it_is_worth_doing(place: Place) -> None:
+    """P-161: by the share of dirty bytes, or when something waits longer than max.compaction.lag.ms."""
+    log = place.open(**OPTIONS)
+    for number in range(20):
+        put(log, ("a", f"{number}"))
+    plan = plan_cleaning(log, None, 20, NOW_MS)
+    assert plan.dirty_ratio == 1
+    assert plan.is_due(log.config)
+    checkpoint = clean(log)
+    assert not plan_cleaning(log, checkpoint, 20, NOW_MS).is_due(log.config)
+    for number in range(4):
+        put(log, (f"a{number}", "x" * 200))
+    plan = plan_cleaning(log, checkpoint, 24, NOW_MS)
+    assert 0 < plan.dirty_ratio <= 1
+    log.config = place.open(**OPTIONS | {"min_cleanable_dirty_ratio": 1.0}).config
+    assert not plan.is_due(log.config)
+    log.config = place.open(**OPTIONS | {"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": 10}).config
+    assert plan_cleaning(log, checkpoint, 24, NOW_MS + 11).is_due(log.config)
+    assert plan_cleaning(log, 10**6, 24, NOW_MS).first_dirty_offset == 0, (
+        "a checkpoint beyond the end counts for nothing"
+    )
+
+
+def test_small_segments_are_merged(place: Place) -> None:
+    log = place.open(**OPTIONS)
+    for number in range(60):
+        put(log, ("k", f"{number}"))
+    count = len(log.segment_base_offsets)
+    end = clean(log)
+    for _ in range(6):
+        end = clean(log, end)
+        put(log, ("k", "again"))
+        log.roll(NOW_MS)
+    assert len(log.segment_base_offsets) < count / 2
+    log.delete_due_files(NOW_MS)
+    names = [name for name in place.names() if name.endswith(".log")]
+    assert names == [f"{base:020d}.log" for base in log.segment_base_offsets]
+
+
+def test_a_log_that_changed_meanwhile_is_left_alone(place: Place) -> None:
+    log = place.open(**OPTIONS)
+    for number in range(20):
+        put(log, ("k", f"{number}"))
+    plan = plan_cleaning(log, None, 20, NOW_MS)
+    work = begin_compaction(log, plan, 20, NOW_MS)
+    work.run()
+    log.truncate_to(3)
+    assert work.finish(NOW_MS) == 0
+    assert offsets(log) == [0, 1, 2]
+    assert not [name for name in place.names() if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_full_disk_leaves_the_log_as_it_was(memory: Place) -> None:
+    log = memory.open(**OPTIONS)
+    for number in range(40):
+        put(log, (f"k{number % 7}", f"{number}"))
+    filesystem = memory.filesystem
+    assert isinstance(filesystem, FakeFileSystem)
+    before = offsets(log)
+    for spare in range(0, 400, 40):
+        filesystem.capacity_bytes = filesystem.used_bytes() + spare
+        with pytest.raises(StorageFull):
+            clean(log)
+        filesystem.capacity_bytes = None
+        assert offsets(log) == before
+        log = memory.open(**OPTIONS)
+        assert offsets(log) == before
+        assert not [name for name in memory.names() if name.endswith(".cleaned")]
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+def test_a_crash_at_any_step_leaves_the_old_or_the_new_segments() -> None:
+    """`.cleaned`, `.swap` and `.deleted` in every mixture that a kill -9 between two renames can leave."""
+    steps = 0
+    for step in range(1, 200):
+        filesystem = FakeFileSystem()
+        place = Place(filesystem, "/logs")
+        log = place.open(**OPTIONS)
+        for number in range(40):
+            put(log, (f"k{number % 5}", f"{number}"))
+        before = state(log)
+        left = [step]
+        original = filesystem._called
+
+        def counted(method: str, left: list[int] = left, original: Any = original) -> None:
+            if method in ("rename", "append", "truncate", "remove", "write_file"):
+                left[0] -= 1
+                if left[0] == 0:
+                    raise Crash
+            original(method)
+
+        filesystem._called = counted  # type: ignore[method-assign]
+        try:
+            clean(log)
+        except Crash:
+            steps = step
+        filesystem._called = original  # type: ignore[method-assign]
+        log = place.open(**OPTIONS)
+        assert state(log) == before
+        assert log.log_end_offset == 40
+        assert not [name for name in place.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
+        clean(log)
+        assert state(log) == before
+        if steps < step:
+            break
+    assert 20 < steps < 199
+
+
+def test_an_io_error_while_cleaning_is_reported(memory: Place) -> None:
+    log = memory.open(**OPTIONS)
+    for number in range(20):
+        put(log, ("k", f"{number}"))
+    memory.filesystem.fail_next["sync"] = StorageError("x", "Input/output error")  # type: ignore[attr-defined]
+    with pytest.raises(StorageError):
+        clean(log)
+    assert len(offsets(log)) == 20
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    batches=st.lists(
+        st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["1", "2", None])), min_size=1, max_size=4),
+        min_size=1,
+        max_size=30,
+    ),
+    cleanings=st.lists(st.integers(0, 3000), max_size=4),
+    every=st.integers(1, 10),
+)
+def test_the_final_state_is_never_changed(
+    batches: list[list[tuple[str, str | None]]], cleanings: list[int], every: int
+) -> None:
+    """P-161, P-162: whatever is written and whenever it is cleaned, a reader ends with the same state."""
+    log = Place(FakeFileSystem(), "/logs").open(**OPTIONS)
+    expected: dict[str, str] = {}
+    checkpoint: int | None = None
+    now_ms = NOW_MS
+    times = iter(cleanings)
+    for number, pairs in enumerate(batches):
+        put(log, *pairs)
+        for key, value in pairs:
+            expected.pop(key, None)
+            if value is not None:
+                expected[key] = value
+        if number % every == 0:
+            now_ms += next(times, 0)
+            checkpoint = clean(log, checkpoint, now_ms)
+        assert state(log) == expected
+
+
+def test_the_cleaner_takes_the_dirtiest_log_and_notes_how_far_it_came(place: Place) -> None:
+    """One cleaning at a time, by dirty ratio; only compacted logs that were used; the checkpoint is Kafka's file."""
+    compacted = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=300)
+    configs = {"a": compacted, "b": compacted, "d": LogConfig(segment_bytes=300), "idle": compacted}
+    directory = LogDirectory.open(f"{place.folder}/data", filesystem=place.filesystem)
+    directory.load_logs(configs.__getitem__, NOW_MS)
+    for topic, config in configs.items():
+        log = directory.create_log(topic, 0, None, config, NOW_MS)
+        for number in range(20 if topic != "idle" else 0):
+            put(log, ("k", f"{number}"))
+
+    def bounds(topic: str, partition: int) -> tuple[int, int] | None:
+        return 20, 20
+
+    cleaner = LogCleaner(directory)
+    done = []
+    while (work := cleaner.begin(NOW_MS, bounds)) is not None:
+        work.run()
+        done.append((work.topic_partition, cleaner.finish(work, NOW_MS)))
+    assert sorted(topic for (topic, _), _ in done) == ["a", "b"]
+    log = directory.get("a", 0)
+    assert log is not None
+    last = log.segment_base_offsets[-1]
+    assert {end for _, end in done} == {last}
+    lines = (place.filesystem.read_file(f"{place.folder}/data/cleaner-offset-checkpoint") or b"").splitlines()
+    assert sorted(lines[2:]) == [b"a 0 %d" % last, b"b 0 %d" % last]
+    assert LogCleaner(directory).begin(NOW_MS, bounds) is None, "a new cleaner knows what the last one did"
+    assert LogCleaner(directory).begin(NOW_MS, lambda topic, partition: None) is None
+    directory.close()
+
+
+def test_compacted_logs_roll_in_time_for_the_cleaner(place: Place) -> None:
+    """P-165: max.compaction.lag.ms is a bound on the age of the active segment too."""
+    log = place.open(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=1000)
+    for later in (0, 1000, 1001):
+        append(log, build_batch([Record(0, NOW_MS + later, b"k", b"v")]), now_ms=NOW_MS + later)
+    assert log.segment_base_offsets == (0, 2)
