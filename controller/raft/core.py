@@ -155,7 +155,7 @@ class RaftCore:
     def snapshot_installed(self, snapshot: OffsetAndEpoch, now_ms: int) -> Output:
         """Takes note that `fetch_snapshot` was done: the log is empty and begins behind the snapshot."""
         self.now_ms = now_ms
-        self.log.start_behind(snapshot)
+        self.log.replace_by(snapshot)
         self.set_high_watermark(snapshot.offset)
         if self.role is Role.FOLLOWER:
             following.fetch(self)
@@ -234,7 +234,7 @@ class RaftCore:
         self.role = Role.FOLLOWER
         self.leader_id = leader_id
         self.leading = leadership.Leading()
-        self.following = following.Following()
+        self.following = following.Following(self.following.asked)
         self.deadline_ms = self.now_ms + self.settings.fetch_timeout_ms
         following.fetch(self)
 
@@ -252,9 +252,13 @@ class RaftCore:
         """Takes in another node's word on epoch and leader. False when that node is behind and its word is void."""
         if epoch < self.epoch:
             return False
-        if epoch > self.epoch:
+        names_leader = leader_id not in (NO_LEADER, self.key.node_id)
+        if epoch > self.epoch and not names_leader:
             self.become_unattached(epoch)
-        if leader_id not in (NO_LEADER, self.key.node_id) and self.leader_id == NO_LEADER:
+        elif names_leader and (epoch > self.epoch or self.leader_id == NO_LEADER):
+            if epoch > self.epoch:
+                self.epoch = epoch
+                self.voted = None
             self.become_follower(leader_id)
         return True
 

@@ -34,25 +34,28 @@ class Following:
 
     __slots__ = ("asked", "has_fetched", "is_behind_persist", "retry_at_ms")
 
-    def __init__(self) -> None:
+    def __init__(self, asked: int = 0) -> None:
         self.has_fetched = False
         self.is_behind_persist = False
         self.retry_at_ms = NEVER_MS
-        self.asked = 0
+        self.asked = asked
 
 
 def fetch(core: RaftCore) -> None:
     """Asks the leader for what comes next."""
     core.following.is_behind_persist = False
     core.following.retry_at_ms = core.now_ms + core.settings.retry_ms
-    core.send(core.leader_id, FetchRequest(core.key.node_id, core.epoch, core.key, core.log.end))
+    core.send(core.leader_id, _request(core))
 
 
 def look_for_leader(core: RaftCore) -> None:
-    """An observer without a leader asks the voters, one after another; the answer names the leader."""
-    following = core.following = Following()
+    """An observer without a leader will ask the voters, one after another; the answers name the leader.
+
+    Not at once, as two nodes may send it to and fro: one that still believes in a leader that resigned, and that one.
+    """
+    following = core.following = Following(core.following.asked)
     if not core.is_voter:
-        _ask_next_voter(core, following)
+        following.retry_at_ms = core.now_ms + core.settings.retry_backoff_ms
 
 
 def _ask_next_voter(core: RaftCore, following: Following) -> None:
@@ -60,7 +63,11 @@ def _ask_next_voter(core: RaftCore, following: Following) -> None:
     following.retry_at_ms = core.now_ms + core.settings.retry_ms
     node_id = ids[following.asked % len(ids)]
     following.asked += 1
-    core.send(node_id, FetchRequest(core.key.node_id, core.epoch, core.key, core.log.end))
+    core.send(node_id, _request(core))
+
+
+def _request(core: RaftCore) -> FetchRequest:
+    return FetchRequest(core.key.node_id, core.epoch, core.key, core.log.end, core.high_watermark)
 
 
 def tick(core: RaftCore) -> None:

@@ -59,12 +59,11 @@ class Progress:
 class WaitingFetch:
     """A fetch that has nothing to be answered with yet."""
 
-    __slots__ = ("answer_at_ms", "known_high_watermark", "request")
+    __slots__ = ("answer_at_ms", "request")
 
-    def __init__(self, request: FetchRequest, answer_at_ms: int, known_high_watermark: int) -> None:
+    def __init__(self, request: FetchRequest, answer_at_ms: int) -> None:
         self.request = request
         self.answer_at_ms = answer_at_ms
-        self.known_high_watermark = known_high_watermark
 
 
 class Leading:
@@ -162,23 +161,18 @@ def on_fetch_request(core: RaftCore, request: FetchRequest) -> None:
         return
     log = core.log
     offset, epoch = request.log_end
-    if offset < log.start.offset or (offset == log.start.offset and log.start.offset > 0 and epoch != log.start.epoch):
+    if log.is_before_start(request.log_end):
         core.send(request.source, _response(core, request)._replace(snapshot=log.start))
         return
     diverging = log.divergence(offset, epoch)
     if diverging is not None:
         core.send(request.source, _response(core, request)._replace(diverging=diverging))
         return
-    known_high_watermark = core.high_watermark
     _progress_of(core, request.replica).note_fetch(offset, log.end_offset, core.now_ms)
+    core.leading.waiting[request.source] = WaitingFetch(request, core.now_ms + core.settings.fetch_wait_max_ms)
     if request.replica in core.voters:
         advance_high_watermark(core)
-    if offset < log.end_offset or core.high_watermark > known_high_watermark:
-        _answer(core, request)
-    else:
-        core.leading.waiting[request.source] = WaitingFetch(
-            request, core.now_ms + core.settings.fetch_wait_max_ms, core.high_watermark
-        )
+    answer_waiting(core)
 
 
 def _progress_of(core: RaftCore, key: ReplicaKey) -> Progress:
@@ -206,10 +200,10 @@ def answer_waiting(core: RaftCore) -> None:
     """Answers the waiting fetches for which there are records or a new high watermark now."""
     leading = core.leading
     for node_id, waiting in list(leading.waiting.items()):
-        has_records = waiting.request.log_end.offset < core.log.end_offset
-        if has_records or waiting.known_high_watermark < core.high_watermark:
+        request = waiting.request
+        if request.log_end.offset < core.log.end_offset or request.high_watermark < core.high_watermark:
             del leading.waiting[node_id]
-            _answer(core, waiting.request)
+            _answer(core, request)
 
 
 def _answer(core: RaftCore, request: FetchRequest) -> None:

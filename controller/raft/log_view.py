@@ -66,17 +66,29 @@ class LogView:
         self.persisted_offset = min(self.persisted_offset, offset)
 
     def start_behind(self, snapshot: OffsetAndEpoch) -> None:
-        """Drops the records before a snapshot; all of them when it ends behind the log."""
-        if snapshot.offset > self.end_offset:
-            self._epochs = []
-            self.end_offset = self.persisted_offset = snapshot.offset
-        else:
-            at_start = [entry for entry in self._epochs if entry[1] <= snapshot.offset]
-            later = [entry for entry in self._epochs if entry[1] > snapshot.offset]
-            if at_start and self.end_offset > snapshot.offset:
-                later.insert(0, (at_start[-1][0], snapshot.offset))
-            self._epochs = later
+        """Drops the records before a snapshot of this log."""
+        assert snapshot.offset <= self.end_offset, (snapshot, self.end_offset)
+        epochs = [entry for entry in self._epochs if entry[1] > snapshot.offset]
+        before = [entry for entry in self._epochs if entry[1] <= snapshot.offset]
+        if before and self.end_offset > snapshot.offset and (not epochs or epochs[0][1] > snapshot.offset):
+            epochs.insert(0, (before[-1][0], snapshot.offset))
+        self._epochs = epochs
         self.start = snapshot
+
+    def replace_by(self, snapshot: OffsetAndEpoch) -> None:
+        """Drops everything: a snapshot that a leader sent takes its place."""
+        self._epochs = []
+        self.end_offset = self.persisted_offset = snapshot.offset
+        self.start = snapshot
+
+    def is_before_start(self, end: OffsetAndEpoch) -> bool:
+        """Whether a log with this end cannot be continued from this one: it needs the snapshot first."""
+        start = self.start
+        return start.offset > 0 and (
+            end.offset < start.offset
+            or end.epoch < start.epoch
+            or (end.offset == start.offset and end.epoch != start.epoch)
+        )
 
     def end_of_epoch(self, epoch: int) -> OffsetAndEpoch:
         """The last epoch up to `epoch` that the log has, and where it ends."""
@@ -90,7 +102,7 @@ class LogView:
 
     def divergence(self, offset: int, epoch: int) -> Diverging | None:
         """None when a log that ends at `offset` with last epoch `epoch` is a prefix of this one; else where this log
-        ends that epoch or the one before. Only for offsets not before the start."""
+        ends that epoch or the one before. Only for a log that is not `is_before_start`."""
         end = self.end_of_epoch(epoch)
         if end.epoch == epoch and offset <= end.offset:
             return None

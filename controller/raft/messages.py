@@ -81,12 +81,16 @@ class EndQuorumEpochRequest(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """Asks for the records from `log_end.offset` on, and so says that all before are durable at `replica`."""
+    """Asks for the records from `log_end.offset` on, and so says that all before are durable at `replica`.
+
+    high_watermark   what the replica knows: the leader answers at once when it knows of a higher one (KIP-1166)
+    """
 
     source: int
     epoch: int
     replica: ReplicaKey
     log_end: OffsetAndEpoch
+    high_watermark: int
 
 
 class FetchResponse(NamedTuple):

@@ -25,12 +25,14 @@ class RaftSettings(NamedTuple):
     fetch_timeout_ms      how long a follower trusts a leader that does not answer; a leader resigns when a majority
                           has not fetched for one and a half of it
     retry_ms              after what time a request without an answer is sent again
+    retry_backoff_ms      how long an observer that was sent away waits before it asks another voter for the leader
     fetch_wait_max_ms     how long a leader keeps a Fetch that has nothing to answer
     """
 
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
     retry_ms: int = 1000
+    retry_backoff_ms: int = 20
     fetch_wait_max_ms: int = 500
 
 
