@@ -60,8 +60,11 @@ DESCRIPTORS_KEPT = 4096
 """Open segment files at most, if the limit of the process allows; the rest of the limit is for connections."""
 
 
+EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104  compared, not bound
+
+
 class BrokerAddress(NamedTuple):
-    """Where clients of the first listener connect."""
+    """Where clients on this machine reach the first listener."""
 
     host: str
     port: int
@@ -165,6 +168,7 @@ async def _run_in_directory(
         wall_clock_ms=clock.now_ms,
     )
     controller.open(is_clean=directory.was_clean)
+    services: Services | None = None
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(controller.run)
@@ -175,14 +179,21 @@ async def _run_in_directory(
                 Listener(address.name, sockets, services, _sasl_maker(config, address)) for address, sockets in bound
             ]
             start_housekeeping(nursery, services, listeners)
-            try:
-                await _serve(listeners, bound[0][0], on_ready)
-            finally:
-                services.groups.stop()
-                broker_epoch = services.metadata.broker_epoch()
-                directory.close(broker_epoch, high_watermarks(services))
+            await _serve(listeners, config, on_ready)
+    except BaseException as stop:
+        # Anything but the cancellation that is a stop leaves no mark of a clean one: the next start looks at every log.
+        if services is not None and _is_cancellation(stop):
+            services.groups.stop()
+            directory.close(services.metadata.broker_epoch(), high_watermarks(services))
+        raise
     finally:
         controller.close()
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_cancellation, error.exceptions))
+    return isinstance(error, trio.Cancelled)
 
 
 def _controller_settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> ControllerSettings:
@@ -293,15 +304,17 @@ def _sasl_maker(config: BrokerConfig, address: ListenerAddress) -> Callable[[], 
 
     jaas = config.listener_property(address.name, "plain.sasl.jaas.config")
     passwords = passwords_from_jaas(jaas or config.listener_property(address.name, "sasl.jaas.config") or "")
-    return lambda: SaslSession(passwords)
+    return lambda: SaslSession(passwords, config.sasl_server_max_receive_size)
 
 
 async def _serve(
-    listeners: Sequence[Listener], first: ListenerAddress, on_ready: Callable[[BrokerAddress], None]
+    listeners: Sequence[Listener], config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]
 ) -> None:
     """Opens the ports and serves until cancelled."""
     async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
         for listener in listeners:
             listener.open()
             accepting.start_soon(listener.serve, connections)
-        on_ready(BrokerAddress(first.host or "localhost", listeners[0].port))
+        first = config.listeners[0]
+        host = "localhost" if first.host in EVERY_ADDRESS else first.host
+        on_ready(BrokerAddress(host, listeners[0].port))

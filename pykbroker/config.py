@@ -56,9 +56,7 @@ class BrokerConfig:
 
     # One attribute, one key; `_fill` reads these annotations.
     auto_create_topics_enable: bool
-    broker_heartbeat_interval_ms: int
     broker_rack: str | None
-    broker_session_timeout_ms: int
     connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
     controller_listener_names: list[str]
@@ -71,10 +69,6 @@ class BrokerConfig:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
-    log_cleaner_backoff_ms: int
-    log_cleaner_dedupe_buffer_size: int
-    log_cleaner_enable: bool
-    log_cleaner_io_max_bytes_per_second: float
     log_dirs: list[str]
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_scheduler_interval_ms: int
@@ -89,13 +83,9 @@ class BrokerConfig:
     metadata_log_max_snapshot_interval_ms: int
     metadata_log_segment_bytes: int
     metadata_log_segment_ms: int
-    metadata_max_idle_interval_ms: int
-    metadata_max_retention_bytes: int
-    metadata_max_retention_ms: int
     node_id: int
     num_partitions: int
     offset_metadata_max_bytes: int
-    offsets_commit_timeout_ms: int
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int
     offsets_topic_compression_codec: int
@@ -105,9 +95,6 @@ class BrokerConfig:
     process_roles: list[str]
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
-    queued_max_requests: int
-    replica_high_watermark_checkpoint_interval_ms: int
-    replica_lag_time_max_ms: int
     request_timeout_ms: int
     sasl_server_max_receive_size: int
     socket_listen_backlog_size: int
@@ -119,7 +106,6 @@ class BrokerConfig:
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
-    transactional_id_expiration_ms: int
 
     listeners: tuple[ListenerAddress, ...]
     controller_listeners: tuple[ListenerAddress, ...]

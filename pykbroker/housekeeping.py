@@ -13,7 +13,7 @@ import trio
 from pykbroker.logstore.errors import LogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from pykbroker.listener import Listener
     from pykbroker.logstore.flush import FlushWork
@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 IDLE_CHECKS_PER_TIMEOUT = 10
 """A connection may live this fraction of `connections.max.idle.ms` longer than it should."""
 
+NEVER_MS = 1 << 62
+"""Kafka's default for what is not done by time is the largest int64."""
+
 LOGS_PER_TURN = 50
 """Logs looked at before other tasks get their turn."""
 
@@ -31,18 +34,28 @@ LOGS_PER_TURN = 50
 def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Sequence[Listener]) -> None:
     """Starts the tasks in a nursery; they end when it is cancelled."""
     config = services.config
-    nursery.start_soon(_every, config.log_retention_check_interval_ms, _delete_old_segments, services)
-    nursery.start_soon(_every, config.log_flush_offset_checkpoint_interval_ms, _flush_and_checkpoint, services)
-    nursery.start_soon(_every, config.producer_id_expiration_check_interval_ms, _expire_producers, services)
+    delay_ms = config.log_initial_task_delay_ms
+    for interval_ms, work in (
+        (config.log_retention_check_interval_ms, _delete_old_segments),
+        (config.log_flush_offset_checkpoint_interval_ms, _flush_and_checkpoint),
+        (config.log_flush_start_offset_checkpoint_interval_ms, _checkpoint_log_starts),
+        (config.producer_id_expiration_check_interval_ms, _expire_producers),
+    ):
+        nursery.start_soon(_every, delay_ms, interval_ms, work, services)
+    if config.log_flush_scheduler_interval_ms < NEVER_MS:
+        nursery.start_soon(_flush_by_time, config.log_flush_scheduler_interval_ms, services)
     if config.connections_max_idle_ms > 0:
         nursery.start_soon(_close_idle_connections, config.connections_max_idle_ms, listeners)
 
 
-async def _every(interval_ms: int, work: Callable[[Services], object], services: Services) -> None:
-    """Runs `work` after every interval. A log that fails is reported and does not keep the others from it."""
+async def _every(
+    delay_ms: int, interval_ms: int, work: Callable[[Services], Awaitable[None]], services: Services
+) -> None:
+    """Runs `work` after a delay and then after every interval; a log that fails does not keep the others from it."""
+    await trio.sleep(delay_ms / 1000)
     while True:
+        await work(services)
         await trio.sleep(interval_ms / 1000)
-        await work(services)  # type: ignore[misc]
 
 
 async def _delete_old_segments(services: Services) -> None:
@@ -78,11 +91,33 @@ async def _flush_and_checkpoint(services: Services) -> None:
                 await _run_flush(work, str(partition))
     try:
         directory.checkpoint_recovery_points()
-        directory.checkpoint_log_start_offsets()
         directory.checkpoint_high_watermarks(high_watermarks(services))
         directory.delete_due_files(services.clock.now_ms())
     except LogError as error:
         log.error("checkpoints could not be written: %s", error)
+
+
+async def _checkpoint_log_starts(services: Services) -> None:
+    """Notes where DeleteRecords moved log starts to."""
+    try:
+        services.log_directory.checkpoint_log_start_offsets()
+    except LogError as error:
+        log.error("the checkpoint of log starts could not be written: %s", error)
+
+
+async def _flush_by_time(interval_ms: int, services: Services) -> None:
+    """flush.ms: makes a log durable that was not for so long; looked at every `log.flush.scheduler.interval.ms`."""
+    flushed_at: dict[int, float] = {}
+    while True:
+        await trio.sleep(interval_ms / 1000)
+        for partition in list(services.partitions.all()):
+            flush_ms = partition.log.config.flush_ms
+            due_at = flushed_at.get(id(partition), 0.0) + flush_ms / 1000
+            if flush_ms < NEVER_MS and trio.current_time() >= due_at:
+                flushed_at[id(partition)] = trio.current_time()
+                work = partition.log.begin_flush()
+                if work is not None:
+                    await _run_flush(work, str(partition))
 
 
 async def _run_flush(work: FlushWork, name: str) -> None:

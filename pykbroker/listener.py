@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 512
 ACCEPT_PAUSE_S = 0.1
 """Pause after accept failed for want of descriptors or memory: the clients wait in the backlog meanwhile."""
 
@@ -63,7 +62,7 @@ class Listener:
     def open(self) -> None:
         """Opens the port: from here on clients are let in, so everything must be able to answer."""
         for listening in self.sockets:
-            listening.listen(BACKLOG)
+            listening.listen(self._services.config.socket_listen_backlog_size)
 
     async def serve(self, connection_nursery: trio.Nursery) -> None:
         """Accepts on all sockets until cancelled; connections live in the nursery given."""
@@ -110,6 +109,13 @@ class Listener:
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            # Kafka's default of 100 KiB would slow sendfile: the system's own sizing is kept unless a size was given.
+            for key, option, size in (
+                ("socket.send.buffer.bytes", socket.SO_SNDBUF, config.socket_send_buffer_bytes),
+                ("socket.receive.buffer.bytes", socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
+            ):
+                if key in config.static_properties and size > 0:
+                    connected.setsockopt(socket.SOL_SOCKET, option, size)
             local = connected.getsockname()
         except OSError:
             connected.close()
@@ -182,7 +188,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
-def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
+def _addresses(host: str, port: int) -> list[Any]:
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # IPv4 first: its port is what --port-file names, and some clients try only the first address.
-    return sorted(dict.fromkeys(found), key=lambda entry: entry[0] != socket.AF_INET)  # type: ignore[return-value]
+    return sorted(set(found), key=lambda entry: (entry[0] != socket.AF_INET, entry[4]))

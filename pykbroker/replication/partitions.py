@@ -11,7 +11,7 @@ from pykbroker.replication.partition import Partition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pykbroker.controller.metadata.image import ClusterImage, TopicImage
+    from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
     from pykbroker.logstore.log_config import LogConfig
     from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.wall_clock import WallClock
@@ -108,11 +108,18 @@ class Partitions:
                 partition.update(partition_image)
             elif self._node_id in partition_image.replicas:
                 config = config or self._log_config_for(image, topic.name)
-                log_of_partition = self._log_directory.create_log(
-                    topic.name, number, topic.topic_id, config, self._clock.now_ms()
-                )
-                log_of_partition.config = config
-                held[number] = Partition(topic.name, topic.topic_id, log_of_partition, partition_image)
+                self._hold(topic, partition_image, config)
+
+    def _hold(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> None:
+        """Opens the log of a partition. Where that fails the partition is not served, and everything else goes on."""
+        try:
+            found = self._log_directory.create_log(
+                topic.name, image.partition, topic.topic_id, config, self._clock.now_ms()
+            )
+            found.config = config
+            self._by_name[topic.name][image.partition] = Partition(topic.name, topic.topic_id, found, image)
+        except StorageError as error:
+            log.error("%s-%d cannot be served: %s", topic.name, image.partition, error)
 
     def _remove(self, topic: TopicImage) -> None:
         self._name_by_id.pop(topic.topic_id, None)

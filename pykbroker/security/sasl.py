@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PLAIN = "PLAIN"
 RECEIVE_SIZE_MAX = 524288
-"""Largest frame before authentication (`sasl.server.max.receive.size`, P-7)."""
+"""Kafka's default for the largest frame before authentication (P-7)."""
 
 
 class State(enum.Enum):
@@ -42,16 +42,22 @@ _ALLOWED = {
 
 
 class SaslSession:
-    """The exchange of one connection. `passwords` maps user names to passwords."""
+    """The exchange of one connection.
 
-    def __init__(self, passwords: Mapping[str, str]) -> None:
+    Args:
+        passwords: user names to passwords.
+        receive_size_max: largest frame before authentication (`sasl.server.max.receive.size`).
+    """
+
+    def __init__(self, passwords: Mapping[str, str], receive_size_max: int = RECEIVE_SIZE_MAX) -> None:
         self._passwords = passwords
+        self._receive_size_max = receive_size_max
         self.state = State.VERSIONS_OR_HANDSHAKE
         self.mechanisms = [PLAIN]
 
     def frame_size_max(self, authenticated_max: int) -> int:
         """The size limit of the next frame."""
-        return authenticated_max if self.state is State.COMPLETE else min(authenticated_max, RECEIVE_SIZE_MAX)
+        return authenticated_max if self.state is State.COMPLETE else min(authenticated_max, self._receive_size_max)
 
     def check_allowed(self, api_key: int) -> None:
         """Refuses what may not be sent yet.

@@ -139,6 +139,7 @@ def declared_ignorable(message_type: type[Message]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.java
 @pytest.mark.parametrize("message_type", MESSAGES, ids=lambda message_type: message_type.__name__)
 def test_declaration_is_kafkas(message_type: type[Message]) -> None:
     definition = kafka_definition(message_type.__name__)
@@ -168,6 +169,7 @@ def test_the_table_of_apis_follows_the_declarations(key: int) -> None:
     assert api.flexible_from == (NEVER_FLEXIBLE if flexible == VersionRange(0, -1) else flexible.lowest)
 
 
+@pytest.mark.java
 @pytest.mark.parametrize("key", APIS, ids=lambda key: ApiKey(key).name)
 def test_no_version_is_served_that_kafka_calls_unstable(key: int) -> None:
     """Kafka does not advertise a version marked latestVersionUnstable, such as InitProducerId v6."""

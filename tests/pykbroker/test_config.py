@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from pykbroker.config import BrokerConfig, ConfigError
+import pykbroker
+from pykbroker.config import _COMPOSED, BrokerConfig, ConfigError
 from pykbroker.config_definitions import BOOLEAN, DOUBLE, INT, LIST, LONG, SHORT, STRING, format_double, parse_value
 from pykbroker.config_definitions.broker import BROKER_CONFIGS
 from pykbroker.config_definitions.documentation import broker_documentation, topic_documentation
@@ -186,3 +190,16 @@ def test_not_every_python_number_is_one(text: str) -> None:
 )
 def test_doubles_are_written_as_java_writes_them(value: float, text: str) -> None:
     assert format_double(value) == text
+
+
+def test_every_setting_is_used() -> None:
+    """What this broker makes no use of must not be an attribute: it is named to the user instead (design.md 6)."""
+    folder = Path(pykbroker.__file__).parent
+    sources = [path.read_text() for path in folder.rglob("*.py") if path.name != "config.py"]
+    elsewhere = {"process_roles", *_COMPOSED}
+    unused = [
+        name
+        for name in BrokerConfig.__annotations__
+        if name not in elsewhere and not any(re.search(rf"\.{name}\b", source) for source in sources)
+    ]
+    assert unused == []

@@ -9,9 +9,11 @@ import pytest
 import trio
 
 from pykbroker.handlers.fetch import handle_fetch
+from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from pykbroker.protocol.records.batch import iter_batches
+from pykbroker.replication.partition import Partition
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
 
 NEWEST = 17  # v18 adds a field for replicas only
@@ -288,3 +290,25 @@ async def test_a_deleted_topic_ends_the_wait(path: DataPath) -> None:
         data = await fetch_one(path, asked(at(), max_wait_ms=60_000))
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert trio.current_time() - started == pytest.approx(1, abs=0.01)
+
+
+async def test_no_preferred_replica_without_a_selector(path: DataPath) -> None:
+    """P-76."""
+    put(path)
+    data = await fetch_one(path, asked(at(), rack_id="rack-1"))
+    assert (data.preferred_read_replica, offsets(data.records)) == (-1, [0])
+
+
+@pytest.mark.parametrize(("version", "code"), [(5, 6), (6, 56)])
+async def test_storage_errors_of_old_versions(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch, version: int, code: int
+) -> None:
+    """P-77: up to version 5 a storage error reads as another leader, so that the client looks for one."""
+    partition = path.partitions.get("a", 0)
+    assert partition is not None
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise StorageError("file", "gone")
+
+    monkeypatch.setattr(Partition, "read", fail)
+    assert (await fetch_one(path, asked(at()), version)).error_code == code
