@@ -1,0 +1,67 @@
+"""Where the Kafka connector's coordinates come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from session import MissingRequirementError, connector_coordinates, connector_settings, require_java
+
+
+@pytest.fixture
+def spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "jars").mkdir()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("jar", "coordinates"),
+    [
+        ("spark-core_2.13-4.0.0.jar", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"),
+        ("spark-core_2.12-3.5.3.jar", "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.3"),
+        ("spark-core_2.13-4.3.0-preview1.jar", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0-preview1"),
+    ],
+)
+def test_coordinates_are_those_of_the_installed_spark(spark_home: Path, jar: str, coordinates: str) -> None:
+    (spark_home / "jars" / jar).touch()
+    assert connector_coordinates() == coordinates
+
+
+def test_settings_name_one_resolver_and_a_folder_of_ours(spark_home: Path, tmp_path: Path) -> None:
+    (spark_home / "jars" / "spark-core_2.13-4.0.0.jar").touch()
+    settings = connector_settings(tmp_path / "ivy")
+    assert settings["spark.jars.ivy"] == str(tmp_path / "ivy")
+    assert Path(settings["spark.jars.ivySettings"]).read_text().count("<ibiblio ") == 1
+
+
+def test_an_incomplete_spark_is_named(spark_home: Path) -> None:
+    with pytest.raises(MissingRequirementError, match=str(spark_home)):
+        connector_coordinates()
+
+
+def test_missing_java_says_what_to_install(spark_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (spark_home / "jars" / "spark-core_2.13-4.0.0.jar").touch()
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(spark_home))
+    with pytest.raises(MissingRequirementError, match="Java 17"):
+        require_java()
+
+
+@pytest.mark.parametrize(
+    ("version", "is_enough"), [("1.8.0_392", False), ("11.0.2", False), ("17.0.15", True), ("21", True)]
+)
+def test_java_must_be_new_enough(
+    spark_home: Path, monkeypatch: pytest.MonkeyPatch, version: str, is_enough: bool
+) -> None:
+    (spark_home / "jars" / "spark-core_2.13-4.0.0.jar").touch()
+    java = spark_home / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(spark_home))
+    if is_enough:
+        require_java()
+    else:
+        with pytest.raises(MissingRequirementError, match=r"is Java (8|11)"):
+            require_java()
