@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pykbroker.config import ConfigError
-from pykbroker.config_definitions import PER_BROKER, READ_ONLY
+from pykbroker.config_definitions import LIST, PER_BROKER, READ_ONLY
 from pykbroker.config_definitions.broker import BROKER_CONFIGS
 from pykbroker.config_views import base_of_listener_key, definition_of_broker_key
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
@@ -56,6 +56,9 @@ def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage)
             return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {edit.operation}")
         elif edit.name not in BROKER_CONFIGS:
             return ApiError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {edit.name}")
+        elif BROKER_CONFIGS[edit.name].type != LIST:
+            verb = "append" if edit.operation == APPEND else "subtract"
+            return ApiError(ErrorCode.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {edit.name}")
         # What APPEND and SUBTRACT make of a list is the controller's to say.
     return settings
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from pykbroker.config import SINGLE_NODE_DEFAULTS, BrokerConfig
@@ -70,17 +70,39 @@ class ConfigViews:
 
     def __init__(self, config: BrokerConfig, image: ClusterImage, node_id: int) -> None:
         self._config = config
-        self._image = image
         self.own_dynamic = image.configs.get((BROKER_RESOURCE, str(node_id)), {})
         self.cluster_dynamic = image.configs.get((BROKER_RESOURCE, ""), {})
+        self._levels: tuple[tuple[Mapping[str, str], int], ...] = (
+            (self.own_dynamic, DYNAMIC_BROKER_SOURCE),
+            (self.cluster_dynamic, DYNAMIC_DEFAULT_BROKER_SOURCE),
+            (config.static_properties, STATIC_BROKER_SOURCE),
+            (_defaults(), DEFAULT_SOURCE),
+        )
 
-    def topic(
-        self, settings: Mapping[str, str], names: Collection[str] | None = None, *, as_given: bool = False
-    ) -> list[ConfigEntry]:
-        """A topic that has these settings of its own; None of names is all.
+    def created_topic(self, settings: Mapping[str, str]) -> list[ConfigEntry]:
+        """What CreateTopics echoes. Texts are as they were given, and other units of a broker key count as sources,
+        in both of which Kafka's controller differs from its brokers."""
+        entries: list[ConfigEntry] = []
+        for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
+            definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
+            if definition is not None:
+                value, source = settings.get(name), TOPIC_SOURCE
+                if value is None:
+                    value, source = self._inherited(name, definition)
+                entries.append(ConfigEntry(name, value, source, False, definition.is_sensitive, definition.type, []))
+        return entries
 
-        Values are as their types are written; with `as_given` those of the topic's own are the texts that were set.
-        """
+    def _inherited(self, name: str, definition: ConfigDefinition) -> tuple[str | None, int]:
+        """The text that a topic key gets from this broker, and from where."""
+        for texts, source in self._levels[:-1]:
+            for synonym, factor in BROKER_SYNONYMS.get(name, ()):
+                if synonym in texts:
+                    text = texts[synonym]
+                    return (text if factor == 1 else str(max(int(text) * factor, -1))), source
+        return definition.default, DEFAULT_SOURCE
+
+    def topic(self, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
+        """A topic that has these settings of its own; None of names is all."""
         defaults = self._config.with_dynamic(self.cluster_dynamic, self.own_dynamic).topic_defaults
         entries: list[ConfigEntry] = []
         for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
@@ -88,9 +110,7 @@ class ConfigViews:
             if definition is None or (names is not None and name not in names):
                 continue
             text = settings.get(name)
-            value = text if as_given else None
-            if value is None:
-                value = defaults[name] if text is None else format_value(definition.parse(name, text))
+            value = defaults[name] if text is None else format_value(definition.parse(name, text))
             synonyms: list[Synonym] = []
             if name in BROKER_SYNONYMS:
                 synonyms = self._synonyms(BROKER_SYNONYMS[name][0][0])
@@ -101,7 +121,13 @@ class ConfigViews:
 
     def broker(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
         """This broker: all keys, and those given that Kafka does not know, whose values are kept secret."""
-        effective = {**self._config.static_properties, **self.cluster_dynamic, **self.own_dynamic}
+        effective = dict(self._config.static_properties)
+        for dynamic in (self.cluster_dynamic, self.own_dynamic):
+            for changed, value in dynamic.items():
+                # Other units of the same setting no longer count, and are shown as if they were not set.
+                for synonym in synonyms_of_broker_key(changed):
+                    effective.pop(synonym, None)
+                effective[changed] = value
         entries: list[ConfigEntry] = []
         for name in dict.fromkeys((*BROKER_CONFIGS, *effective)):
             if names is not None and name not in names:
@@ -165,16 +191,10 @@ class ConfigViews:
         """Where a broker key is taken from, best first; other units of the same setting only behind the key itself."""
         definition = definition_of_broker_key(name)
         is_secret = definition is None or definition.is_sensitive
-        levels: Iterable[tuple[Mapping[str, str], int]] = (
-            (self.own_dynamic, DYNAMIC_BROKER_SOURCE),
-            (self.cluster_dynamic, DYNAMIC_DEFAULT_BROKER_SOURCE),
-            (self._config.static_properties, STATIC_BROKER_SOURCE),
-            (_defaults(), DEFAULT_SOURCE),
-        )
         names = synonyms_of_broker_key(name)
         found = [
             Synonym(candidate, None if is_secret else texts[candidate], source)
-            for texts, source in levels
+            for texts, source in self._levels
             for candidate in names
             if candidate in texts
         ]

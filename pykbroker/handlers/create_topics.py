@@ -65,6 +65,6 @@ def _result(context: RequestContext, result: CreateTopicResult) -> CreatableTopi
                 config_source=entry.source,
                 is_sensitive=entry.is_sensitive,
             )
-            for entry in views.topic(dict(result.configs), as_given=True)
+            for entry in views.created_topic(dict(result.configs))
         ]
     return answer

@@ -34,26 +34,47 @@ if TYPE_CHECKING:
     from pykbroker.request_context import RequestContext
 
 BROKER_LOGGER_SOURCE = 6
+DESCRIBED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
+MALFORMED_TEXT = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
 
 
 async def handle_describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Answers each resource by itself."""
+    if any(resource.resource_type not in DESCRIBED_TYPES for resource in request.resources):
+        return _refused(request)
     services = context.services
     views = ConfigViews(services.config, services.metadata.image, services.node_id)
     results: list[DescribeConfigsResult] = []
     for resource in request.resources:
-        result = DescribeConfigsResult(
-            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
-        )
+        # Kafka leaves the message of a success empty instead of null, and that of an unknown topic, too.
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             entries = _entries(context, views, resource)
         except KafkaError as error:
             result.error_code = error.error_code
-            result.error_message = error.message or None
+            result.error_message = error.message
         else:
             result.configs = [_shown(entry, request, resource.resource_type) for entry in entries]
         results.append(result)
     return DescribeConfigsResponse(results=results)
+
+
+def _refused(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """An unknown resource type spoils the whole request."""
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message=MALFORMED_TEXT,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
 
 
 def _entries(context: RequestContext, views: ConfigViews, resource: DescribeConfigsResource) -> list[ConfigEntry]:
@@ -87,11 +108,10 @@ def _entries(context: RequestContext, views: ConfigViews, resource: DescribeConf
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
         return views.client_metrics(image.configs.get((kind, name), {}), keys)
-    if kind == GROUP_RESOURCE:
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return views.group(image.configs.get((kind, name), {}), keys)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type {kind} for resource {name}")
+    assert kind == GROUP_RESOURCE
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+    return views.group(image.configs.get((kind, name), {}), keys)
 
 
 def _broker_id(name: str) -> int:

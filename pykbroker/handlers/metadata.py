@@ -70,19 +70,27 @@ async def handle_metadata(context: RequestContext, request: MetadataRequest) -> 
 
 
 def _request_error(context: RequestContext, request: MetadataRequest) -> MetadataResponse | None:
-    """Null names and topic ids need v12 (P-29); before, the whole request is INVALID_REQUEST."""
+    """Null names and topic ids need v12 (P-29); before, the whole request is INVALID_REQUEST.
+
+    A topic with neither is something that Kafka does not foresee: it answers UNKNOWN_SERVER_ERROR, unless another topic
+    makes the request a look-up by id.
+    """
     topics = request.topics or []
-    if context.api_version >= TOPIC_ID_LOOKUP_VERSION:
-        return None
-    if all(topic.name is not None and topic.topic_id == ZERO_UUID for topic in topics):
+    if context.api_version < TOPIC_ID_LOOKUP_VERSION:
+        code = ErrorCode.INVALID_REQUEST
+        is_fine = all(topic.name is not None and topic.topic_id == ZERO_UUID for topic in topics)
+    else:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        is_fine = any(topic.topic_id != ZERO_UUID for topic in topics) or all(
+            topic.name is not None for topic in topics
+        )
+    if is_fine:
         return None
     return MetadataResponse(
         topics=[
-            MetadataResponseTopic(
-                error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, is_internal=False
-            )
-            for topic in topics
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in topics
         ],
+        error_code=code,
     )
 
 

@@ -57,12 +57,13 @@ def test_a_created_topic_is_there_with_its_own_id() -> None:
 
 def test_the_answer_has_all_configs_from_version_5() -> None:
     """P-147, P-152: its own ones as given with source 1, others from the broker with theirs."""
-    context = make_context(5, properties={"log.segment.bytes": "2097152"})
+    context = make_context(5, properties={"log.segment.bytes": "2097152", "log.roll.hours": "2"})
     (result,) = _create(context, _topic("a", configs={"retention.ms": "007"})).topics
     assert result.configs is not None
     shown = {config.name: (config.value, config.config_source) for config in result.configs}
     assert shown["retention.ms"] == ("007", 1)
     assert shown["segment.bytes"] == ("2097152", 4)
+    assert shown["segment.ms"] == ("7200000", 4)
     assert shown["max.message.bytes"] == ("1048588", 5)
     assert len(shown) == 33
     assert not _create(make_context(4), _topic("a")).topics[0].configs
