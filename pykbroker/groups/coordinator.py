@@ -10,22 +10,15 @@ without any group is to answer sooner than that.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.groups.deadlines import Deadlines
 from pykbroker.groups.internal_topic import InternalTopic, offsets_topic
 from pykbroker.groups.partitioning import OFFSETS_TOPIC, coordinator_partition
-from pykbroker.logstore.errors import LogError
-from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.errors import ProtocolError
-from pykbroker.protocol.records.batch import build_batch
-from pykbroker.protocol.records.errors import RecordError
-from pykbroker.protocol.records.record import Record
 
 if TYPE_CHECKING:
     import random
@@ -48,9 +41,6 @@ log = logging.getLogger(__name__)
 
 TOMBSTONES_PER_BATCH = 1_000
 """Expiry may end very many offsets at once, more than one batch may hold; their order does not matter."""
-
-REPLAYED_BATCHES_PER_STEP = 100
-"""How much of a log is replayed before other tasks get their turn."""
 
 
 class Clock(Protocol):
@@ -197,6 +187,7 @@ class GroupCoordinator:
 
     async def _load(self, number: int) -> None:
         """Replays one partition; until that is done its groups answer COORDINATOR_LOAD_IN_PROGRESS (P-90, P-116)."""
+        from pykbroker.groups.log_io import replay
         from pykbroker.groups.shard import Shard
 
         partition = self._partitions.get(OFFSETS_TOPIC, number)
@@ -205,11 +196,7 @@ class GroupCoordinator:
         self._loading.add(number)
         try:
             shard = Shard(self._settings)
-            for count, batch in enumerate(partition.log.iter_batches(partition.log.log_start_offset)):
-                if count % REPLAYED_BATCHES_PER_STEP == REPLAYED_BATCHES_PER_STEP - 1:
-                    await trio.lowlevel.checkpoint()
-                if not batch.is_control:
-                    self._replay(shard, batch.records(), number)
+            await replay(partition.log, shard, self._now_ms())
         finally:
             self._loading.discard(number)
         if self._partitions.get(OFFSETS_TOPIC, number) is not partition:
@@ -219,19 +206,6 @@ class GroupCoordinator:
         for group_id in shard.groups:
             self._plan(number, shard, group_id)
         self._plan_check()
-
-    def _replay(self, shard: Shard, records: Any, number: int) -> None:
-        from pykbroker.groups.offset_log import decode_record
-
-        for record in records:
-            try:
-                decoded = decode_record(record.key or b"", record.value)
-            except ProtocolError as error:
-                # One bad record must not take all groups of the partition away; Kafka skips it too.
-                log.error("%s-%d: the record at offset %d is skipped: %s", OFFSETS_TOPIC, number, record.offset, error)
-                continue
-            if decoded is not None:
-                shard.replay(decoded, self._now_ms())
 
     # Where a group is
 
@@ -420,27 +394,13 @@ class GroupCoordinator:
 
     def _append(self, number: int, records: list[LogRecord]) -> ErrorCode:
         """Appends one batch; the error is already the one for the client (P-115)."""
-        from pykbroker.groups.offset_log import encode_record
+        from pykbroker.groups.log_io import append_records
 
         partition = self._partitions.get(OFFSETS_TOPIC, number)
         if partition is None:
             return ErrorCode.NOT_COORDINATOR
-        now_ms = self._clock.now_ms()
-        encoded = (encode_record(record) for record in records)
-        batch = build_batch(
-            [Record(index, now_ms, key, value) for index, (key, value) in enumerate(encoded)],
-            codec=self._settings.offsets_topic_compression_codec,
-            base_sequence=0,  # means nothing without a producer id, but it is what Kafka's coordinators write
-        )
-        if len(batch) > partition.log.config.max_message_bytes:
-            return response_error(ErrorCode.MESSAGE_TOO_LARGE)
-        try:
-            partition.check_enough_replicas()
-            partition.append_as_leader(batch, now_ms, AppendOrigin.COORDINATOR)
-        except (KafkaError, LogError, RecordError) as error:
-            log.warning("%s-%d: append failed: %s", OFFSETS_TOPIC, number, error)
-            return response_error(error_code_for(error))
-        return ErrorCode.NONE
+        codec = self._settings.offsets_topic_compression_codec
+        return append_records(partition, records, codec, self._clock.now_ms())
 
     def _append_tombstones(self, number: int, shard: Shard, output: Output) -> None:
         records = output.records
@@ -502,21 +462,3 @@ class GroupCoordinator:
     def _random_uuid(self) -> str:
         digits = f"{self._random.getrandbits(128):032x}"
         return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-
-def response_error(error: ErrorCode) -> ErrorCode:
-    """What a client is told when an append to `__consumer_offsets` failed (P-115)."""
-    return _RESPONSE_ERRORS.get(error, error)
-
-
-_RESPONSE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}

@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from pykbroker.groups.coordinator import response_error
 from pykbroker.groups.deadlines import Deadlines
+from pykbroker.groups.log_io import response_error
 from pykbroker.groups.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.handlers.heartbeat import handle_heartbeat
 from pykbroker.handlers.list_groups import handle_list_groups
