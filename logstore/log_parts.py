@@ -188,6 +188,16 @@ class LogParts:
             self._producers.first_unstable_offset if self._active is not None else self.producers.first_unstable_offset
         )
 
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """End of what read_committed consumers may read, given the end of what all may read (P-68).
+
+        A transaction holds readers back until its marker lies below the high watermark.
+        """
+        producers = self.producers
+        producers.on_high_watermark(high_watermark)
+        unstable = producers.first_unstable_offset
+        return high_watermark if unstable < 0 else min(high_watermark, unstable)
+
     @property
     def is_loaded(self) -> bool:
         """Whether the log was used since it was opened; one that was not has nothing new in it."""

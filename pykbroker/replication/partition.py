@@ -86,8 +86,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """End of what read_committed consumers may read (P-68)."""
-        unstable = self.log.first_unstable_offset
-        return self.high_watermark if unstable < 0 else min(self.high_watermark, unstable)
+        return self.log.last_stable_offset(self.high_watermark)
 
     @property
     def log_start_offset(self) -> int:

@@ -201,12 +201,12 @@ def test_open_transactions_hold_back_stable_readers(place: Place) -> None:
     assert transact(log, 0, producer=8) == 3
     assert log.first_unstable_offset == 1
     assert end(log, ControlRecordType.COMMIT) == 5
-    assert log.first_unstable_offset == 1
-    log.producers.on_high_watermark(6)
-    assert log.first_unstable_offset == 3
+    assert log.last_stable_offset(5) == 1, "the marker itself is not below the high watermark"
+    assert log.last_stable_offset(6) == 3
     end(log, ControlRecordType.ABORT, producer=8)
-    log.producers.on_high_watermark(7)
+    assert log.last_stable_offset(7) == 7
     assert log.first_unstable_offset == -1
+    assert place.open().last_stable_offset(7) == 7
 
 
 def test_aborted_transactions_are_indexed(place: Place) -> None:
