@@ -69,6 +69,8 @@ class BrokerConfig:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_enable: bool
     log_dirs: list[str]
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_scheduler_interval_ms: int

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pykbroker.listener import Listener
     from pykbroker.logstore.flush import FlushWork
+    from pykbroker.logstore.log_cleaner import LogCleaner
+    from pykbroker.logstore.partition_log import PartitionLog
     from pykbroker.request_context import Services
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,8 @@ def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Seq
         nursery.start_soon(_every, delay_ms, interval_ms, work, services)
     if config.log_flush_scheduler_interval_ms < NEVER_MS:
         nursery.start_soon(_flush_by_time, config.log_flush_scheduler_interval_ms, services)
+    if config.log_cleaner_enable:
+        nursery.start_soon(_clean_logs, config.log_cleaner_backoff_ms, services)
     if config.connections_max_idle_ms > 0:
         nursery.start_soon(_close_idle_connections, config.connections_max_idle_ms, listeners)
 
@@ -141,6 +145,37 @@ async def _expire_producers(services: Services) -> None:
         if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
             await trio.lowlevel.checkpoint()
         partition.log.remove_expired_producers(now_ms)
+
+
+async def _clean_logs(backoff_ms: int, services: Services) -> None:
+    """Compaction (P-161 to P-163): the dirtiest log that is due, one after another; the work runs in a thread."""
+
+    def bounds(topic: str, number: int) -> tuple[int, int] | None:
+        partition = services.partitions.get(topic, number)
+        return None if partition is None else (partition.last_stable_offset, partition.high_watermark)
+
+    cleaner: LogCleaner | None = None
+    while True:
+        await trio.sleep(backoff_ms / 1000)
+        if not any(_may_be_compacted(partition.log) for partition in services.partitions.all()):
+            continue
+        if cleaner is None:
+            # Most brokers never come here, and those that do have time.
+            from pykbroker.logstore.log_cleaner import LogCleaner
+
+            cleaner = LogCleaner(services.log_directory)
+        try:
+            while (work := cleaner.begin(services.clock.now_ms(), bounds)) is not None:
+                try:
+                    await trio.to_thread.run_sync(work.run)
+                finally:
+                    cleaner.finish(work, services.clock.now_ms())
+        except LogError as error:
+            log.error("compaction failed and will be tried again: %s", error)
+
+
+def _may_be_compacted(partition_log: PartitionLog) -> bool:
+    return partition_log.config.is_compacted and partition_log.is_loaded and len(partition_log.segment_base_offsets) > 1
 
 
 async def _close_idle_connections(timeout_ms: int, listeners: Sequence[Listener]) -> None:
