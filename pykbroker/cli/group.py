@@ -246,6 +246,11 @@ def _partitions_of(cluster: Cluster, topics: tuple[str, ...]) -> list[Where]:
 
 
 def _existing_offsets(cluster: Cluster, where: list[Where], timestamp: int) -> dict[Where, int | None]:
-    """Return offsets of those partitions that still exist: a group may have commits for a deleted topic."""
-    known = {(item["name"], part["partition"]) for item in cluster.topics() for part in item["partitions"]}
+    """Return offsets of those partitions that exist and have a leader: a group may have commits for a deleted topic."""
+    known = {
+        (item["name"], part["partition"])
+        for item in cluster.topics()
+        for part in item["partitions"]
+        if part["leader"] >= 0
+    }
     return cluster.offsets([item for item in where if item in known], timestamp)

@@ -91,7 +91,10 @@ def describe(
     with Cluster(bootstrap_servers, timeout_s) as cluster:
         topics = cluster.describe_topics(names)
         configs = cluster.topic_configs(names, modified_only=not all_configs)
-        where = [(item["name"], part["partition"]) for item in topics for part in item["partitions"]]
+        # Nobody can say the offsets of a partition without a leader; the rest of the topic is shown all the same.
+        where = [
+            (item["name"], part["partition"]) for item in topics for part in item["partitions"] if part["leader"] >= 0
+        ]
         first = cluster.offsets(where, EARLIEST)
         end = cluster.offsets(where, LATEST)
     for item in topics:

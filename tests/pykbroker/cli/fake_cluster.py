@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
 from pykbroker.cli.cluster import EARLIEST, LATEST
@@ -21,6 +21,7 @@ class FakeCluster:
         self.by_time: dict[Where, int | None] = {}
         self.commits: dict[str, dict[Where, int]] = {}
         self.members: dict[str, list[dict[str, Any]]] = {}
+        self.leaderless: set[Where] = set()
         self.connected_to: list[str] = []
 
     def __call__(self, bootstrap_servers: str, timeout_s: float) -> Self:
@@ -49,7 +50,12 @@ class FakeCluster:
             "topic_id": f"id-of-{name}",
             "is_internal": name.startswith("__"),
             "partitions": [
-                {"partition": partition, "leader": 1, "replicas": [1], "isr": [1]}
+                {
+                    "partition": partition,
+                    "leader": -1 if (name, partition) in self.leaderless else 1,
+                    "replicas": [1],
+                    "isr": [1],
+                }
                 for partition in range(self.partition_counts[name])
             ],
         }
@@ -81,7 +87,8 @@ class FakeCluster:
         for key in unset:
             self.configs[name].pop(key, None)
 
-    def offsets(self, partitions: Iterable[Where], timestamp: int) -> dict[Where, int | None]:
+    def offsets(self, partitions: Collection[Where], timestamp: int) -> dict[Where, int | None]:
+        assert not self.leaderless & set(partitions)
         if timestamp in (EARLIEST, LATEST):
             return {where: self.ranges.get(where, (0, 0))[timestamp == LATEST] for where in partitions}
         return {where: self.by_time.get(where) for where in partitions}

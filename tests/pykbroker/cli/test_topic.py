@@ -68,6 +68,15 @@ def test_describe(run: Run, cluster: FakeCluster) -> None:
     assert "segment.bytes=1073741824" in output
 
 
+def test_describe_a_partition_without_a_leader(run: Run, cluster: FakeCluster) -> None:
+    cluster.partition_counts["t"] = 2
+    cluster.leaderless.add(("t", 1))
+    code, output, _ = run("topic", "describe", "t", "--json")
+    assert code == 0
+    assert [part["end_offset"] for part in json.loads(output)[0]["partitions"]] == [0, None]
+    assert "none" in run("topic", "describe", "t")[1]
+
+
 def test_describe_what_is_not_there(run: Run, cluster: FakeCluster) -> None:
     code, _, errors = run("topic", "describe", "nope")
     assert (code, errors) == (1, "pykbroker: topic nope: does not exist\n")
