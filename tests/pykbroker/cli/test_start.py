@@ -59,7 +59,7 @@ def test_a_signal_ends_it_in_order(
             await broker_until_stopped(config, on_ready=on_ready)
 
     async def watch() -> None:
-        while not (tmp_path / "port").exists():  # noqa: ASYNC110  the file is what others wait for
+        while not (tmp_path / "port").exists():
             await trio.sleep(0.001)
         seen.append((tmp_path / "port").read_text())
         os.kill(os.getpid(), number)
