@@ -1,9 +1,9 @@
 #!/bin/sh
 # usage: tools/venv.sh FOLDER REQUIREMENTS [--with-checkout]
 #
-# Makes FOLDER a virtual environment with exactly the packages that REQUIREMENTS pins; made anew when REQUIREMENTS changes, and
-# left alone in no time otherwise. --with-checkout also installs this checkout into it, editable, and does so again when
-# what gets compiled has changed.
+# Makes FOLDER a virtual environment with the packages that REQUIREMENTS pins. One that is there is brought up to date when
+# REQUIREMENTS has changed, so that what runs in it goes on running, and is left alone otherwise, which takes no time.
+# --with-checkout also installs this checkout into it, editable, and does so again when what gets compiled has changed.
 set -eu
 
 folder=$1
@@ -28,14 +28,17 @@ find_python() {
 
 installed=$folder/.installed-from
 wanted=$(cksum <"$requirements")
-if [ ! -x "$folder/bin/python" ] || [ "$(cat "$installed" 2>/dev/null)" != "$wanted" ]; then
+# A symbolic link to a Python that has been removed since counts as none.
+if ! "$folder/bin/python" -c "" 2>/dev/null; then
     python=$(find_python) ||
         fail "Python 3.11 or newer was not found (looked for ${PYTHON:-python3, python3.11 to python3.14}); install it, or name it: make PYTHON=/path/to/python3"
     "$python" -c 'import venv, ensurepip' 2>/dev/null ||
         fail "$python cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv"
-    printf 'pykbroker: making %s with %s from %s; PySpark in it is a download of over 300 MB\n' \
-        "$folder" "$("$python" -V)" "$requirements" >&2
+    printf 'pykbroker: making %s with %s\n' "$folder" "$("$python" -V)" >&2
     "$python" -m venv --clear "$folder"
+fi
+if [ "$(cat "$installed" 2>/dev/null)" != "$wanted" ]; then
+    printf 'pykbroker: installing the pins of %s into %s; PySpark among them is over 300 MB\n' "$requirements" "$folder" >&2
     "$folder/bin/python" -m pip install --disable-pip-version-check -r "$requirements"
     printf '%s\n' "$wanted" >"$installed"
 fi
