@@ -17,8 +17,10 @@ class FileRange:
 
     def __init__(self, file: SegmentFile, position: int, size: int) -> None:
         self._file = file
-        self._released = False
+        # Until there is a lease there is none to give back.
+        self._released = True
         self.fd = file.acquire()
+        self._released = False
         self.position = position
         self.size = size
 

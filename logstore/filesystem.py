@@ -14,7 +14,8 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from pykbroker.logstore.errors import DirectoryLocked, StorageError, StorageFull
@@ -109,6 +110,10 @@ def storage_error(error: OSError, path: str) -> StorageError:
     return StorageError(path, error.strerror or str(error))
 
 
+# Content and length, which is all that matters here, without the time of the last write; not everywhere.
+_sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
 class OsFileSystem:
     """The real file system."""
 
@@ -134,7 +139,8 @@ class OsFileSystem:
                 self._append_rest(descriptor, parts, position, written)
         except OSError as error:
             # A write that filled the last free blocks may have stored a part: take it back.
-            os.ftruncate(descriptor, position)
+            with suppress(OSError):
+                os.ftruncate(descriptor, position)
             raise storage_error(error, path) from error
 
     @staticmethod
@@ -154,7 +160,7 @@ class OsFileSystem:
 
     def sync(self, descriptor: int) -> None:
         try:
-            os.fsync(descriptor)
+            _sync_data(descriptor)
         except OSError as error:
             raise storage_error(error, f"file descriptor {descriptor}") from error
 

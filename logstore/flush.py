@@ -9,13 +9,15 @@ from pykbroker.logstore.open_files import SegmentFile
 
 
 class FlushWork:
-    """What is to be made durable up to `offset`. Made by `PartitionLog.begin_flush`, which took the leases.
+    """What is to be made durable up to `offset`: logs, side files, and the names in the folder.
+
+    Made by `PartitionLog.begin_flush`, which took the leases.
 
     `run` only syncs files and may be called from another thread; `finish` belongs in the log's own thread and must
     be called once, whether `run` succeeded or not.
     """
 
-    __slots__ = ("_done", "_files", "_filesystem", "_on_done", "_paths", "offset")
+    __slots__ = ("_done", "_files", "_filesystem", "_folder", "_on_done", "_paths", "offset")
 
     def __init__(
         self,
@@ -23,21 +25,25 @@ class FlushWork:
         filesystem: FileSystem,
         files: Sequence[SegmentFile],
         paths: Sequence[str],
+        folder: str | None,
         on_done: Callable[[int], None],
     ) -> None:
         self.offset = offset
         self._filesystem = filesystem
         self._files = [(file, file.acquire()) for file in files]
         self._paths = paths
+        self._folder = folder
         self._on_done = on_done
         self._done = False
 
     def run(self) -> None:
-        """Sync logs, then side files. Raises StorageError."""
+        """Sync logs, side files, folder. Raises StorageError."""
         for _, descriptor in self._files:
             self._filesystem.sync(descriptor)
         for path in self._paths:
             self._filesystem.sync_file(path)
+        if self._folder is not None:
+            self._filesystem.sync_directory(self._folder)
         self._done = True
 
     def finish(self) -> None:

@@ -19,13 +19,15 @@ UNDEFINED_OFFSET = -1
 class LeaderEpochs:
     """The epochs of one partition. Changes are in the file at once, except those a reload would make again."""
 
-    __slots__ = ("_entries", "_filesystem", "_path", "latest_epoch")
+    __slots__ = ("_entries", "_filesystem", "_path", "is_durable", "latest_epoch")
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
         self._filesystem = filesystem
         self._path = path
         self._entries: list[tuple[int, int]] = []
         self.latest_epoch = UNDEFINED_EPOCH
+        # Whether the file was synced since it was last written; who syncs it says so here.
+        self.is_durable = True
         for line in read_lines(filesystem, path):
             try:
                 epoch, start_offset = line.split()
@@ -42,9 +44,10 @@ class LeaderEpochs:
     def _changed(self) -> None:
         self.latest_epoch = self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
 
-    def _write(self, *, durable: bool = False) -> None:
+    def _write(self) -> None:
         self._changed()
-        write_lines(self._filesystem, self._path, (f"{e} {o}" for e, o in self._entries), durable=durable)
+        self.is_durable = False
+        write_lines(self._filesystem, self._path, (f"{e} {o}" for e, o in self._entries), durable=False)
 
     def move(self, path: str) -> None:
         """The partition's folder has a new name."""
@@ -102,8 +105,3 @@ class LeaderEpochs:
         """Forget all epochs."""
         self._entries.clear()
         self._write()
-
-    def sync(self) -> None:
-        """Write the file durably."""
-        if self._entries:
-            self._write(durable=True)

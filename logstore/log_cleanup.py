@@ -139,6 +139,7 @@ class LogCleanup(LogParts):
         self._active.create_file()
         self._segments = [self._active]
         self._bases = [offset]
+        self._has_new_names = True
         self._boundaries.clear()
         self._epochs.clear()
         self._producers = ProducerState()

@@ -36,12 +36,14 @@ class LogParts:
         "_end_offset",
         "_epochs",
         "_expected_end_offset",
+        "_has_new_names",
         "_is_clean",
         "_name",
         "_open_files",
         "_opened_ms",
         "_policy",
         "_producers",
+        "_sealed_durable_to",
         "_segments",
         "_snapshots",
         "_start_is_known",
@@ -71,6 +73,10 @@ class LogParts:
         self._start_offset = 0
         self._start_is_known = False
         self._end_offset = 0
+        # Sealed segments below this offset are durable with their indexes.
+        self._sealed_durable_to = 0
+        # Whether files were made since the folder was last synced.
+        self._has_new_names = True
         self._expected_end_offset: int | None = None
         self._is_clean = False
         self._opened_ms = 0
@@ -254,6 +260,7 @@ class LogParts:
         self._start_is_known = True
         self._end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
+        self._sealed_durable_to = loaded.recovery_point
         self._producers = loaded.producers
         self._snapshots = loaded.snapshots
         self._active = loaded.active
@@ -297,6 +304,7 @@ class LogParts:
             self._remove_segments([old], now_ms)
         else:
             self._segments[-1] = old.sealed(self._open_files)
+            self._sealed_durable_to = min(self._sealed_durable_to, old.base_offset)
             self._producers.end_offset = base_offset
             self._take_snapshot()
         active = ActiveSegment(self.path, base_offset, self._open_files, now_ms)
@@ -304,6 +312,7 @@ class LogParts:
         self._segments.append(active)
         self._bases.append(base_offset)
         self._boundaries.clear()
+        self._has_new_names = True
         self._active = active
         return active
 
@@ -333,31 +342,42 @@ class LogParts:
 
     @property
     def has_unflushed_segments(self) -> bool:
-        """Whether sealed segments are not durable yet."""
-        return self._active is not None and self.recovery_point < self._active.base_offset
+        """Whether sealed segments are not durable yet, their indexes among them."""
+        return self._active is not None and self._sealed_durable_to < self._active.base_offset
 
     def begin_flush(self, *, include_active: bool = True) -> FlushWork | None:
-        """Start to make the log durable; None when there is nothing to do. See FlushWork for what follows."""
+        """Start to make the log durable; None when there is nothing to do. See FlushWork for what follows.
+
+        Of the active segment only the log file is synced: recovery makes its indexes anew.
+        """
         if self._active is None:
             return None
         active = self._active
         offset = self._end_offset if include_active else active.base_offset
-        if offset <= self.recovery_point:
+        if offset <= self.recovery_point and not self.has_unflushed_segments:
             return None
-        number = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
-        segments = [s for s in self._segments[number:] if s.base_offset < offset and s.size]
-        if include_active and active.size:
-            active.write_indexes(is_final=False)
-        paths = [f"{self.path}/{EPOCHS_FILE}"]
+        from_offset = min(self.recovery_point, self._sealed_durable_to)
+        segments = [s for s in self._segments[max(bisect_right(self._bases, from_offset) - 1, 0) :] if s.size]
+        if not include_active and active in segments:
+            segments.remove(active)
+        paths: list[str] = []
         for segment in segments:
-            paths += (segment.offset_index.path, segment.time_index.path)
-        paths += [segment_path(self.path, s, SNAPSHOT_SUFFIX) for s in self._snapshots if s > self.recovery_point]
-        return FlushWork(
-            offset, self._open_files.filesystem, [segment.file for segment in segments], paths, self._flushed
-        )
+            if segment is not active:
+                paths += (segment.offset_index.path, segment.time_index.path, segment.aborted.path)
+        paths += [segment_path(self.path, s, SNAPSHOT_SUFFIX) for s in self._snapshots if s > from_offset]
+        if not self._epochs.is_durable:
+            # A change meanwhile takes the mark away again.
+            self._epochs.is_durable = True
+            paths.append(f"{self.path}/{EPOCHS_FILE}")
+        folder = self.path if paths or self._has_new_names else None
+        self._has_new_names = False
+        files = [segment.file for segment in segments]
+        sealed_to = active.base_offset
+        return FlushWork(offset, self.filesystem, files, paths, folder, lambda done: self._flushed(done, sealed_to))
 
-    def _flushed(self, offset: int) -> None:
+    def _flushed(self, offset: int, sealed_to: int) -> None:
         self.recovery_point = max(self.recovery_point, min(offset, self._end_offset))
+        self._sealed_durable_to = max(self._sealed_durable_to, sealed_to)
 
     def flush(self) -> None:
         """Make everything durable, here and now. Raises StorageError."""

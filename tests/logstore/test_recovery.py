@@ -208,6 +208,7 @@ def test_a_flush_in_a_thread_survives_deletion_meanwhile(place: Place) -> None:
     work.run()
     work.finish()
     assert log.recovery_point == 40
+    log.flush()
     assert log.begin_flush() is None
 
 
@@ -292,3 +293,43 @@ def test_kill_9_while_appending_loses_nothing_acknowledged(disk: Place, seconds:
         assert offsets(log) == list(range(end_offset))
         assert log.producers.producers[7].last_sequence == end_offset - 1
         log.close_files()
+
+
+def test_a_flush_of_the_active_segment_syncs_one_file(memory: Place) -> None:
+    """The metadata log is flushed at every commit: after the first time this is one fdatasync and nothing else."""
+    log = memory.open()
+    append(log, batch(1))
+    log.flush()
+    calls = memory.filesystem.calls  # type: ignore[attr-defined]
+    append(log, batch(1))
+    calls.clear()
+    log.flush()
+    assert calls == {"sync": 1}
+    append(log, batch(1), epoch=1)
+    calls.clear()
+    log.flush()
+    assert calls == {"sync": 1, "sync_file": 1, "sync_directory": 1}, "a new leader epoch is in a file of its own"
+    log.flush()
+    assert calls["sync"] == 1
+
+
+def test_power_loss_after_a_roll_keeps_the_sealed_indexes(memory: Place) -> None:
+    """A segment that was durable while active is flushed once more when it is sealed, for its indexes."""
+    log = memory.open(segment_bytes=2000, index_interval_bytes=100)
+    for number in range(10):
+        append(log, batch(2, timestamp=NOW_MS + number))
+    log.flush()
+    log.roll(NOW_MS)
+    assert log.has_unflushed_segments
+    work = log.begin_flush(include_active=False)
+    assert work is not None
+    work.run()
+    work.finish()
+    assert not log.has_unflushed_segments
+    before = [memory.content(name) for name in memory.names() if "index" in name or "snapshot" in name]
+    memory.filesystem.crash()  # type: ignore[attr-defined]
+    assert [memory.content(name) for name in memory.names() if "index" in name or "snapshot" in name] == before
+    log = memory.open(segment_bytes=2000, recovery_point=20)
+    found = log.offset_for_timestamp(NOW_MS + 9)
+    assert found is not None
+    assert found.offset == 17
