@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,17 @@ _GROUP_BOUNDS = {
 CLIENT_METRICS_INTERVAL_MIN_MS = 100
 CLIENT_METRICS_INTERVAL_MAX_MS = 3_600_000
 
+CLIENT_SELECTORS = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+
 
 class ServerConfigRules:
     """Judges configs with Kafka's rules and texts. `config` gives defaults and bounds that the broker's keys set."""
@@ -40,6 +52,9 @@ class ServerConfigRules:
         self._config = config
 
     def is_list(self, resource_type: int, name: str) -> bool:
+        # As in Kafka's controller, whose schema knows topics and brokers only.
+        if resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE):
+            return False
         definition = _definition(resource_type, name)
         return definition is not None and definition.type == LIST
 
@@ -58,9 +73,7 @@ class ServerConfigRules:
             elif resource_type == GROUP_RESOURCE:
                 self._check_group(configs)
             elif resource_type == CLIENT_METRICS_RESOURCE:
-                if not resource_name:
-                    return ApiError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
-                _check_client_metrics(configs)
+                return _judge_client_metrics(resource_name, configs)
         except ConfigError as error:
             return ApiError(ErrorCode.INVALID_CONFIG, str(error))
         except _Conflict as conflict:
@@ -93,12 +106,14 @@ class ServerConfigRules:
         values = {name: _parse(GROUP_RESOURCE, name, text) for name, text in configs.items()}
         for name, (kind, rest) in _GROUP_BOUNDS.items():
             if name in values:
-                least, most = self._number(f"group.{kind}.min.{rest}"), self._number(f"group.{kind}.max.{rest}")
-                if not least <= values[name] <= most:
-                    raise _Conflict(f"{name} must be in the range {least} to {most} inclusive.")
-        standby_count_max = self._number("group.streams.max.standby.replicas")
-        if values.get("streams.num.standby.replicas", 0) > standby_count_max:
-            raise _Conflict(f"streams.num.standby.replicas must be less than or equal to {standby_count_max}")
+                least, most = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
+                if values[name] < self._number(least):
+                    raise _Conflict(f"{name} must be greater than or equal to {least}")
+                if values[name] > self._number(most):
+                    raise _Conflict(f"{name} must be less than or equal to {most}")
+        most = "group.streams.max.standby.replicas"
+        if values.get("streams.num.standby.replicas", 0) > self._number(most):
+            raise _Conflict(f"streams.num.standby.replicas must be less than or equal to {most}")
         for kind in ("consumer", "share", "streams"):
             session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
             if (session in values or heartbeat in values) and values.get(
@@ -118,16 +133,35 @@ class _Conflict(Exception):
     """A config that cannot be, in Kafka's words; never leaves this module."""
 
 
-def _check_client_metrics(configs: Mapping[str, str]) -> None:
+def _judge_client_metrics(subscription: str, configs: Mapping[str, str]) -> ApiError:
+    """The configs of a client metrics subscription (KIP-714); here Kafka speaks of an invalid request."""
+    invalid = ErrorCode.INVALID_REQUEST
+    if not subscription:
+        return ApiError(invalid, "Subscription name can't be empty")
     for name, text in configs.items():
         if _definition(CLIENT_METRICS_RESOURCE, name) is None:
-            raise _Conflict(f"Unknown client metrics configuration: {name}")
+            return ApiError(invalid, f"Unknown client metrics configuration: {name}")
         value = _parse(CLIENT_METRICS_RESOURCE, name, text)
         if name == "interval.ms" and not CLIENT_METRICS_INTERVAL_MIN_MS <= value <= CLIENT_METRICS_INTERVAL_MAX_MS:
-            raise _Conflict(
+            return ApiError(
+                invalid,
                 f"Invalid value {value} for interval.ms, interval must be between {CLIENT_METRICS_INTERVAL_MIN_MS} and "
-                f"{CLIENT_METRICS_INTERVAL_MAX_MS} (1 hour)"
+                f"{CLIENT_METRICS_INTERVAL_MAX_MS} (1 hour)",
             )
+        if name == "match":
+            for pattern in value:
+                _check_client_pattern(pattern)
+    return NO_ERROR
+
+
+def _check_client_pattern(pattern: str) -> None:
+    selector, equals, expression = pattern.partition("=")
+    try:
+        re.compile(expression.strip())
+    except re.error:
+        equals = ""
+    if not equals or selector.strip() not in CLIENT_SELECTORS:
+        raise _Conflict(f"Illegal client matching pattern: {pattern}")
 
 
 def _parse(resource_type: int, name: str, text: str) -> Any:

@@ -75,7 +75,8 @@ class ConfigViews:
         self._levels: tuple[tuple[Mapping[str, str], int], ...] = (
             (self.own_dynamic, DYNAMIC_BROKER_SOURCE),
             (self.cluster_dynamic, DYNAMIC_DEFAULT_BROKER_SOURCE),
-            (config.static_properties, STATIC_BROKER_SOURCE),
+            # Kafka has no default for these, so that they are always given.
+            ({**SINGLE_NODE_DEFAULTS, **config.static_properties}, STATIC_BROKER_SOURCE),
             (_defaults(), DEFAULT_SOURCE),
         )
 
@@ -121,7 +122,7 @@ class ConfigViews:
 
     def broker(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
         """This broker: all keys, and those given that Kafka does not know, whose values are kept secret."""
-        effective = dict(self._config.static_properties)
+        effective = {**SINGLE_NODE_DEFAULTS, **self._config.static_properties}
         for dynamic in (self.cluster_dynamic, self.own_dynamic):
             for changed, value in dynamic.items():
                 # Other units of the same setting no longer count, and are shown as if they were not set.
@@ -267,5 +268,4 @@ def _defaults() -> dict[str, str]:
         _default_texts.update(
             (name, definition.default) for name, definition in BROKER_CONFIGS.items() if definition.default is not None
         )
-        _default_texts.update(SINGLE_NODE_DEFAULTS)
     return _default_texts

@@ -426,7 +426,7 @@ def _deletion_error(reference: TopicReference, count: int, topic: TopicImage | N
 def _plan_partitions(new: NewPartitions, image: ClusterImage, context: PlanContext) -> list[Any]:
     topic = image.topics_by_name.get(new.name)
     if topic is None:
-        raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     current = len(topic.partitions)
     if new.partition_count == current:
         raise _Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")

@@ -149,7 +149,10 @@ class Duration:
         if value in ("latest", "earliest") or (value.startswith("by_duration:P") and value[-1] in "DHMS"):
             return
         raise ConfigError(
-            name, value, "Invalid value. Should be one of latest, earliest, by_duration:<ISO-8601 duration>"
+            name,
+            value,
+            f"Invalid value `{value}` for configuration {name}. The value must be either 'earliest', 'latest' or of "
+            "the format 'by_duration:<PnDTnHnMn.nS>'.",
         )
 
 

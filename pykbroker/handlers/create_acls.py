@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
-from pykbroker.security.acls import NO_AUTHORIZER
+from pykbroker.security.acls import NO_AUTHORIZER_TO_CHANGE, check_elements
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.create_acls import CreateAclsRequest
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 
 async def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    """Refuses each."""
+    """Refuses each; one that Kafka cannot read ends the connection."""
+    for new in request.creations:
+        check_elements(new.resource_type, new.resource_pattern_type, new.operation, new.permission_type)
     return CreateAclsResponse(
         results=[
-            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_TO_CHANGE)
             for _ in request.creations
         ]
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_acls import DescribeAclsResponse
-from pykbroker.security.acls import NO_AUTHORIZER
+from pykbroker.security.acls import NO_AUTHORIZER_TO_DESCRIBE, check_elements
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_acls import DescribeAclsRequest
@@ -18,5 +18,8 @@ if TYPE_CHECKING:
 
 
 async def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Refuses."""
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    """Refuses; a filter that Kafka cannot read ends the connection."""
+    check_elements(
+        request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type
+    )
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_TO_DESCRIBE)

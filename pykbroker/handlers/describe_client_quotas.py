@@ -48,7 +48,6 @@ async def handle_describe_client_quotas(
             if _matches(dict(entity), exact, specified, request.strict):
                 entries.setdefault(entity, []).append(ValueData(key=record.key, value=record.value))
     return DescribeClientQuotasResponse(
-        error_message=None,
         entries=[
             EntryData(entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity], values=values)
             for entity, values in entries.items()

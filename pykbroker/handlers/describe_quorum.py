@@ -38,7 +38,6 @@ async def handle_describe_quorum(context: RequestContext, request: DescribeQuoru
     ]
     if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
         return DescribeQuorumResponse(
-            error_message=None,
             topics=[
                 TopicDataResponse(
                     topic_name=topic.topic_name,
@@ -57,7 +56,6 @@ async def handle_describe_quorum(context: RequestContext, request: DescribeQuoru
     state = services.controller.quorum_state()
     partition = PartitionDataResponse(
         partition_index=0,
-        error_message=None,
         leader_id=state.leader_id,
         leader_epoch=state.epoch,
         high_watermark=state.high_watermark,
@@ -69,7 +67,7 @@ async def handle_describe_quorum(context: RequestContext, request: DescribeQuoru
 
 def _response(partition: PartitionDataResponse, nodes: list[Node]) -> DescribeQuorumResponse:
     topic = TopicDataResponse(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])
-    return DescribeQuorumResponse(error_message=None, topics=[topic], nodes=nodes)
+    return DescribeQuorumResponse(topics=[topic], nodes=nodes)
 
 
 def _failure(index: int, code: ErrorCode, message: str) -> PartitionDataResponse:

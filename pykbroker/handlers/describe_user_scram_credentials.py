@@ -45,4 +45,4 @@ async def handle_describe_user_scram_credentials(
             result.error_code = ErrorCode.RESOURCE_NOT_FOUND
             result.error_message = f"Attempt to describe a user credential that does not exist: {name}"
         results.append(result)
-    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+    return DescribeUserScramCredentialsResponse(results=results)

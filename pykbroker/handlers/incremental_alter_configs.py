@@ -107,9 +107,13 @@ def _change_loggers(context: RequestContext, name: str, edits: list[ConfigEdit],
     """Levels of this process's loggers (KIP-412); they are not stored and end with the process."""
     from pykbroker.broker_loggers import LEVELS, ROOT, has_logger, set_level
 
-    error = check_resource_name(name, context.services.node_id)
-    if error.is_failure:
-        return error
+    if not name.isdecimal():
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if int(name) != context.services.node_id:
+        return ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected node id. Expected {context.services.node_id}, but received {name}",
+        )
     for edit in edits:
         if edit.operation in (APPEND, SUBTRACT):
             verb = "APPEND" if edit.operation == APPEND else "SUBTRACT"
@@ -126,7 +130,7 @@ def _change_loggers(context: RequestContext, name: str, edits: list[ConfigEdit],
             return ApiError(
                 ErrorCode.INVALID_CONFIG,
                 f"Cannot set the log level of {edit.name} to {edit.value} as it is not a supported log level. "
-                f"Valid log levels are {', '.join(LEVELS)}",
+                f"Valid log levels are {', '.join(sorted(LEVELS))}",
             )
     if not validate_only:
         for edit in edits:

@@ -46,7 +46,7 @@ async def handle_update_features(context: RequestContext, request: UpdateFeature
     response = UpdateFeaturesResponse(error_message=None)
     if context.api_version < NO_RESULTS_VERSION:
         response.results = [
-            UpdatableFeatureResult(feature=update.name, error_code=ErrorCode.NONE, error_message=None)
+            UpdatableFeatureResult(feature=update.name, error_code=ErrorCode.NONE, error_message="NONE")
             for update in updates
         ]
     return response

@@ -175,8 +175,11 @@ def test_a_replacement_of_broker_settings_is_judged_too() -> None:
         (GROUP, "no.such.key", "1", ErrorCode.INVALID_CONFIG),
         (GROUP, "streams.num.standby.replicas", "3", ErrorCode.INVALID_CONFIG),
         (CLIENT_METRICS, "interval.ms", "1000", ErrorCode.NONE),
-        (CLIENT_METRICS, "interval.ms", "1", ErrorCode.INVALID_CONFIG),
-        (CLIENT_METRICS, "no.such.key", "1", ErrorCode.INVALID_CONFIG),
+        (CLIENT_METRICS, "interval.ms", "1", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "no.such.key", "1", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "match", "client_id=a.*", ErrorCode.NONE),
+        (CLIENT_METRICS, "match", "client_id=[", ErrorCode.INVALID_CONFIG),
+        (CLIENT_METRICS, "match", "planet=earth", ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_groups_and_client_metrics(kind: int, key: str, value: str, code: ErrorCode) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.errors import CloseConnection
 from pykbroker.handlers.create_acls import handle_create_acls
 from pykbroker.handlers.delete_acls import handle_delete_acls
 from pykbroker.handlers.describe_acls import handle_describe_acls
@@ -37,11 +38,36 @@ from tests.support.admin import apply_records, call, make_context, make_services
 def test_acl_apis_say_that_there_is_no_authorizer() -> None:
     """P-155."""
     context = make_context(3)
-    assert call(handle_describe_acls, context, DescribeAclsRequest()).error_code == ErrorCode.SECURITY_DISABLED
-    created = call(handle_create_acls, context, CreateAclsRequest(creations=[AclCreation(), AclCreation()]))
+    assert call(handle_describe_acls, context, _describe_filter()).error_code == ErrorCode.SECURITY_DISABLED
+    new = AclCreation(resource_type=2, resource_name="t", principal="User:a", host="*", operation=3, permission_type=3)
+    created = call(handle_create_acls, context, CreateAclsRequest(creations=[new, new]))
     assert [result.error_code for result in created.results] == [ErrorCode.SECURITY_DISABLED] * 2
-    deleted = call(handle_delete_acls, context, DeleteAclsRequest(filters=[DeleteAclsFilter()]))
+    deleted = call(handle_delete_acls, context, DeleteAclsRequest(filters=[_delete_filter()]))
     assert [result.error_code for result in deleted.filter_results] == [ErrorCode.SECURITY_DISABLED]
+
+
+def _describe_filter(**change: int) -> DescribeAclsRequest:
+    elements = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1, **change}
+    return DescribeAclsRequest(**elements)  # type: ignore[arg-type]
+
+
+def _delete_filter(**change: int) -> DeleteAclsFilter:
+    elements = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1, **change}
+    return DeleteAclsFilter(**elements)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change", [{"resource_type_filter": 0}, {"pattern_type_filter": 5}, {"operation": 99}, {"permission_type": -1}]
+)
+def test_unknown_acl_elements_end_the_connection(change: dict[str, int]) -> None:
+    """P-4: to Kafka they are a request that cannot be read."""
+    context = make_context(3)
+    with pytest.raises(CloseConnection):
+        call(handle_describe_acls, context, _describe_filter(**change))
+    with pytest.raises(CloseConnection):
+        call(handle_delete_acls, context, DeleteAclsRequest(filters=[_delete_filter(**change)]))
+    with pytest.raises(CloseConnection):
+        call(handle_create_acls, context, CreateAclsRequest(creations=[AclCreation()]))
 
 
 def _with_quotas() -> RequestContext:
