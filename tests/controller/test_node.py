@@ -241,7 +241,7 @@ def checkpoints(filesystem: FakeFileSystem) -> list[str]:
 
 async def settle(node: ControllerNode) -> None:
     """Lets a snapshot that is due be written; its thread does not move the clock."""
-    while node._is_writing_snapshot or node._is_snapshot_due():  # noqa: ASYNC110
+    while node._is_writing_snapshot or node._is_snapshot_due():
         await trio.sleep(0.001)
 
 
