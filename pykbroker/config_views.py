@@ -64,12 +64,14 @@ class ConfigViews:
 
     Args:
         config: the settings given at start.
+        effective: the same under the dynamic ones.
         image: holds the dynamic ones.
         node_id: this broker.
     """
 
-    def __init__(self, config: BrokerConfig, image: ClusterImage, node_id: int) -> None:
+    def __init__(self, config: BrokerConfig, effective: BrokerConfig, image: ClusterImage, node_id: int) -> None:
         self._config = config
+        self._effective = effective
         self.own_dynamic = image.configs.get((BROKER_RESOURCE, str(node_id)), {})
         self.cluster_dynamic = image.configs.get((BROKER_RESOURCE, ""), {})
         self._levels: tuple[tuple[Mapping[str, str], int], ...] = (
@@ -104,7 +106,7 @@ class ConfigViews:
 
     def topic(self, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
         """A topic that has these settings of its own; None of names is all."""
-        defaults = self._config.with_dynamic(self.cluster_dynamic, self.own_dynamic).topic_defaults
+        defaults = self._effective.topic_defaults
         entries: list[ConfigEntry] = []
         for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
             definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)

@@ -90,7 +90,8 @@ class Listener:
                 self._start(connected, address, connection_nursery)
 
     def _start(self, connected: socket.socket, address: tuple[str, int], nursery: trio.Nursery) -> None:
-        config = self._services.config
+        # As they are now: the limits can be changed while the broker runs.
+        config = self._services.metadata.config
         host = address[0]
         count = self._connections_by_host.get(host, 0)
         if len(self.connections) >= config.max_connections or count >= config.max_connections_per_ip:

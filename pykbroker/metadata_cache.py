@@ -6,12 +6,13 @@ its own ones over this broker's defaults, which are dynamic settings over given 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from pykbroker.config import BrokerConfig
+from pykbroker.config import BrokerConfig, ConfigError
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
     EMPTY_IMAGE,
@@ -24,6 +25,8 @@ from pykbroker.logstore.log_config import LogConfig
 
 if TYPE_CHECKING:
     from pykbroker.request_context import RequestContext
+
+log = logging.getLogger(__name__)
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics that Metadata marks as internal."""
@@ -141,10 +144,18 @@ class MetadataCache:
         cluster_wide = image.configs.get(CLUSTER_WIDE_BROKER, _NOTHING)
         own = image.configs.get((BROKER_RESOURCE, str(self._node_id)), _NOTHING)
         if (cluster_wide, own) != self._dynamic:
-            self._effective = self.static_config.with_dynamic(cluster_wide, own)
+            self._effective = self._with_dynamic(cluster_wide, own)
             self._default_log_config = None
             self._dynamic = (cluster_wide, own)
         return self._effective
+
+    def _with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+        try:
+            return self.static_config.with_dynamic(cluster_wide, own)
+        except ConfigError as error:
+            # Alterations are checked before they are stored, so this comes from a log that Kafka wrote.
+            log.warning("the dynamic settings of this broker are not used: %s", error)
+            return self.static_config
 
     def topic_config(self, name: str) -> dict[str, str]:
         """All settings that a topic has now, by topic key; the texts of its own ones are as they were set."""

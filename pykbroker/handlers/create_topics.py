@@ -54,7 +54,7 @@ def _result(context: RequestContext, result: CreateTopicResult) -> CreatableTopi
     )
     if not result.error.is_failure and context.api_version >= CONFIG_ECHO_VERSION:
         services = context.services
-        views = ConfigViews(services.config, services.metadata.image, services.node_id)
+        views = ConfigViews(services.config, services.metadata.config, services.metadata.image, services.node_id)
         answer.num_partitions = result.partition_count
         answer.replication_factor = result.replication_factor
         answer.configs = [

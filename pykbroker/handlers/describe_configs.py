@@ -46,7 +46,7 @@ async def handle_describe_configs(context: RequestContext, request: DescribeConf
     if any(resource.resource_type not in DESCRIBED_TYPES for resource in request.resources):
         return _refused(request)
     services = context.services
-    views = ConfigViews(services.config, services.metadata.image, services.node_id)
+    views = ConfigViews(services.config, services.metadata.config, services.metadata.image, services.node_id)
     results: list[DescribeConfigsResult] = []
     for resource in request.resources:
         # Kafka leaves the message of a success empty instead of null, and that of an unknown topic, too.

@@ -9,7 +9,6 @@ from pykbroker.config import BrokerConfig
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.metadata_cache import MetadataCache
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord, TopicRecord
-
 from tests.support.admin import apply_records, make_context
 
 
@@ -44,6 +43,14 @@ def test_log_config_follows_the_image_that_it_is_asked_for() -> None:
     assert not cache.log_config(changed, "u").is_compacted
     small = _with_configs(EMPTY_IMAGE, (2, "t", "internal.segment.bytes", "4096"))
     assert cache.log_config(small, "t").segment_bytes == 4096
+
+
+def test_dynamic_settings_that_cannot_be_are_not_used() -> None:
+    """A data directory that Kafka wrote may hold what this broker refuses."""
+    cache = MetadataCache(BrokerConfig.from_properties({}), 1)
+    image = _with_configs(EMPTY_IMAGE, (4, "1", "listeners", "SSL://:9093"), (4, "1", "message.max.bytes", "5"))
+    assert cache.config_under(image) is cache.static_config
+    assert cache.log_config(image, "t").max_message_bytes == 1048588
 
 
 def test_without_advertised_listeners_the_dialled_address_is_given() -> None:

@@ -159,6 +159,12 @@ def test_validate_only_checks_all_and_writes_nothing() -> None:
     assert not context.services.metadata.image.topics_by_name
 
 
+def test_nothing_is_throttled() -> None:
+    """P-159: without a quota of controller changes there is neither its error nor a time to wait."""
+    response = _create(make_context(6), _topic("a"))
+    assert (response.throttle_time_ms, response.topics[0].error_code) == (0, ErrorCode.NONE)
+
+
 def test_a_refused_request_is_told_for_every_topic() -> None:
     context = make_context(7)
     context.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "too late")  # type: ignore[attr-defined]
