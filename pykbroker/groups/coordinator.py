@@ -18,7 +18,9 @@ import trio
 from pykbroker.groups.deadlines import Deadlines
 from pykbroker.groups.internal_topic import InternalTopic, offsets_topic
 from pykbroker.groups.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.records.errors import RecordError
 
 if TYPE_CHECKING:
     import random
@@ -121,6 +123,7 @@ class GroupCoordinator:
         self._random = random
         self._shards: dict[int, Shard] = {}
         self._loading: set[int] = set()
+        self._unreadable: set[int] = set()
         self._deadlines = Deadlines()
         self._next_check_ms: int | None = None
         self._wake = trio.Event()
@@ -162,6 +165,7 @@ class GroupCoordinator:
         for number in [number for number in self._shards if is_recreated or number not in led]:
             self._send_replies(self._shards.pop(number).unload(self._now_ms()))
             self._deadlines.forget(number)
+        self._unreadable &= led
         for number in sorted(led - self._shards.keys() - self._loading):
             self._load_soon(number)
 
@@ -197,6 +201,10 @@ class GroupCoordinator:
         try:
             shard = Shard(self._settings)
             await replay(partition.log, shard, self._now_ms())
+        except (LogError, RecordError) as error:
+            log.error("%s-%d cannot be read, its groups are not served: %s", OFFSETS_TOPIC, number, error)
+            self._unreadable.add(number)
+            return
         finally:
             self._loading.discard(number)
         if self._partitions.get(OFFSETS_TOPIC, number) is not partition:
@@ -221,7 +229,7 @@ class GroupCoordinator:
         if shard is not None:
             return number, shard
         partition = topic.partitions.get(number)
-        if partition is None or partition.leader != self._node_id:
+        if partition is None or partition.leader != self._node_id or number in self._unreadable:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -362,7 +370,7 @@ class GroupCoordinator:
         """All groups of this broker; an error as long as some are still being loaded."""
         from pykbroker.protocol.messages.list_groups import ListGroupsResponse
 
-        if any(number not in self._shards for number in self._led_partitions()):
+        if any(number not in self._shards.keys() | self._unreadable for number in self._led_partitions()):
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         groups = [listed for shard in self._shards.values() for listed in shard.listed(states, types)]
         return ListGroupsResponse(groups=groups)

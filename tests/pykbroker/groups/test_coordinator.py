@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import trio
@@ -285,6 +286,28 @@ async def test_a_damaged_record_is_skipped_p_116(tmp_path: Path, caplog: pytest.
     async with again.running():
         assert (await again.fetch(), await again.fetch(partition=1)) == (7, 8)
     assert "is skipped" in caplog.text
+
+
+async def test_a_log_that_cannot_be_read_p_116(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-116: its groups are not served, others are."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.commit(7)
+        other = next(name for name in "hijk" if coordinator_partition(name, 5) != PARTITION_OF_G)
+        await rig.commit(8, group_id=other)
+    again = Rig(tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise StorageError("input/output error", str(tmp_path))
+
+    monkeypatch.setattr(partition_of_g(again), "log", Mock(iter_batches=refuse))
+    async with again.running():
+        assert "its groups are not served" in caplog.text
+        assert await again.fetch() == -1000 * ErrorCode.NOT_COORDINATOR
+        assert await again.fetch(group_id=other) == 8
+        assert (await again.call(handle_list_groups, ListGroupsRequest(), 5)).error_code == ErrorCode.NONE
 
 
 def test_deadlines_wake_a_group_once_for_its_earliest() -> None:
