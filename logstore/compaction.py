@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.compaction_filter import BatchFilter, TransactionTracker
+from pykbroker.logstore.errors import CorruptSegment
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.segment import CLEANED_SUFFIX, IndexBuilder, SealedSegment, Segment
+from pykbroker.protocol.records.errors import RecordError
 
 if TYPE_CHECKING:
     from pykbroker.logstore.partition_log import PartitionLog
@@ -69,8 +71,8 @@ def plan_cleaning(log: PartitionLog, checkpoint: int | None, stable_offset: int,
         if config.min_compaction_lag_ms > 0 and segment.max_timestamp()[0] > now_ms - config.min_compaction_lag_ms:
             uncleanable = min(uncleanable, segment.base_offset)
             break
-        first_timestamp = segment.first_timestamp()
-        overdue = overdue or 0 < first_timestamp < now_ms - config.max_compaction_lag_ms
+        if not overdue and config.max_compaction_lag_ms < now_ms:
+            overdue = 0 < segment.first_timestamp() < now_ms - config.max_compaction_lag_ms
     uncleanable = max(uncleanable, first_dirty)
     clean_bytes = dirty_bytes = 0
     for number, segment in enumerate(segments[:-1]):
@@ -107,8 +109,16 @@ class CompactionWork:
         self._replacements: list[tuple[SealedSegment, list[Segment]]] = []
         self._end_offset = plan.first_dirty_offset
         self._is_complete = False
+        # Whether `run` found records that cannot be read: trying again would not help.
+        self.is_unreadable = False
+        self._source_name = ""
         # Descriptors and caches of the log's own segments belong to the log's thread.
         self._open_files = OpenFiles(self._filesystem, 16)
+
+    @property
+    def log(self) -> PartitionLog:
+        """The log that is cleaned."""
+        return self._log
 
     @property
     def topic_partition(self) -> tuple[str, int]:
@@ -118,8 +128,18 @@ class CompactionWork:
     def run(self) -> None:
         """Write the cleaned segments beside the old ones, durably.
 
-        Raises StorageError and CorruptSegment; `finish` must be called all the same.
+        Raises StorageError, CorruptSegment where records cannot be read; `finish` must be called all the same.
         """
+        try:
+            self._run()
+        except RecordError as error:
+            self.is_unreadable = True
+            raise CorruptSegment(f"{self._log.path}/{self._source_name}", 0, str(error)) from error
+        except CorruptSegment:
+            self.is_unreadable = True
+            raise
+
+    def _run(self) -> None:
         latest = self._latest_offsets()
         if self._end_offset <= self._plan.first_dirty_offset:
             return
@@ -160,6 +180,7 @@ class CompactionWork:
         return end_offset
 
     def _copy_of(self, segment: Segment) -> SealedSegment:
+        self._source_name = f"{segment.base_offset:020d}.log"
         return SealedSegment(segment.folder, segment.base_offset, self._open_files)
 
     def _latest_offsets(self) -> dict[bytes, int]:

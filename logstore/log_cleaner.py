@@ -26,6 +26,8 @@ class LogCleaner:
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
         self._checkpoints: dict[tuple[str, int], int] | None = None
+        # Logs with records that cannot be read: not tried again before the next start.
+        self._unreadable: set[PartitionLog] = set()
 
     def begin(self, now_ms: int, bounds: Bounds) -> CompactionWork | None:
         """The work on the dirtiest log that is due, None when none is. Logs unused since the start are passed over.
@@ -37,6 +39,8 @@ class LogCleaner:
         best: tuple[PartitionLog, CleaningPlan, int] | None = None
         for log in self._directory:
             if not (log.config.is_compacted and log.is_loaded) or len(log.segment_base_offsets) == 1:
+                continue
+            if log in self._unreadable:
                 continue
             bound = bounds(log.topic, log.partition)
             if bound is None:
@@ -55,6 +59,8 @@ class LogCleaner:
         Raises StorageError; the log is then whole, and recovery puts the rest in order at the next start.
         """
         end_offset = work.finish(now_ms)
+        if work.is_unreadable:
+            self._unreadable.add(work.log)
         if self._checkpoints is not None:
             self._checkpoints[work.topic_partition] = end_offset
             self._directory.checkpoint_cleaner_offsets(self._checkpoints)

@@ -48,6 +48,8 @@ class LogCleanup(LogParts):
         Files are renamed to `.deleted` and go with a later `delete_due_files`. When everything may go, the active
         segment is rolled first. Raises StorageError.
         """
+        if self.is_known_empty and not self.has_hidden_start and len(self._bases) <= 1:
+            return 0
         self._ready()
         ends = [*self._bases[1:], self._end_offset]
         facts = [

@@ -36,6 +36,7 @@ class LogParts:
         "_end_offset",
         "_epochs",
         "_expected_end_offset",
+        "_first_base",
         "_has_new_names",
         "_is_clean",
         "_name",
@@ -72,6 +73,8 @@ class LogParts:
         self._deleted_files: list[tuple[int, list[str]]] = []
         self._start_offset = 0
         self._start_is_known = False
+        # Base offset of the first segment as far as it is known before the log is loaded.
+        self._first_base = 0
         self._end_offset = 0
         # Sealed segments below this offset are durable with their indexes.
         self._sealed_durable_to = 0
@@ -155,8 +158,8 @@ class LogParts:
         """The first offset that may be read."""
         if not self._start_is_known:
             # The checkpoint names only starts that the first segment does not tell.
-            first = first_base_offset(self._open_files.filesystem, self.path)
-            self._start_offset = max(self._start_offset, first)
+            self._first_base = first_base_offset(self._open_files.filesystem, self.path)
+            self._start_offset = max(self._start_offset, self._first_base)
             self._start_is_known = True
         return self._start_offset
 
@@ -210,9 +213,15 @@ class LogParts:
         return self._active is not None
 
     @property
+    def is_known_empty(self) -> bool:
+        """Whether it takes no reading to know that there is no record."""
+        end_offset = self._expected_end_offset if self._active is None else self._end_offset
+        return end_offset == self.log_start_offset
+
+    @property
     def has_hidden_start(self) -> bool:
         """Whether the log start lies above the first segment's base offset, so that the files do not tell it."""
-        return self._start_offset > self._bases[0] if self._active is not None else self._start_offset > 0
+        return self._start_offset > (self._bases[0] if self._bases else self._first_base)
 
     @property
     def size_bytes(self) -> int:

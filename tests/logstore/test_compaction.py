@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykbroker.logstore.compaction import begin_compaction, compact, plan_cleaning
-from pykbroker.logstore.errors import StorageError, StorageFull
+from pykbroker.logstore.errors import CorruptSegment, StorageError, StorageFull
 from pykbroker.logstore.log_cleaner import LogCleaner
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directory import LogDirectory
@@ -384,3 +384,21 @@ def test_compacted_logs_roll_in_time_for_the_cleaner(place: Place) -> None:
     for later in (0, 1000, 1001):
         append(log, build_batch([Record(0, NOW_MS + later, b"k", b"v")]), now_ms=NOW_MS + later)
     assert log.segment_base_offsets == (0, 2)
+
+
+def test_a_log_that_cannot_be_read_is_reported_once_and_passed_over(place: Place) -> None:
+    compacted = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=300)
+    directory = LogDirectory.open(f"{place.folder}/data", filesystem=place.filesystem)
+    log = directory.create_log("a", 0, None, compacted, NOW_MS)
+    junk = bytearray(build_batch([Record(0, NOW_MS, b"k", b"v" * 40)]))
+    junk[61] = 0x7F
+    for _ in range(10):
+        log.append_as_leader(junk, 0, NOW_MS, AppendOrigin.COORDINATOR)
+    cleaner = LogCleaner(directory)
+    work = cleaner.begin(NOW_MS, lambda topic, partition: (10, 10))
+    assert work is not None
+    with pytest.raises(CorruptSegment, match=rf"{0:020d}\.log"):
+        work.run()
+    assert cleaner.finish(work, NOW_MS) == 0
+    assert cleaner.begin(NOW_MS, lambda topic, partition: (10, 10)) is None
+    assert log.log_end_offset == 10

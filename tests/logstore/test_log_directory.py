@@ -272,8 +272,13 @@ def test_many_idle_logs_start_and_stop_without_being_read(memory: Place) -> None
     assert calls["list"] == 1
     assert "open" not in calls
     assert calls["read_file"] <= 4
+    assert sum(log.delete_old_segments(NOW_MS * 2, 0) for log in directory) == 0, "nor does retention open empty ones"
+    assert calls.get("open", 0) <= 4
+    calls.pop("open", None)
+    directory.checkpoint_log_start_offsets()
+    assert content(memory, "log-start-offset-checkpoint") == b"0\n0\n"
     directory.close()
-    assert "open" not in calls
+    assert calls.get("open", 0) <= 4, "only the one log that has records was read"
 
 
 def test_a_full_disk_is_a_typed_error_and_passes(memory: Place) -> None:
