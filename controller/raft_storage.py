@@ -131,8 +131,10 @@ class RaftStorage:
 
     def close(self) -> None:
         """Writes what a clean stop leaves, and closes the files."""
-        self._log.flush()
         self._log.close()
+        for name, is_directory in self._filesystem.list(self._folder):
+            if not is_directory and not name.endswith(".log"):
+                self._filesystem.sync_file(f"{self._folder}/{name}")
 
     @property
     def end_offset(self) -> int:
@@ -164,8 +166,17 @@ class RaftStorage:
             self._log.truncate_to(output.truncate_to, now_ms)
         if output.entries:
             self._append(output.entries, now_ms)
-            self._log.flush()
+            self._sync_records()
         return self._log.log_end_offset
+
+    def _sync_records(self) -> None:
+        """One sync per commit: every unclean start reads all records and rebuilds indexes and epochs from them."""
+        work = self._log.begin_flush()
+        if work is not None:
+            try:
+                work.run(with_side_files=False)
+            finally:
+                work.finish()
 
     def take_back(self, end_offset: int, now_ms: int) -> None:
         """Cuts off what an append left that failed later, at the sync for instance."""

@@ -36,12 +36,17 @@ class FlushWork:
         self._on_done = on_done
         self._done = False
 
-    def run(self) -> None:
-        """Sync logs, side files, folder. Raises StorageError."""
+    def run(self, *, with_side_files: bool = True) -> None:
+        """Sync logs, side files, folder. Raises StorageError.
+
+        Without side files a start after an unclean stop must recover the log from an earlier offset than this flush's:
+        recovery rebuilds them. For logs that are synced with every append.
+        """
         for _, descriptor in self._files:
             self._filesystem.sync(descriptor)
-        for path in self._paths:
-            self._filesystem.sync_file(path)
+        if with_side_files:
+            for path in self._paths:
+                self._filesystem.sync_file(path)
         if self._folder is not None:
             self._filesystem.sync_directory(self._folder)
         self._done = True
