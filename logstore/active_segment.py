@@ -137,8 +137,7 @@ class ActiveSegment(Segment):
         self.time_index.write()
 
     def sealed(self, open_files: OpenFiles) -> SealedSegment:
-        """This segment, written to its end, as one that never changes."""
-        self.write_indexes(is_final=True)
+        """This segment, whose indexes were written to the end, as one that never changes."""
         segment = SealedSegment(self.folder, self.base_offset, open_files)
         # Leases and the descriptor go on in the same file object.
         segment.adopt(self)

@@ -16,7 +16,7 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from pykbroker.logstore.errors import DirectoryLocked, StorageError, StorageFull
 
@@ -114,6 +114,18 @@ def storage_error(error: OSError, path: str) -> StorageError:
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
+# The system takes 1024 at most in one call.
+_PARTS_MAX: Final = 1000
+
+
+def _write_joined(descriptor: int, parts: Sequence[Buffer], position: int) -> int:
+    """pwritev for systems that have none."""
+    return os.pwrite(descriptor, b"".join(parts), position)
+
+
+_write_parts: Callable[[int, Sequence[Buffer], int], int] = getattr(os, "pwritev", _write_joined)
+
+
 class OsFileSystem:
     """The real file system."""
 
@@ -133,8 +145,10 @@ class OsFileSystem:
             raise storage_error(error, f"file descriptor {descriptor}") from error
 
     def append(self, descriptor: int, parts: Sequence[Buffer], size: int, position: int, path: str) -> None:
+        if len(parts) > _PARTS_MAX:
+            parts = (b"".join(parts),)
         try:
-            written = os.pwritev(descriptor, parts, position)
+            written = _write_parts(descriptor, parts, position)
             if written != size:
                 self._append_rest(descriptor, parts, position, written)
         except OSError as error:

@@ -308,16 +308,19 @@ class LogParts:
     def _roll(self, base_offset: int, now_ms: int) -> ActiveSegment:
         old = self._ready()
         base_offset = max(base_offset, self._end_offset)
-        if old.size == 0:
-            # An empty segment that cannot hold the next offset is replaced, not kept.
-            self._remove_segments([old], now_ms)
-        else:
-            self._segments[-1] = old.sealed(self._open_files)
-            self._sealed_durable_to = min(self._sealed_durable_to, old.base_offset)
+        # First what a full disk can refuse: until all of it is done the old segment stays the active one.
+        if old.size:
+            old.write_indexes(is_final=True)
             self._producers.end_offset = base_offset
             self._take_snapshot()
         active = ActiveSegment(self.path, base_offset, self._open_files, now_ms)
         active.create_file()
+        if old.size:
+            self._segments[-1] = old.sealed(self._open_files)
+            self._sealed_durable_to = min(self._sealed_durable_to, old.base_offset)
+        else:
+            # An empty segment that cannot hold the next offset is replaced, not kept.
+            self._remove_segments([old], now_ms)
         self._segments.append(active)
         self._bases.append(base_offset)
         self._boundaries.clear()

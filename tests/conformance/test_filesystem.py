@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.logstore import filesystem as filesystem_module
 from pykbroker.logstore.errors import DirectoryLocked, StorageError
 from pykbroker.logstore.filesystem import DirectoryEntry, FileSystem, OsFileSystem
 from tests.support.fake_filesystem import FakeFileSystem
@@ -35,6 +36,25 @@ def test_appends_are_read_back(place: tuple[FileSystem, str]) -> None:
     assert filesystem.file_size(path) == 9
     filesystem.sync(descriptor)
     filesystem.close(descriptor)
+
+
+def test_many_parts_are_one_append(place: tuple[FileSystem, str]) -> None:
+    """The system's own limit for one call is 1024."""
+    filesystem, folder = place
+    path = f"{folder}/a"
+    descriptor = filesystem.open(path, create=True)
+    for count in (999, 1000, 1001, 1025, 5000):
+        parts = [b"%04d" % n for n in range(count)]
+        position = filesystem.file_size(path)
+        filesystem.append(descriptor, parts, 4 * count, position, path)
+        assert filesystem.read(descriptor, 4 * count, position) == b"".join(parts)
+    filesystem.close(descriptor)
+
+
+def test_appends_without_pwritev(place: tuple[FileSystem, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Systems that have no gathering write at a position."""
+    monkeypatch.setattr(filesystem_module, "_write_parts", filesystem_module._write_joined)
+    test_appends_are_read_back(place)
 
 
 def test_truncation_and_view(place: tuple[FileSystem, str]) -> None:

@@ -281,6 +281,26 @@ def test_many_idle_logs_start_and_stop_without_being_read(memory: Place) -> None
     assert calls.get("open", 0) <= 4, "only the one log that has records was read"
 
 
+def test_a_roll_that_a_full_disk_stops_leaves_the_segment_active(memory: Place) -> None:
+    """The snapshot, an index or the new file may not fit; a smaller batch then still goes where the last one went."""
+    filesystem = memory.filesystem
+    for spare in range(60):
+        log = memory.open(name=f"x-{spare}", segment_bytes=500, index_interval_bytes=50)
+        for _ in range(5):
+            append(log, batch(1, producer_id=7, producer_epoch=0, base_sequence=log.log_end_offset))
+        filesystem.capacity_bytes = filesystem.used_bytes() + spare  # type: ignore[attr-defined]
+        with pytest.raises(StorageFull):
+            append(log, batch(1, value_size=300))
+        filesystem.capacity_bytes = None  # type: ignore[attr-defined]
+        append(log, batch(1, value_size=1))
+        assert offsets(log) == list(range(6))
+        append(log, batch(1, value_size=300))
+        append(log, batch(1, value_size=300))
+        assert offsets(log) == list(range(8))
+        log.close()
+        assert offsets(memory.open(name=f"x-{spare}", is_clean=True)) == list(range(8))
+
+
 def test_a_full_disk_is_a_typed_error_and_passes(memory: Place) -> None:
     """ENOSPC at each step of the way: what was acknowledged is there, and appending goes on when space returns."""
     filesystem = memory.filesystem
