@@ -33,6 +33,8 @@ IVY_DIR_VARIABLE = "PYKBROKER_IVY_DIR"
 IVY_SETTINGS = HERE / "ivysettings.xml"
 LOG_SETTINGS = HERE / "log4j2.properties"
 PROGRESS_INTERVAL_S = 3.0
+# Spark's own 200 are for clusters: on one machine each trigger would touch 200 state stores.
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 # Spark 4 needs Java 17, Spark 3.5 is content with 8; by major version of Spark.
 JAVA_NEEDED = {3: 8, 4: 17}
 
@@ -156,24 +158,28 @@ def build_session(
 ) -> SparkSession:
     """Start (or get) a SparkSession with the Kafka connector.
 
-    Under spark-submit the session exists already and was configured there: then only the name is set. Started as a
-    plain Python program, the session is local, with few shuffle partitions (a query keeps the number its checkpoint
-    was begun with), without web interface, and errors only in the log.
+    Under spark-submit the session exists already and was configured there: its settings win. Started as a plain Python
+    program, the session is local, without web interface, and with errors only in the log. A local session has few
+    shuffle partitions (a streaming query keeps the number its checkpoint was begun with).
 
     Raises MissingRequirementError when Java or PySpark is missing or too old.
     """
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(app_name)
+    # The jobs write times as text, and these must not depend on where the job runs.
+    builder = SparkSession.builder.appName(app_name).config("spark.sql.session.timeZone", "UTC")
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+        settings_given = session.sparkContext.getConf()
+        if session.sparkContext.master.startswith("local") and not settings_given.contains(SHUFFLE_PARTITIONS):
+            session.conf.set(SHUFFLE_PARTITIONS, shuffle_partitions)
+        return session
     require_java()
     ivy_dir = ivy_dir or default_ivy_dir()
     ivy_dir.mkdir(parents=True, exist_ok=True)
     settings = connector_settings(ivy_dir) | {
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(shuffle_partitions),
+        SHUFFLE_PARTITIONS: str(shuffle_partitions),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
