@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from pykbroker.config import ConfigError
 from pykbroker.config_definitions import LIST, PER_BROKER, READ_ONLY
 from pykbroker.config_definitions.broker import BROKER_CONFIGS
-from pykbroker.config_views import base_of_listener_key, definition_of_broker_key
+from pykbroker.config_views import definition_of_broker_key
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
 from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
+from pykbroker.listener_addresses import base_of_listener_key
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

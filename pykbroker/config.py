@@ -13,7 +13,14 @@ from typing import Any
 from pykbroker.config_definitions import ConfigDefinition, ConfigError, format_value
 from pykbroker.config_definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS, INTERNAL_BROKER_CONFIGS
 from pykbroker.config_definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
-from pykbroker.listener_addresses import ListenerAddress, parse_listeners, parse_protocol_map, parse_voters
+from pykbroker.listener_addresses import (
+    LISTENER_PREFIX,
+    ListenerAddress,
+    base_of_listener_key,
+    parse_listeners,
+    parse_protocol_map,
+    parse_voters,
+)
 
 __all__ = ["SINGLE_NODE_DEFAULTS", "BrokerConfig", "ConfigError"]
 
@@ -24,20 +31,18 @@ SINGLE_NODE_DEFAULTS = {
 }
 """Where Kafka has no default and demands a value, ours makes one node that is broker and controller."""
 
-_LISTENER_PREFIX = "listener.name."
+# Keys with an effect that are not attributes of their own.
+_PER_LISTENER = frozenset({"sasl.enabled.mechanisms", "sasl.jaas.config"})
+_READ_OTHERWISE = _PER_LISTENER | {
+    "advertised.listeners",
+    "broker.id",
+    "controller.quorum.voters",
+    "listener.security.protocol.map",
+    "log.dir",
+    *(name for synonyms in BROKER_SYNONYMS.values() for name, _ in synonyms),
+} - {"log.local.retention.bytes", "log.local.retention.ms"}
 
-# Keys with an effect that are not attributes of their own: they are read through the listeners.
-_READ_OTHERWISE = frozenset(
-    {
-        "broker.id",
-        "log.dir",
-        "listener.security.protocol.map",
-        "sasl.enabled.mechanisms",
-        "sasl.jaas.config",
-        "connections.max.reauth.ms",
-        *(name for synonyms in BROKER_SYNONYMS.values() for name, _ in synonyms),
-    }
-)
+AVAILABLE_MECHANISM = "PLAIN"
 
 
 class BrokerConfig:
@@ -139,12 +144,11 @@ class BrokerConfig:
         values["log_dirs"] = values["log_dirs"] or _value_of("log.dir", texts)
         _fill_listeners(values, texts)
         _fill_quorum(values, texts)
-        known = {*BROKER_CONFIGS, *INTERNAL_BROKER_CONFIGS, *DYNAMIC_ONLY_CONFIGS, *INTERNAL_TOPIC_CONFIGS}
-        effective = {*_READ_OTHERWISE, *(name.replace("_", ".") for name in cls.__annotations__)}
-        effective |= {"controller.quorum.voters", "advertised.listeners"}
-        given = [key for key in texts if not key.startswith(_LISTENER_PREFIX)]
-        values["unknown_keys"] = tuple(sorted(key for key in given if key not in known))
-        values["ineffective_keys"] = tuple(sorted(key for key in given if key in known and key not in effective))
+        attributes = {name.replace("_", ".") for name in cls.__annotations__ if name not in _COMPOSED}
+        unknown = [key for key in texts if not _is_known(key)]
+        values["unknown_keys"] = tuple(sorted(unknown))
+        ineffective = {*texts} - {*unknown, *attributes, *_READ_OTHERWISE, "listeners"}
+        values["ineffective_keys"] = tuple(sorted(key for key in ineffective if not _is_for_listener(key, values)))
         values["topic_defaults"] = _topic_defaults(texts)
         _check_together(values)
         for name, value in values.items():
@@ -162,7 +166,7 @@ class BrokerConfig:
 
     def listener_property(self, listener_name: str, key: str) -> str | None:
         """The text of a key for one listener: `listener.name.<name>.<key>` if set, else `<key>`, else its default."""
-        text = self.static_properties.get(f"{_LISTENER_PREFIX}{listener_name.lower()}.{key}")
+        text = self.static_properties.get(f"{LISTENER_PREFIX}{listener_name.lower()}.{key}")
         if text is None:
             text = self.static_properties.get(key)
         if text is None and key in BROKER_CONFIGS:
@@ -222,10 +226,21 @@ def _check_given(texts: Mapping[str, str]) -> None:
     """Every given key is parsed, also those that nothing here acts on: a typing error should not wait for that."""
     for key, text in texts.items():
         definition: ConfigDefinition | None = BROKER_CONFIGS.get(key) or INTERNAL_BROKER_CONFIGS.get(key)
-        if definition is None and key.startswith(_LISTENER_PREFIX):
-            definition = BROKER_CONFIGS.get(key.removeprefix(_LISTENER_PREFIX).partition(".")[2])
+        if definition is None:
+            definition = BROKER_CONFIGS.get(base_of_listener_key(key) or "")
         if definition is not None:
             definition.parse(key, text)
+
+
+def _is_known(key: str) -> bool:
+    tables = (BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS, INTERNAL_TOPIC_CONFIGS)
+    return any(key in table for table in tables) or base_of_listener_key(key) in BROKER_CONFIGS
+
+
+def _is_for_listener(key: str, values: Mapping[str, Any]) -> bool:
+    """Whether a key with a listener's prefix is one that is read, for a listener that there is."""
+    name = key.removeprefix(LISTENER_PREFIX).partition(".")[0].upper()
+    return base_of_listener_key(key) in _PER_LISTENER and any(name == listener.name for listener in values["listeners"])
 
 
 def _fill_listeners(values: dict[str, Any], texts: Mapping[str, str]) -> None:
@@ -254,6 +269,8 @@ def _fill_listeners(values: dict[str, Any], texts: Mapping[str, str]) -> None:
     for listener in listeners:
         if listener.security_protocol.endswith("SSL"):
             raise ConfigError("listeners", listener.name, "TLS is not available yet; use PLAINTEXT or SASL_PLAINTEXT")
+        if listener.security_protocol.startswith("SASL"):
+            _check_mechanisms(listener.name, texts)
     values["listeners"] = tuple(listener for listener in listeners if listener.name not in controller_names)
     values["controller_listeners"] = tuple(listener for listener in listeners if listener.name in controller_names)
     values["advertised_listeners"] = {address.name: address for address in advertised}
@@ -261,6 +278,15 @@ def _fill_listeners(values: dict[str, Any], texts: Mapping[str, str]) -> None:
         raise ConfigError(
             "listeners", texts.get("listeners", ""), "no listener for clients: all are controller listeners"
         )
+
+
+def _check_mechanisms(listener_name: str, texts: Mapping[str, str]) -> None:
+    """Mechanisms that were asked for must have the one that there is among them; its default in Kafka is GSSAPI."""
+    key = "sasl.enabled.mechanisms"
+    own = f"{LISTENER_PREFIX}{listener_name.lower()}.{key}"
+    text = texts.get(own, texts.get(key))
+    if text is not None and AVAILABLE_MECHANISM not in BROKER_CONFIGS[key].parse(key, text):
+        raise ConfigError(own if own in texts else key, text, f"only {AVAILABLE_MECHANISM} is available yet")
 
 
 def _fill_quorum(values: dict[str, Any], texts: Mapping[str, str]) -> None:

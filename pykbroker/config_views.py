@@ -10,6 +10,7 @@ from pykbroker.config_definitions import READ_ONLY, ConfigDefinition, format_val
 from pykbroker.config_definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS
 from pykbroker.config_definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
+from pykbroker.listener_addresses import base_of_listener_key
 
 # Config sources as on the wire (protocol.md 1.11).
 TOPIC_SOURCE = 1
@@ -27,16 +28,6 @@ _UNITS_OF_ONE_SETTING = (
 )
 # Only this way round: the scheduler's interval is a setting of its own, too.
 _FLUSH_INTERVALS = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
-
-_LISTENER_PREFIX = "listener.name."
-# These are given per mechanism: listener.name.<listener>.<mechanism>.<key>.
-_PER_MECHANISM = (
-    "sasl.jaas.config",
-    "sasl.login.callback.handler.class",
-    "sasl.login.class",
-    "sasl.server.callback.handler.class",
-    "connections.max.reauth.ms",
-)
 
 
 class Synonym(NamedTuple):
@@ -214,14 +205,6 @@ def synonyms_of_broker_key(name: str) -> tuple[str, ...]:
         return _FLUSH_INTERVALS
     base = base_of_listener_key(name)
     return (name,) if base is None else (name, base)
-
-
-def base_of_listener_key(name: str) -> str | None:
-    """The key that `listener.name.<listener>.[<mechanism>.]<key>` overrides; None for any other name."""
-    if not name.startswith(_LISTENER_PREFIX):
-        return None
-    rest = name.removeprefix(_LISTENER_PREFIX).partition(".")[2]
-    return next((key for key in _PER_MECHANISM if rest.endswith(key)), rest) or None
 
 
 def definition_of_broker_key(name: str) -> ConfigDefinition | None:

@@ -11,6 +11,26 @@ SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL":
 """Security protocols with their numbers in broker registrations."""
 
 
+LISTENER_PREFIX = "listener.name."
+
+# These are given per mechanism: listener.name.<listener>.<mechanism>.<key>.
+_PER_MECHANISM = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+
+
+def base_of_listener_key(key: str) -> str | None:
+    """The key that `listener.name.<listener>.[<mechanism>.]<key>` overrides; None for any other key."""
+    if not key.startswith(LISTENER_PREFIX):
+        return None
+    rest = key.removeprefix(LISTENER_PREFIX).partition(".")[2]
+    return next((base for base in _PER_MECHANISM if rest.endswith(base)), rest) or None
+
+
 class ListenerAddress(NamedTuple):
     """One named address. host "" is every address; port 0 is a free one. security_protocol is a name like PLAINTEXT."""
 

@@ -7,10 +7,8 @@ its own ones over this broker's defaults, which are dynamic settings over given 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
-
-import trio
 
 from pykbroker.config import BrokerConfig, ConfigError
 from pykbroker.controller.metadata.image import (
@@ -60,7 +58,6 @@ class MetadataCache:
         self.image = image
         self.static_config = config
         self._node_id = node_id
-        self._changed = trio.Event()
         # One entry: the dynamic settings seen last, and what came of them.
         self._dynamic: tuple[Mapping[str, str], Mapping[str, str]] = (_NOTHING, _NOTHING)
         self._effective = config
@@ -69,15 +66,6 @@ class MetadataCache:
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Takes over a new image; the controller's subscriber callback."""
         self.image = new
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
-
-    async def wait_for(self, predicate: Callable[[ClusterImage], bool], deadline: float) -> bool:
-        """Waits until the image satisfies `predicate`; False when `deadline` (trio's clock) passes before."""
-        with trio.move_on_at(deadline):
-            while not predicate(self.image):
-                await self._changed.wait()
-        return predicate(self.image)
 
     # Topics
 

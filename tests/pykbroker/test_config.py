@@ -91,9 +91,35 @@ def test_broker_id_stands_for_node_id() -> None:
 
 
 def test_unknown_and_ineffective_keys_are_named_not_refused() -> None:
-    config = BrokerConfig.from_properties({"num.io.threads": "4", "num.partitons": "3", "num.partitions": "3"})
-    assert config.ineffective_keys == ("num.io.threads",)
-    assert config.unknown_keys == ("num.partitons",)
+    config = BrokerConfig.from_properties(
+        {
+            "num.io.threads": "4",
+            "num.partitons": "3",
+            "num.partitions": "3",
+            "log.retention.hours": "3",
+            "listeners": "S://:9092",
+            "listener.security.protocol.map": "S:SASL_PLAINTEXT",
+            "listener.name.s.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.s.plain.sasl.jaas.config": "x",
+            "listener.name.s.ssl.keystore.location": "x",
+            "listener.name.t.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.s.nonsense": "x",
+        }
+    )
+    assert config.ineffective_keys == (
+        "listener.name.s.ssl.keystore.location",
+        "listener.name.t.sasl.enabled.mechanisms",
+        "num.io.threads",
+    )
+    assert config.unknown_keys == ("listener.name.s.nonsense", "num.partitons")
+
+
+def test_a_sasl_listener_must_be_able_to_offer_what_it_is_told_to() -> None:
+    sasl = {"listeners": "SASL_PLAINTEXT://:9092"}
+    BrokerConfig.from_properties(sasl)
+    BrokerConfig.from_properties({**sasl, "sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN"})
+    with pytest.raises(ConfigError, match="only PLAIN"):
+        BrokerConfig.from_properties({**sasl, "sasl.enabled.mechanisms": "SCRAM-SHA-256"})
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import trio
-import trio.testing
-
 from pykbroker.config import BrokerConfig
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.metadata_cache import MetadataCache
-from pykbroker.protocol.log_messages.metadata_records import ConfigRecord, TopicRecord
+from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
 from tests.support.admin import apply_records, make_context
 
 
@@ -72,21 +69,3 @@ def test_advertised_listeners_are_given_per_listener() -> None:
     assert (address.host, address.port) == ("public.example", 19092)
     hidden = make_context(properties=properties, listener_name="INNER")
     assert hidden.services.metadata.brokers(hidden) == []
-
-
-def test_wait_for_sees_a_change_or_gives_up_at_its_deadline() -> None:
-    async def main() -> None:
-        cache = MetadataCache(BrokerConfig.from_properties({}), 1)
-
-        async def change() -> None:
-            await trio.sleep(1)
-            old = cache.image
-            cache.apply(old, apply_records(old, [TopicRecord(name="t", topic_id=bytes(15) + b"\x09")]))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(change)
-            assert await cache.wait_for(lambda image: "t" in image.topics_by_name, trio.current_time() + 5)
-        assert trio.current_time() < 5
-        assert not await cache.wait_for(lambda image: "u" in image.topics_by_name, trio.current_time() + 5)
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
