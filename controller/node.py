@@ -8,7 +8,7 @@ right here: a sync of some hundred bytes took 0.1 ms where this was measured, le
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import trio
@@ -16,10 +16,8 @@ import trio
 from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, PlanContext, RandomSource
 from pykbroker.controller.metadata.features import (
-    BOOTSTRAP_LEVELS,
     METADATA_VERSION,
     METADATA_VERSION_LATEST,
-    SUPPORTED_FEATURES,
 )
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
@@ -27,9 +25,10 @@ from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.messages import FetchResponse, Message
 from pykbroker.controller.raft.output import Envelope, Output
-from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, VoterSet
-from pykbroker.controller.raft.roles import NEVER_MS, QuorumDescription, RaftSettings, ReplicaDescription, Role
-from pykbroker.controller.raft_storage import RaftStorage, StorageSettings
+from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey
+from pykbroker.controller.raft.roles import NEVER_MS, QuorumDescription, ReplicaDescription, Role
+from pykbroker.controller.raft_storage import RaftStorage
+from pykbroker.controller.settings import ControllerSettings as ControllerSettings
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.error_codes import ErrorCode
@@ -48,32 +47,6 @@ FETCH_SIZE_MAX = 1 << 20
 
 ROUND_SIZE_MAX = 256
 """So many commands at most go into one write: those who came first need not wait for the thousandth."""
-
-
-class ControllerSettings(NamedTuple):
-    """What a controller is told once.
-
-    data_directory        where `__cluster_metadata-0` lies (`metadata.log.dir`)
-    voters                the quorum; the node's own id among them, or it is an observer
-    directory_id          16 bytes, the directory's id; stays out of a static quorum (kraft.version 0)
-    partition_count_default, replication_factor_default   `num.partitions`, `default.replication.factor`
-    snapshot_bytes        `metadata.log.max.record.bytes.between.snapshots`
-    snapshot_interval_ms  `metadata.log.max.snapshot.interval.ms`; looked at when something is written, 0 for never
-    bootstrap_levels      feature levels that a new cluster begins with
-    """
-
-    node_id: int
-    data_directory: str
-    voters: VoterSet
-    directory_id: bytes = NO_DIRECTORY_ID
-    partition_count_default: int = 1
-    replication_factor_default: int = 1
-    snapshot_bytes: int = 20 << 20
-    snapshot_interval_ms: int = 3_600_000
-    storage: StorageSettings = StorageSettings()
-    raft: RaftSettings = RaftSettings()
-    supported_features: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES
-    bootstrap_levels: Mapping[str, int] = BOOTSTRAP_LEVELS
 
 
 class _Proposal:
@@ -178,7 +151,7 @@ class ControllerNode:
         self._size_at_snapshot = 0 if newest is None else self._storage.size_bytes
         self._snapshot_at_ms = self._wall_clock_ms()
         self._perform(self._core.start(self._now_ms()))
-        self._bootstrap()
+        self._cycle()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carries out commands, lets time pass, takes snapshots; until it is cancelled."""
@@ -292,7 +265,7 @@ class ControllerNode:
         now_ms = self._now_ms()
         if now_ms >= self._core.next_deadline_ms:
             self._perform(self._core.tick(now_ms))
-        if self._queue:
+        if self._queue or self._must_bootstrap:
             self._carry_out()
 
     def _carry_out(self) -> None:
@@ -302,6 +275,8 @@ class ControllerNode:
             return
         if not self._can_plan:
             return
+        if self._must_bootstrap:
+            self._queue.appendleft(_Proposal(Bootstrap(self.settings.bootstrap_levels)))
         output = Output()
         planned: list[_Proposal] = []
         while self._queue and len(planned) < ROUND_SIZE_MAX:
@@ -323,6 +298,11 @@ class ControllerNode:
     def _can_plan(self) -> bool:
         """Whether all that earlier leaders committed is known here: only then a new leader's image tells the truth."""
         return self.is_leader and self._applied.offset > self._core.leading.epoch_start_offset
+
+    @property
+    def _must_bootstrap(self) -> bool:
+        """Whether this node leads a new cluster, whose first records are still to be written."""
+        return self._can_plan and METADATA_VERSION not in self._planning_image.features
 
     def _plan(self, proposal: _Proposal, output: Output) -> None:
         base_offset = self._core.log.end_offset
@@ -444,12 +424,6 @@ class ControllerNode:
             proposal.fail(failure)
         self._waiting.clear()
         self._queue.clear()
-
-    def _bootstrap(self) -> None:
-        """The first leader of a new cluster writes its first records."""
-        if self.is_leader and METADATA_VERSION not in self._image.features:
-            self._queue.append(_Proposal(Bootstrap(self.settings.bootstrap_levels)))
-            self._carry_out()
 
     # Snapshots
 

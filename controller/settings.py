@@ -1,0 +1,37 @@
+"""What a controller is told once, at its start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, SUPPORTED_FEATURES
+from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, VoterSet
+from pykbroker.controller.raft.roles import RaftSettings
+from pykbroker.controller.raft_storage import StorageSettings
+
+
+class ControllerSettings(NamedTuple):
+    """Settings with Kafka's names where Kafka has one.
+
+    data_directory        where `__cluster_metadata-0` lies (`metadata.log.dir`)
+    voters                the quorum; the node's own id among them, or it is an observer
+    directory_id          16 bytes, the directory's id; stays out of a static quorum (kraft.version 0)
+    partition_count_default, replication_factor_default   `num.partitions`, `default.replication.factor`
+    snapshot_bytes        `metadata.log.max.record.bytes.between.snapshots`
+    snapshot_interval_ms  `metadata.log.max.snapshot.interval.ms`; looked at when something is written, 0 for never
+    bootstrap_levels      feature levels that a new cluster begins with
+    """
+
+    node_id: int
+    data_directory: str
+    voters: VoterSet
+    directory_id: bytes = NO_DIRECTORY_ID
+    partition_count_default: int = 1
+    replication_factor_default: int = 1
+    snapshot_bytes: int = 20 << 20
+    snapshot_interval_ms: int = 3_600_000
+    storage: StorageSettings = StorageSettings()
+    raft: RaftSettings = RaftSettings()
+    supported_features: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES
+    bootstrap_levels: Mapping[str, int] = BOOTSTRAP_LEVELS

@@ -1,0 +1,55 @@
+"""Rules of Raft broken on purpose: the random runs must find each, or they prove nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pykbroker.controller.raft import core, election, leadership
+from pykbroker.controller.raft.log_view import LogView
+from pykbroker.controller.raft.messages import VoteResponse
+from tests.controller.raft.cluster import Member
+from tests.controller.raft.test_random_runs import test_random_runs as random_run
+
+SEEDS = range(150)
+
+
+def count_every_answer(replica: Any, response: VoteResponse) -> None:
+    if replica.follow_if_later(response.epoch, response.leader_id):
+        replica.votes.granted.add(response.source)
+        election._count(replica)
+
+
+def vote_whatever_the_epoch_has_seen(replica: Any, request: Any) -> bool:
+    return replica.key.node_id != replica.leader_id and election._is_not_behind(request.log_end, replica.log.end)
+
+
+def forget_the_log_on_a_crash(member: Member) -> None:
+    member.core = None
+    member.disk.log = member.disk.log[:-1]
+
+
+MUTATIONS: dict[str, tuple[Any, str, Any]] = {
+    "the high watermark is what one replica has": (leadership, "offset_of_majority", max),
+    "a vote for a log that is behind": (election, "_is_not_behind", lambda candidate, own: True),
+    "two votes in one epoch": (election, "_may_vote", vote_whatever_the_epoch_has_seen),
+    "a refusal counts as a vote": (core._HANDLERS, VoteResponse, count_every_answer),
+    "no divergence is ever found": (LogView, "divergence", lambda log, offset, epoch: None),
+    "cutting less than was asked for": (LogView, "truncation_offset", lambda log, diverging: log.end_offset),
+    "answering before persisting": (Member, "crash", forget_the_log_on_a_crash),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_rule_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, attribute, replacement = MUTATIONS[name]
+    change: Callable[..., None] = monkeypatch.setitem if isinstance(target, dict) else monkeypatch.setattr
+    change(target, attribute, replacement)
+    for seed in SEEDS:
+        try:
+            random_run(seed)
+        except (AssertionError, IndexError, KeyError):
+            return
+    pytest.fail(f"{len(SEEDS)} random runs did not find: {name}")
