@@ -5,11 +5,15 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from pykbroker.groups.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import topic_id
 from tests.support.kafka_jars import kafka_libs
+
+pytestmark = pytest.mark.java
 
 
 async def test_dump_log_decodes_groups_and_offsets_p_117(tmp_path: Path) -> None:
