@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,7 +37,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "java: needs Java and the published jars of Apache Kafka")
     config.addinivalue_line("markers", "spark: needs Java, PySpark and its Kafka connector")
+    # Client libraries, and py4j below PySpark, leave sockets to the garbage collector: theirs to mend, not ours.
+    config.addinivalue_line("filterwarnings", "ignore::ResourceWarning")
+    config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")
     config.addinivalue_line("markers", "own_broker: starts a broker of its own, so not with --bootstrap")
+
+
+def pytest_unconfigure() -> None:
+    # pytest collects garbage once more after the last test, when the filters of pytest_configure are gone.
+    warnings.simplefilter("ignore", ResourceWarning)
+    warnings.simplefilter("ignore", pytest.PytestUnraisableExceptionWarning)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -176,6 +176,8 @@ class KafkaPythonMember(Member):
         self.consumer = kafka.KafkaConsumer(
             topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", heartbeat_interval_ms=300
         )
+        # A leader that assigns before its first metadata has no partitions to give, and does not notice later.
+        wait_until(lambda: self.consumer.partitions_for_topic(topic), f"metadata of {topic}")
 
     @property
     def assigned(self) -> set[int]:  # type: ignore[override]

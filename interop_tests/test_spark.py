@@ -16,11 +16,7 @@ from interop_tests.clients import CODECS, Message, confluent_produce, create_top
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    # py4j leaves its sockets to the garbage collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.spark
 
 SPARK_JOBS = Path(__file__).resolve().parent.parent / "spark_jobs"
 
