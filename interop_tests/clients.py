@@ -29,6 +29,8 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) 
     admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive its futures
     for future in admin.create_topics([new_topic]).values():
         future.result(TIMEOUT_S)
+    # Apache Kafka answers when its controller knows the topic; its broker may take a moment more.
+    wait_until(lambda: admin.list_topics(name, TIMEOUT_S).topics[name].error is None, f"{name} to be known")
     return name
 
 

@@ -1,0 +1,285 @@
+"""confluent-kafka (librdkafka), unchanged: producer, consumer, both kinds of rebalance, and the admin client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
+
+from interop_tests.clients import Message, confluent_produce, create_topic, poll_confluent, wait_until
+
+Unique = Callable[[str], str]
+Subscribe = Callable[..., confluent_kafka.Consumer]
+
+
+@pytest.fixture(scope="module")
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def consumer_of(bootstrap: str) -> Iterator[Subscribe]:
+    """Makes consumers of a group that are closed at the end of the test."""
+    made: list[confluent_kafka.Consumer] = []
+
+    def make(group: str, **config: Any) -> confluent_kafka.Consumer:
+        settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+        made.append(confluent_kafka.Consumer({**settings, "heartbeat.interval.ms": 200, **config}))
+        return made[-1]
+
+    yield make
+    for consumer in made:
+        consumer.close()
+
+
+def numbered(count: int) -> list[Message]:
+    return [Message(b"k%d" % number, b"%d" % number) for number in range(count)]
+
+
+def test_record_whole(bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe) -> None:
+    """Key, value, headers, timestamp; and the delivery report's offset."""
+    topic = create_topic(bootstrap, name)
+    reports: list[confluent_kafka.Message] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    headers = [("a", b"1"), ("none", None), ("a", b"2")]
+    producer.produce(
+        topic, b"v", b"k", headers=headers, timestamp=1_700_000_000_123, on_delivery=lambda _, m: reports.append(m)
+    )
+    assert producer.flush(30) == 0
+    assert reports[0].offset() == 0
+    consumer = consumer_of(unique("group"))
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    message = consumer.poll(30)
+    assert message is not None
+    assert message.error() is None
+    assert (message.key(), message.value(), message.headers()) == (b"k", b"v", headers)
+    assert message.timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 1_700_000_000_123)
+    assert message.leader_epoch() is not None
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+@pytest.mark.parametrize("linger_ms", [0, 50])
+def test_many_records(
+    acks: str, linger_ms: int, bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe
+) -> None:
+    topic = create_topic(bootstrap, name, 3)
+    confluent_produce(bootstrap, topic, numbered(2000), acks=acks, **{"linger.ms": linger_ms})
+    consumer = consumer_of(unique("group"))
+    consumer.subscribe([topic])
+    assert sorted(int(m.value or b"") for m in poll_confluent(consumer, 2000)) == list(range(2000))
+
+
+def test_unknown_topic_and_partition(bootstrap: str, name: str, consumer_of: Subscribe, unique: Unique) -> None:
+    """A consumer does not make a topic; a partition that is not there is an error of the delivery."""
+    consumer = consumer_of(unique("group"))
+    consumer.subscribe([name])
+    seen: list[int] = []
+
+    def told() -> bool:
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is not None:
+            seen.append(message.error().code())
+        return bool(seen)
+
+    wait_until(told, "an error")
+    assert seen == [KafkaError.UNKNOWN_TOPIC_OR_PART]
+    topic = create_topic(bootstrap, name + "-there")
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    errors: list[KafkaError] = []
+    producer.list_topics(topic, 30)
+    try:
+        producer.produce(topic, b"v", partition=9, on_delivery=lambda error, _: errors.append(error))
+        producer.flush(30)
+    except KafkaException as error:  # when the client knows the topic already
+        errors.append(error.args[0])
+    assert [error.code() for error in errors] == [KafkaError._UNKNOWN_PARTITION]
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+def test_rebalance(strategy: str, bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe) -> None:
+    """Members join and leave; each record is delivered to the group once, as long as nobody dies."""
+    topic, group = create_topic(bootstrap, name, 4), unique("group")
+    config = {"partition.assignment.strategy": strategy, "enable.auto.commit": True}
+    members = [consumer_of(group, **config)]
+    got: list[int] = []
+
+    def poll_all() -> None:
+        for member in members:
+            got.extend(int(m.value()) for m in member.consume(100, 0.02) if m.error() is None)
+
+    def even() -> bool:
+        poll_all()
+        shares = [len(member.assignment()) for member in members]
+        return sum(shares) == 4 and max(shares) - min(shares) <= 1
+
+    members[0].subscribe([topic])
+    wait_until(even, "the first member to have all")
+    confluent_produce(bootstrap, topic, numbered(100))
+    members.append(consumer_of(group, **config))
+    members[1].subscribe([topic])
+    wait_until(even, "two members to share")
+    confluent_produce(bootstrap, topic, numbered(100))
+    wait_until(lambda: (poll_all(), len(got))[1] >= 200, "all records")
+    members.pop(0).close()
+    wait_until(even, "the one that stays to have all")
+    confluent_produce(bootstrap, topic, numbered(50))
+    wait_until(lambda: (poll_all(), len(got))[1] >= 250, "all records")
+    assert sorted(got) == sorted([*range(100), *range(100), *range(50)])
+
+
+def test_static_member_keeps_its_partitions(bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe) -> None:
+    """KIP-345: who comes back under its group.instance.id gets the same partitions, without a rebalance."""
+    topic, group = create_topic(bootstrap, name, 4), unique("group")
+    rebalances: list[str] = []
+
+    def member(instance: str) -> confluent_kafka.Consumer:
+        consumer = consumer_of(group, **{"group.instance.id": instance, "session.timeout.ms": 30_000})
+        consumer.subscribe([topic], on_assign=lambda _c, _p: rebalances.append(instance))
+        return consumer
+
+    first, second = member("one"), member("two")
+
+    def shared() -> bool:
+        first.poll(0.02)
+        second.poll(0.02)
+        return len(first.assignment()) == 2 and len(second.assignment()) == 2
+
+    wait_until(shared, "both to have two")
+    before = {tp.partition for tp in second.assignment()}
+    count = len(rebalances)
+    second.close()  # a static member does not leave the group
+    second = member("two")
+    wait_until(shared, "the second to be back")
+    assert {tp.partition for tp in second.assignment()} == before
+    assert rebalances[count:] == ["two"], "the first member noticed nothing"
+
+
+def test_offsets(bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe, admin: AdminClient) -> None:
+    """Watermarks, offsets by time, commit of named offsets with metadata, and what the admin client says of them."""
+    topic, group = create_topic(bootstrap, name), unique("group")
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for number in range(10):
+        producer.produce(topic, b"%d" % number, timestamp=1_700_000_000_000 + 1000 * number)
+    assert producer.flush(30) == 0
+    consumer = consumer_of(group)
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), 30) == (0, 10)
+    (by_time,) = consumer.offsets_for_times([TopicPartition(topic, 0, 1_700_000_004_500)], 30)
+    assert by_time.offset == 5
+    consumer.commit(offsets=[TopicPartition(topic, 0, 4, metadata="note")], asynchronous=False)
+    (committed,) = consumer.committed([TopicPartition(topic, 0)], 30)
+    assert (committed.offset, committed.metadata) == (4, "note")
+    request = confluent_kafka.ConsumerGroupTopicPartitions(group)
+    listed = admin.list_consumer_group_offsets([request])[group].result(30)
+    assert [(tp.topic, tp.partition, tp.offset) for tp in listed.topic_partitions] == [(topic, 0, 4)]
+    altered = confluent_kafka.ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 7)])
+    admin.alter_consumer_group_offsets([altered])[group].result(30)
+    assert consumer.committed([TopicPartition(topic, 0)], 30)[0].offset == 7
+    for spec, offset in (
+        (OffsetSpec.earliest(), 0),
+        (OffsetSpec.latest(), 10),
+        (OffsetSpec.for_timestamp(1_700_000_002_001), 3),
+    ):
+        (future,) = admin.list_offsets({TopicPartition(topic, 0): spec}).values()
+        assert future.result(30).offset == offset
+
+
+def test_admin_topics(admin: AdminClient, name: str) -> None:
+    """Create with configs, validate only, describe by name, more partitions, delete; errors by their codes."""
+    admin.create_topics([NewTopic(name, 2, 1)], validate_only=True)[name].result(30)
+    assert name not in admin.list_topics(timeout=30).topics
+    admin.create_topics([NewTopic(name, 2, 1, config={"retention.ms": "60000"})])[name].result(30)
+    assert error_of(admin.create_topics([NewTopic(name, 2, 1)])[name]) == KafkaError.TOPIC_ALREADY_EXISTS
+    bad = {"x y": KafkaError.TOPIC_EXCEPTION, f"{name}-rf": KafkaError.INVALID_REPLICATION_FACTOR}
+    futures = admin.create_topics([NewTopic("x y", 1, 1), NewTopic(f"{name}-rf", 1, 5)])
+    assert {topic: error_of(future) for topic, future in futures.items()} == bad
+    nonsense = admin.create_topics([NewTopic(f"{name}-c", 1, 1, config={"no.such.config": "1"})])
+    assert error_of(nonsense[f"{name}-c"]) == KafkaError.INVALID_CONFIG
+    described = admin.describe_topics(TopicCollection([name]))[name].result(30)
+    assert [partition.id for partition in described.partitions] == [0, 1]
+    admin.create_partitions([NewPartitions(name, 5)])[name].result(30)
+    assert len(admin.list_topics(name, 30).topics[name].partitions) == 5
+    assert error_of(admin.create_partitions([NewPartitions(name, 4)])[name]) == KafkaError.INVALID_PARTITIONS
+    admin.delete_topics([name])[name].result(30)
+    wait_until(lambda: name not in admin.list_topics(timeout=30).topics, "the topic to be gone")
+    assert error_of(admin.delete_topics([name])[name]) == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def error_of(future: Any) -> int:
+    """The error code that a future ends with."""
+    with pytest.raises(KafkaException) as raised:
+        future.result(30)
+    return int(raised.value.args[0].code())
+
+
+def test_admin_configs(admin: AdminClient, bootstrap: str, name: str) -> None:
+    """IncrementalAlterConfigs: set, append, subtract, delete; DescribeConfigs tells source and default."""
+    create_topic(bootstrap, name)
+
+    def alter(key: str, value: str | None, operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry(key, value, incremental_operation=operation)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def current(key: str) -> ConfigEntry:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        return admin.describe_configs([resource])[resource].result(30)[key]
+
+    assert (current("retention.ms").value, current("retention.ms").is_default) == ("604800000", True)
+    alter("retention.ms", "1234567", AlterConfigOpType.SET)
+    assert (current("retention.ms").value, current("retention.ms").is_default) == ("1234567", False)
+    alter("cleanup.policy", "compact", AlterConfigOpType.APPEND)
+    assert set(current("cleanup.policy").value.split(",")) == {"compact", "delete"}
+    alter("cleanup.policy", "delete", AlterConfigOpType.SUBTRACT)
+    assert current("cleanup.policy").value == "compact"
+    alter("retention.ms", None, AlterConfigOpType.DELETE)
+    assert current("retention.ms").value == "604800000"
+    with pytest.raises(KafkaException):
+        alter("retention.ms", "a long time", AlterConfigOpType.SET)
+
+
+def test_admin_groups_and_cluster(
+    admin: AdminClient, bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe
+) -> None:
+    topic, group = create_topic(bootstrap, name, 2), unique("group")
+    consumer = consumer_of(group, **{"client.id": "worker"})
+    consumer.subscribe([topic])
+    wait_until(lambda: (consumer.poll(0.05), len(consumer.assignment()))[1] == 2, "an assignment")
+    assert group in {listing.group_id for listing in admin.list_consumer_groups().result(30).valid}
+    described = admin.describe_consumer_groups([group])[group].result(30)
+    assert described.state == confluent_kafka.ConsumerGroupState.STABLE
+    assert described.partition_assignor == "range"
+    (member,) = described.members
+    assert member.client_id == "worker"
+    assert {(tp.topic, tp.partition) for tp in member.assignment.topic_partitions} == {(topic, 0), (topic, 1)}
+    assert error_of(admin.delete_consumer_groups([group])[group]) == KafkaError.NON_EMPTY_GROUP
+    consumer.close()
+    admin.delete_consumer_groups([group])[group].result(30)
+    assert error_of(admin.delete_consumer_groups([group])[group]) == KafkaError.GROUP_ID_NOT_FOUND
+    cluster = admin.describe_cluster().result(30)
+    assert cluster.cluster_id
+    assert cluster.nodes
+    assert f"{cluster.nodes[0].host}:{cluster.nodes[0].port}" == bootstrap
+
+
+def test_delete_records(admin: AdminClient, bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe) -> None:
+    topic = create_topic(bootstrap, name)
+    confluent_produce(bootstrap, topic, numbered(10))
+    (deleted,) = admin.delete_records([TopicPartition(topic, 0, 6)]).values()
+    assert deleted.result(30).low_watermark == 6
+    (refused,) = admin.delete_records([TopicPartition(topic, 0, 600)]).values()
+    assert error_of(refused) == KafkaError.OFFSET_OUT_OF_RANGE
+    consumer = consumer_of(unique("group"))
+    consumer.subscribe([topic])
+    assert [message.offset for message in poll_confluent(consumer, 4)] == [6, 7, 8, 9]
