@@ -28,9 +28,9 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def put(log: PartitionLog, *pairs: tuple[str, str | None], **more: Any) -> int:
+def put(log: PartitionLog, *pairs: tuple[str, str | None], time: int = NOW_MS, **more: Any) -> int:
     """Append one batch of (key, value) records; returns its base offset."""
-    records = [Record(0, NOW_MS, k.encode(), None if v is None else v.encode()) for k, v in pairs]
+    records = [Record(0, time, k.encode(), None if v is None else v.encode()) for k, v in pairs]
     return append(log, build_batch(records, **more)).first_offset
 
 
@@ -277,7 +277,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_segments() -> None:
         place = Place(filesystem, "/logs")
         log = place.open(**OPTIONS)
         for number in range(40):
-            put(log, (f"k{number % 5}", f"{number}"))
+            put(log, (f"k{number % 5}", f"{number}"), time=NOW_MS + number)
         before = state(log)
         left = [step]
         original = filesystem._called
@@ -298,6 +298,11 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_segments() -> None:
         log = place.open(**OPTIONS)
         assert state(log) == before
         assert log.log_end_offset == 40
+        there = offsets(log)
+        for number in range(40):
+            found = log.offset_for_timestamp(NOW_MS + number)
+            assert found is not None
+            assert found.offset == min(offset for offset in there if offset >= number), "indexes fit their segments"
         assert not [name for name in place.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
         clean(log)
         assert state(log) == before

@@ -20,11 +20,12 @@ from tests.support.fake_filesystem import FakeFileSystem
     batches=st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=4), min_size=1, max_size=30),
     is_reopened=st.booleans(),
     start=st.integers(0, 20),
+    limit=st.sampled_from([1, 100]),
 )
-def test_first_record_at_or_after_a_time(batches: list[list[int]], is_reopened: bool, start: int) -> None:
+def test_first_record_at_or_after_a_time(batches: list[list[int]], is_reopened: bool, start: int, limit: int) -> None:
     """P-83: like a scan of all records in the first segment that reaches the time; P-81: the largest timestamp."""
     place = Place(FakeFileSystem(), "/logs")
-    options = {"segment_bytes": 400, "index_interval_bytes": 60}
+    options = {"segment_bytes": 400, "index_interval_bytes": 60, "limit": limit}
     log = place.open(**options)  # type: ignore[arg-type]
     records: list[tuple[int, int]] = []
     for times in batches:
