@@ -15,6 +15,9 @@ from interop_tests.java_tools import JAVA_FLAGS, JavaTools
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+# The Python that has pykbroker and its packages; by default the one that runs the tests.
+PYTHON = os.environ.get("PYKBROKER_PYTHON", sys.executable)
+CHECKOUT = Path(__file__).resolve().parent.parent
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
@@ -96,7 +99,7 @@ class BrokerProcess(Broker):
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def _spawn(self, command: list[str], cwd: Path | None = None) -> subprocess.Popen[bytes]:
+    def _spawn(self, command: list[str], cwd: Path) -> subprocess.Popen[bytes]:
         assert self.log_path is not None
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
@@ -123,11 +126,11 @@ class PykbrokerProcess(BrokerProcess):
         port_file = self.folder / "address"
         port_file.unlink(missing_ok=True)
         port = self.bootstrap.rpartition(":")[2] or "0"
-        command = [*self.wrapper, sys.executable, "-m", "pykbroker", "start", "--port", port]
+        command = [*self.wrapper, PYTHON, "-m", "pykbroker", "start", "--port", port]
         command += ["--port-file", str(port_file), "--data-dir", str(self.data_dir)]
         for key, value in self.overrides.items():
             command += ["--override", f"{key}={value}"]
-        self.process = self._spawn(command)
+        self.process = self._spawn(command, cwd=CHECKOUT)
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (port_file.exists() and port_file.read_text().strip()):
             if self.process.poll() is not None:
