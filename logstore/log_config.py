@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 _INT64_MAX = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogConfig(NamedTuple):
     """Settings of one log. Sizes in bytes, times in ms, -1 = unlimited where Kafka says so."""
 
     segment_bytes: int = 1 << 30
@@ -61,10 +60,10 @@ class LogConfig:
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
         """From topic properties such as `segment.bytes`; unknown names are ignored, values are taken as valid."""
         values: dict[str, object] = {}
-        for field in fields(cls):
-            text = properties.get(field.name.replace("_", "."))
+        for name, default in cls._field_defaults.items():
+            text = properties.get(name.replace("_", "."))
             if text is not None:
-                values[field.name] = _PARSERS[str(field.type)](text.strip())
+                values[name] = _PARSERS[type(default)](text.strip())
         return cls(**values)  # type: ignore[arg-type]
 
 
@@ -72,10 +71,10 @@ def _policy(text: str) -> frozenset[str]:
     return frozenset(item.strip() for item in text.split(",") if item.strip())
 
 
-_PARSERS: dict[str, Callable[[str], object]] = {
-    "int": int,
-    "float": float,
-    "str": str,
-    "bool": lambda text: text.lower() == "true",
-    "frozenset[str]": _policy,
+_PARSERS: dict[type, Callable[[str], object]] = {
+    int: int,
+    float: float,
+    str: str,
+    bool: lambda text: text.lower() == "true",
+    frozenset: _policy,
 }

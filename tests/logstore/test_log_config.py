@@ -1,0 +1,50 @@
+"""Topic settings as the log store takes them."""
+
+from __future__ import annotations
+
+from pykbroker.logstore.log_config import LogConfig
+
+
+def test_defaults_are_kafkas() -> None:
+    """protocol.md 3.13."""
+    config = LogConfig.from_properties({})
+    assert config == LogConfig()
+    assert (config.segment_bytes, config.segment_index_bytes, config.index_interval_bytes) == (1 << 30, 10485760, 4096)
+    assert (config.retention_ms, config.retention_bytes, config.max_message_bytes) == (604800000, -1, 1048588)
+    assert config.cleanup_policy == {"delete"}
+    assert config.file_delete_delay_ms == 60000
+
+
+def test_properties_are_read_by_their_kafka_names() -> None:
+    config = LogConfig.from_properties(
+        {
+            "segment.bytes": " 1048576 ",
+            "cleanup.policy": "compact, delete",
+            "min.cleanable.dirty.ratio": "0.1",
+            "message.timestamp.type": "LogAppendTime",
+            "preallocate": "true",
+            "unclean.leader.election.enable": "FALSE",
+            "max.message.bytes": "5",
+            "unknown.key": "x",
+        }
+    )
+    assert config == LogConfig(
+        segment_bytes=1 << 20,
+        cleanup_policy=frozenset({"compact", "delete"}),
+        min_cleanable_dirty_ratio=0.1,
+        message_timestamp_type="LogAppendTime",
+        preallocate=True,
+        max_message_bytes=5,
+    )
+    assert config.is_compacted
+    assert config.is_deleted
+    empty = LogConfig.from_properties({"cleanup.policy": ""})
+    assert not empty.is_compacted
+    assert not empty.is_deleted
+
+
+def test_age_of_a_segment_at_its_roll() -> None:
+    """P-165."""
+    assert LogConfig(segment_ms=10, max_compaction_lag_ms=5).roll_ms == 10
+    compacted = LogConfig(segment_ms=10, max_compaction_lag_ms=5, cleanup_policy=frozenset({"compact"}))
+    assert compacted.roll_ms == 5
