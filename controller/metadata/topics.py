@@ -43,6 +43,8 @@ from pykbroker.protocol.uuids import ZERO_UUID, random_uuid
 
 BROKER_DEFAULT = -1
 
+TOO_MANY_RECORDS = "Unable to perform excessively large batch operation."
+
 
 class NewTopic(NamedTuple):
     """One topic to create. -1 counts stand for the broker's defaults.
@@ -182,12 +184,11 @@ class CreatePartitions(NamedTuple):
             if counts[topic.name] > 1:
                 continue
             try:
-                records += _plan_partitions(topic, image, context)
+                records += _plan_partitions(topic, image, context, RECORD_COUNT_MAX - len(records))
             except _Refused as refused:
                 results.append(CreatePartitionsResult(topic.name, refused.error))
             else:
                 results.append(CreatePartitionsResult(topic.name, NO_ERROR))
-        refuse_too_many_records(records)
         return Plan(() if self.validate_only else records, results)
 
 
@@ -205,7 +206,7 @@ def refuse_too_many_records(records: Sequence[Any]) -> None:
         CommandRefused: POLICY_VIOLATION when one request would write more than RECORD_COUNT_MAX records.
     """
     if len(records) > RECORD_COUNT_MAX:
-        raise CommandRefused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        raise CommandRefused(ErrorCode.POLICY_VIOLATION, TOO_MANY_RECORDS)
 
 
 def _refuse_too_many_partitions(topics: Iterable[NewTopic], partition_count_default: int) -> None:
@@ -423,7 +424,7 @@ def _deletion_error(reference: TopicReference, count: int, topic: TopicImage | N
     return NO_ERROR
 
 
-def _plan_partitions(new: NewPartitions, image: ClusterImage, context: PlanContext) -> list[Any]:
+def _plan_partitions(new: NewPartitions, image: ClusterImage, context: PlanContext, record_room: int) -> list[Any]:
     topic = image.topics_by_name.get(new.name)
     if topic is None:
         raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -437,8 +438,8 @@ def _plan_partitions(new: NewPartitions, image: ClusterImage, context: PlanConte
             "increase.",
         )
     additional = new.partition_count - current
-    if additional > RECORD_COUNT_MAX:
-        refuse_too_many_records(range(additional))
+    if additional > record_room:
+        raise _Refused(ErrorCode.UNKNOWN_SERVER_ERROR, TOO_MANY_RECORDS)  # Kafka has no better code for it
     factor = len(topic.partitions[0].replicas)
     if new.assignments is not None:
         if len(new.assignments) != additional:

@@ -329,3 +329,12 @@ def test_p149_partitions_only_grow() -> None:
     assert list(partitions) == [0, 1, 2, 3, 4, 5]
     assert partitions[2].replicas == (3, 1)
     assert all(len(set(partition.replicas)) == 2 for partition in partitions.values())
+
+
+def test_p149_too_many_partitions_at_once_refuse_their_topic_only() -> None:
+    """P-149, with the code that Kafka gives."""
+    world = World()
+    create(world, NewTopic("a", 1), NewTopic("b", 1))
+    results = world.do(CreatePartitions([NewPartitions("a", 100_000), NewPartitions("b", 2)]))
+    assert [result.error.code for result in results] == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+    assert len(world.image.topics_by_name["b"].partitions) == 2
