@@ -152,7 +152,9 @@ def round_of(kind: str, sizes: Sizes, only: str) -> Iterator[Result]:
                 if only in "produce" or acks == "1":
                     yield produce_case(broker, size, acks, sizes.payload_mb)
             if only in "consume":
-                yield consume_case(broker, size, sizes.payload_mb)
+                # Twice: one reading takes two seconds, of which the tool's own warming up is a good part.
+                for _ in range(2):
+                    yield consume_case(broker, size, sizes.payload_mb)
         if only in "latency":
             yield latency_case(broker, sizes.latency_messages)
 
