@@ -273,7 +273,9 @@ def _fill_listeners(values: dict[str, Any], texts: Mapping[str, str]) -> None:
             _check_mechanisms(listener.name, texts)
     values["listeners"] = tuple(listener for listener in listeners if listener.name not in controller_names)
     values["controller_listeners"] = tuple(listener for listener in listeners if listener.name in controller_names)
-    values["advertised_listeners"] = {address.name: address for address in advertised}
+    values["advertised_listeners"] = {
+        address.name: address for address in advertised if address.name not in controller_names
+    }
     if not values["listeners"]:
         raise ConfigError(
             "listeners", texts.get("listeners", ""), "no listener for clients: all are controller listeners"

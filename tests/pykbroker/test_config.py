@@ -84,6 +84,25 @@ def test_a_server_properties_file_for_kraft_is_understood() -> None:
     assert config.unknown_keys == ()
 
 
+def test_the_quickstart_file_of_kafka_is_understood() -> None:
+    """Its keys: bootstrap servers instead of voters, and the controller's address among the advertised ones."""
+    config = BrokerConfig.from_properties(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.bootstrap.servers": "localhost:9093",
+            "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+            "controller.listener.names": "CONTROLLER",
+            "num.network.threads": "3",
+        }
+    )
+    assert set(config.advertised_listeners) == {"PLAINTEXT"}
+    assert [at.port for at in config.listeners] == [9092]
+    assert config.unknown_keys == ()
+
+
 def test_broker_id_stands_for_node_id() -> None:
     assert BrokerConfig.from_properties({"broker.id": "7"}).node_id == 7
     with pytest.raises(ConfigError, match=r"broker\.id.*differs from node\.id"):

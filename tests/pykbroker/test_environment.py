@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pykbroker.config import BrokerConfig
 from pykbroker.environment import cluster_id_from_environment, key_of_variable, properties_from_environment
 
 
@@ -22,6 +23,27 @@ from pykbroker.environment import cluster_id_from_environment, key_of_variable, 
 )
 def test_names(variable: str, key: str) -> None:
     assert key_of_variable(variable) == key
+
+
+def test_a_compose_file_of_kafka_is_understood() -> None:
+    """Two listeners with names of their own beside the controller's, as in the examples of Kafka's image."""
+    properties = properties_from_environment(
+        {
+            "KAFKA_NODE_ID": "1",
+            "KAFKA_PROCESS_ROLES": "broker,controller",
+            "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PLAINTEXT_HOST:PLAINTEXT",
+            "KAFKA_LISTENERS": "CONTROLLER://:29093,PLAINTEXT_HOST://:9092,PLAINTEXT://:19092",
+            "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT_HOST://localhost:9092,PLAINTEXT://broker:19092",
+            "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@broker:29093",
+            "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+            "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+        }
+    )
+    config = BrokerConfig.from_properties(properties)
+    assert [(at.name, at.port) for at in config.listeners] == [("PLAINTEXT_HOST", 9092), ("PLAINTEXT", 19092)]
+    assert config.advertised_listeners["PLAINTEXT"].host == "broker"
+    assert config.group_initial_rebalance_delay_ms == 0
+    assert config.unknown_keys == config.ineffective_keys == ()
 
 
 def test_only_settings_are_taken() -> None:
