@@ -12,7 +12,7 @@ from pykbroker.logstore.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 
 
 class ActiveSegment(Segment):
-    """Appends at the end of the file, which is exactly as long as its data after every append.
+    """Appends at the end of the file, which while it is written may be longer than `size` by zeros.
 
     The file is made by the first append. `max_timestamp_so_far` and `max_timestamp_offset` are what the time index
     will say at the end; `first_batch_timestamp` is what `segment.ms` counts from, None until known.
@@ -57,7 +57,7 @@ class ActiveSegment(Segment):
         """
         position = self.size
         file = self.file
-        self.filesystem.append(file.descriptor(create=True), parts, size, position, file.path)
+        self.filesystem.append_mapped(file.descriptor(create=True), parts, size, position, file.path)
         self.size = position + size
         self._index(position, size, last_offset, max_timestamp, index_interval_bytes)
 
@@ -68,7 +68,7 @@ class ActiveSegment(Segment):
         position = self.size
         file = self.file
         total = sum(batch[0] for batch in batches)
-        self.filesystem.append(file.descriptor(create=True), parts, total, position, file.path)
+        self.filesystem.append_mapped(file.descriptor(create=True), parts, total, position, file.path)
         for size, last_offset, max_timestamp in batches:
             self.size = position + size
             self._index(position, size, last_offset, max_timestamp, index_interval_bytes)
@@ -130,9 +130,10 @@ class ActiveSegment(Segment):
             self.first_batch_timestamp = None
 
     def write_indexes(self, *, is_final: bool) -> None:
-        """Bring the index files up to date; at the end of the segment note its largest timestamp."""
+        """Bring the index files up to date; at the end of the segment note its largest timestamp and trim the log."""
         if is_final and self.size:
             self.time_index.maybe_add(self.max_timestamp_so_far, self.max_timestamp_offset)
+            self.filesystem.trim(self.file.descriptor())
         self.offset_index.write()
         self.time_index.write()
 

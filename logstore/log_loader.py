@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from pykbroker.logstore.active_segment import ActiveSegment
+from pykbroker.logstore.batch_scan import HEADER_SIZE
 from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.leader_epochs import LeaderEpochs
@@ -165,9 +166,11 @@ def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs
     start = len(segments) - 1
     while start > 0 and segments[start].base_offset > request.recovery_point:
         start -= 1
-    for number in range(start, len(segments)):
+    for number in range(len(segments)):
         segment = segments[number]
         size = segment.size
+        if number < start and not _may_end_in_zeros(segment, size):
+            continue
         recovered = recover_segment(segment, size, request.recovery_point, request.index_interval_bytes)
         for epoch, first_offset in recovered.epochs:
             if epoch > epochs.latest_epoch:
@@ -176,11 +179,20 @@ def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs
             segment.filesystem.truncate(segment.file.descriptor(), recovered.size)
             segment.close()
             segments[number] = SealedSegment(request.folder, segment.base_offset, segment.file.open_files)
+            if recovered.ends_in_zeros and any(s.base_offset == recovered.next_offset for s in segments[number + 1 :]):
+                # Space that was allocated ahead of the data; power was lost before its being cut off was durable.
+                continue
             for later in segments[number + 1 :]:
                 later.mark_deleted()
             del segments[number + 1 :]
             break
     return segments[start].base_offset
+
+
+def _may_end_in_zeros(segment: Segment, size: int) -> bool:
+    """Whether a durable segment may have kept space that was allocated ahead of its data."""
+    length = min(size, HEADER_SIZE)
+    return not any(segment.filesystem.read(segment.file.descriptor(), length, size - length))
 
 
 def load_producers(

@@ -6,7 +6,7 @@ mapping, without a copy. A segment's indexes are always rebuilt.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.batch_scan import (
@@ -30,13 +30,19 @@ from pykbroker.protocol.records.control import (
     end_transaction_coordinator_epoch,
 )
 
+_ZEROS_STEP: Final = 1 << 16
+
 
 class Recovered(NamedTuple):
-    """What a scan of one segment found: where the valid batches end, as position and as offset, and its epochs."""
+    """What a scan of one segment found: where the valid batches end, as position and as offset, and its epochs.
+
+    `ends_in_zeros`: nothing but zeros follows, as in space that was allocated and not written.
+    """
 
     size: int
     next_offset: int
     epochs: list[tuple[int, int]]
+    ends_in_zeros: bool
 
 
 def recover_segment(segment: Segment, size: int, recovery_point: int, index_interval_bytes: int) -> Recovered:
@@ -68,8 +74,18 @@ def recover_segment(segment: Segment, size: int, recovery_point: int, index_inte
                 epochs.append((epoch, header.base_offset))
             next_offset = last_offset + 1
             position += batch_size
+        ends_in_zeros = _is_zero(view, position, size)
     builder.finish()
-    return Recovered(position, next_offset, epochs)
+    return Recovered(position, next_offset, epochs, ends_in_zeros)
+
+
+def _is_zero(view: memoryview, start: int, end: int) -> bool:
+    """Whether there are only zeros; looked at in pieces, as damage near the beginning of a large segment has none."""
+    for position in range(start, end, _ZEROS_STEP):
+        piece = bytes(view[position : min(position + _ZEROS_STEP, end)])
+        if piece.count(0) != len(piece):
+            return False
+    return True
 
 
 def _header_at(view: memoryview, position: int, size: int) -> BatchHeader | None:

@@ -89,7 +89,8 @@ class Segment:
         position = self.offset_index.position_for(offset)
         want = _SEARCH_SIZE
         while position < size:
-            chunk = self.filesystem.read(self.file.descriptor(), want, position)
+            # The file may be longer than its data, see append_mapping.
+            chunk = self.filesystem.read(self.file.descriptor(), min(want, size - position), position)
             found, next_position = find_last_at_least(chunk, position, offset)
             if found is not None:
                 return found
@@ -126,7 +127,7 @@ class Segment:
         """Copies of all batches from `position`, where one begins, read in large steps."""
         size = self.size
         while position < size:
-            chunk = self.filesystem.read(self.file.descriptor(), _REPLAY_SIZE, position)
+            chunk = self.filesystem.read(self.file.descriptor(), min(_REPLAY_SIZE, size - position), position)
             start = 0
             while start + HEADER_SIZE <= len(chunk):
                 end = start + 12 + int.from_bytes(chunk[start + 8 : start + 12], "big")

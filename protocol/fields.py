@@ -205,6 +205,8 @@ class Message(metaclass=_MessageType):
 
         def __init__(self, **values):
             cls = type(self)
+            if cls is Message:
+                raise TypeError("Message is the base of messages and has no values of its own")
             cls.__init__ = _compile_init(cls)
             cls.__init__(self, **values)
 

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 IDLE_CHECKS_PER_TIMEOUT = 10
 """A connection may live this fraction of `connections.max.idle.ms` longer than it should."""
 
+TRIM_INTERVAL_S = 0.5
+"""A log that is not appended to for one to two of these is trimmed."""
+
 NEVER_MS = 1 << 62
 """Kafka's default for what is not done by time is the largest int64."""
 
@@ -46,6 +49,7 @@ def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Seq
         nursery.start_soon(_every, delay_ms, interval_ms, work, services)
     if config.log_flush_scheduler_interval_ms < NEVER_MS:
         nursery.start_soon(_flush_by_time, config.log_flush_scheduler_interval_ms, services)
+    nursery.start_soon(_trim_idle_logs, services)
     if config.log_cleaner_enable:
         nursery.start_soon(_clean_logs, config.log_cleaner_backoff_ms, services)
     if config.connections_max_idle_ms > 0:
@@ -176,6 +180,20 @@ async def _clean_logs(backoff_ms: int, services: Services) -> None:
 
 def _may_be_compacted(partition_log: PartitionLog) -> bool:
     return partition_log.config.is_compacted and partition_log.is_loaded and len(partition_log.segment_base_offsets) > 1
+
+
+async def _trim_idle_logs(services: Services) -> None:
+    """Gives back the space that logs hold ahead of their data, soon after the last append.
+
+    So tools that read the files of a running broker, such as kafka-dump-log, find them exactly as long as their data.
+    """
+    filesystem = services.log_directory.filesystem
+    while True:
+        await trio.sleep(TRIM_INTERVAL_S)
+        try:
+            filesystem.trim_idle()
+        except LogError as error:
+            log.error("a log file could not be trimmed: %s", error)
 
 
 async def _close_idle_connections(timeout_ms: int, listeners: Sequence[Listener]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.logstore import append_mapping
 from pykbroker.logstore import filesystem as filesystem_module
 from pykbroker.logstore.errors import DirectoryLocked, StorageError
 from pykbroker.logstore.filesystem import DirectoryEntry, FileSystem, OsFileSystem
@@ -55,6 +56,39 @@ def test_appends_without_pwritev(place: tuple[FileSystem, str], monkeypatch: pyt
     """Systems that have no gathering write at a position."""
     monkeypatch.setattr(filesystem_module, "_write_parts", filesystem_module._write_joined)
     test_appends_are_read_back(place)
+
+
+def test_mapped_appends_are_read_back_and_trimmed(place: tuple[FileSystem, str]) -> None:
+    filesystem, folder = place
+    path = f"{folder}/a"
+    descriptor = filesystem.open(path, create=True)
+    data = b""
+    for number in range(200):
+        parts = (b"%06d" % number, memoryview(bytes([65 + number % 26]) * (number * 7)))
+        filesystem.append_mapped(descriptor, parts, 6 + number * 7, len(data), path)
+        data += b"".join(parts)
+        assert filesystem.read(descriptor, len(data), 0) == data
+        assert not any(filesystem.read(descriptor, 1 << 20, len(data)))
+        if number % 50 == 20:
+            filesystem.trim(descriptor)
+            assert filesystem.file_size(path) == len(data)
+    while filesystem.trim_idle():
+        pass
+    assert filesystem.file_size(path) == len(data)
+    filesystem.append_mapped(descriptor, (b"more",), 4, len(data), path)
+    filesystem.truncate(descriptor, 10)
+    assert filesystem.file_size(path) == 10
+    filesystem.append_mapped(descriptor, (b"end",), 3, 10, path)
+    filesystem.close(descriptor)
+    assert filesystem.read_file(path) == data[:10] + b"end"
+
+
+def test_appends_where_nothing_can_be_allocated_ahead(
+    place: tuple[FileSystem, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Systems without posix_fallocate: a store into space that may not exist would end the process."""
+    monkeypatch.setattr(append_mapping, "IS_AVAILABLE", False)
+    test_mapped_appends_are_read_back_and_trimmed(place)
 
 
 def test_truncation_and_view(place: tuple[FileSystem, str]) -> None:

@@ -42,6 +42,7 @@ class Place:
         self, *, is_clean: bool = False, name: str = "t-0", now_ms: int = NOW_MS, limit: int = 512, **more: Any
     ) -> PartitionLog:
         """Open (or open again, as after a stop) the log `name`; LogConfig fields and open's arguments by name."""
+        self.settle()
         opening = {key: more.pop(key) for key in ("recovery_point", "log_start_offset", "end_offset") if key in more}
         topic, _, partition = name.rpartition("-")
         return PartitionLog.open(
@@ -56,18 +57,25 @@ class Place:
             **opening,
         )
 
+    def settle(self) -> None:
+        """Make all files exactly as long as their data, as they are soon after the last append."""
+        self.filesystem.trim_idle()
+        assert self.filesystem.trim_idle() == 0
+
     def names(self, name: str = "t-0") -> list[str]:
         """File names in a log's folder."""
         return sorted(entry.name for entry in self.filesystem.list(f"{self.folder}/{name}"))
 
     def content(self, file: str, name: str = "t-0") -> bytes:
         """Content of one of the log's files."""
+        self.settle()
         content = self.filesystem.read_file(f"{self.folder}/{name}/{file}")
         assert content is not None
         return content
 
     def overwrite(self, file: str, content: bytes, name: str = "t-0") -> None:
         """Put other bytes in place of one of the log's files."""
+        self.settle()
         self.filesystem.write_file(f"{self.folder}/{name}/{file}", content)
 
 

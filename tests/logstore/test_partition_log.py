@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 
 import pytest
 
-from pykbroker.logstore.errors import BatchTooLarge, OffsetOutOfRange, UnexpectedAppendOffset
+from pykbroker.logstore.errors import BatchTooLarge, OffsetOutOfRange, StorageError, UnexpectedAppendOffset
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.open_files import OpenFiles
@@ -33,14 +34,22 @@ def test_offsets_and_epoch_are_assigned_and_the_rest_is_stored_as_sent(place: Pl
     assert log.size_bytes == len(place.content(f"{0:020d}.log")) == sum(map(len, sent))
 
 
-def test_the_file_is_always_exactly_as_long_as_its_data(place: Place) -> None:
+def test_the_file_is_longer_than_its_data_by_zeros_at_most_and_only_while_it_is_written(place: Place) -> None:
     log = place.open()
     size = 0
-    for count in range(1, 30):
-        data = batch(count)
+    for count in range(1, 60):
+        data = batch(count, value_size=200)
         append(log, data)
         size += len(data)
-        assert len(place.content(f"{0:020d}.log")) == size
+        content = place.filesystem.read_file(f"{log.path}/{0:020d}.log")
+        assert content is not None
+        assert content[size - len(data) + 16 : size] == data[16:]
+        assert not any(content[size:])
+        if count % 10 == 0:
+            assert len(place.content(f"{0:020d}.log")) == size
+    assert [one.base_offset for one in read_all(log)][-1] == log.log_end_offset - 59
+    log.close()
+    assert place.filesystem.file_size(f"{log.path}/{0:020d}.log") == size
 
 
 def test_log_append_time_is_the_brokers(place: Place) -> None:
@@ -142,6 +151,23 @@ def test_first_batch_larger_than_the_limit_at_a_known_boundary(place: Place) -> 
     assert result.range is not None
     assert len(result.range) == len(data)
     result.range.release()
+
+
+def test_a_known_boundary_is_forgotten_when_the_segment_ends_or_shrinks(place: Place) -> None:
+    """What a reader at the end is remembered by holds only for the bytes that were there."""
+    log = place.open()
+    append(log, batch(2))
+    assert log.read(2, 1000, 2, at_least_one=True).range is None
+    log.roll(NOW_MS)
+    append(log, batch(3))
+    assert [b.base_offset for b in read_all(log, 2)] == [2]
+    append(log, batch(4))
+    assert log.read(9, 1000, 9, at_least_one=True).range is None
+    log.truncate_to(5)
+    append(log, batch(4))
+    append(log, batch(20))
+    append(log, batch(1))
+    assert [b.base_offset for b in read_all(log, 9)] == [9, 29]
 
 
 def test_bound_cuts_at_a_batch(place: Place) -> None:
@@ -251,3 +277,21 @@ def test_a_log_that_stands_alone_needs_only_a_file_system(tmp_path: os.PathLike[
     append(log, batch())
     assert log.log_end_offset == 1
     log.close()
+
+
+def test_a_write_that_fails_half_way_is_taken_back(disk: Place) -> None:
+    """On the real file system: a limit on the file's size, which space cannot be allocated beyond."""
+    log = disk.open()
+    append(log, batch(1))
+    size = log.size_bytes
+    disk.settle()  # gives back what is allocated ahead
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 1000, hard))
+    try:
+        with pytest.raises(StorageError):
+            append(log, batch(100, value_size=100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(disk.content(f"{0:020d}.log")) == size
+    assert append(log, batch(100, value_size=100)).first_offset == 1
+    assert offsets(log) == list(range(101))

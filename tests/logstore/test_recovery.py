@@ -84,6 +84,23 @@ def test_junk_at_the_end_is_cut(place: Place, tail: bytes) -> None:
     assert log.size_bytes == positions[-1]
 
 
+@pytest.mark.parametrize("recovery_point", [0, 1 << 40])
+def test_zeros_behind_a_sealed_segment_are_cut_and_what_follows_stays(place: Place, recovery_point: int) -> None:
+    """Power was lost after a roll and before it was durable that the old segment gave back its unused space."""
+    log = place.open(segment_bytes=400)
+    for _ in range(30):
+        append(log, batch(1))
+    bases = log.segment_base_offsets
+    log.close()
+    name = f"{bases[2]:020d}.log"
+    whole = place.content(name)
+    place.overwrite(name, whole + b"\0" * 5000)
+    log = place.open(segment_bytes=400, recovery_point=recovery_point)
+    assert log.segment_base_offsets == bases
+    assert offsets(log) == list(range(30))
+    assert place.content(name) == whole
+
+
 def test_segments_after_a_damaged_one_go(place: Place) -> None:
     log = place.open(segment_bytes=400)
     for number in range(30):

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pykbroker.logstore.errors import DirectoryLocked, StorageError, StorageFull
 from pykbroker.logstore.filesystem import Buffer, DirectoryEntry
 
+ALLOCATED_AHEAD = 100
+"""Zeros behind the data of a file that is appended to by `append_mapped`."""
+
 
 class _File:
     def __init__(self) -> None:
@@ -32,6 +35,7 @@ class FakeFileSystem:
         self._directories: set[str] = {"", "/"}
         self._descriptors: dict[int, _File] = {}
         self._locks: dict[int, str] = {}
+        self._data_sizes: dict[int, int] = {}
         self._next = 1000
 
     @property
@@ -48,6 +52,7 @@ class FakeFileSystem:
         for file in self._files.values():
             file.content = bytearray(file.durable)
         self._descriptors.clear()
+        self._data_sizes.clear()
         self._locks.clear()
 
     def _called(self, method: str) -> None:
@@ -87,6 +92,7 @@ class FakeFileSystem:
     def close(self, descriptor: int) -> None:
         self._called("close")
         self._file_of(descriptor)
+        self.trim(descriptor)
         del self._descriptors[descriptor]
 
     def read(self, descriptor: int, size: int, position: int) -> bytes:
@@ -103,8 +109,35 @@ class FakeFileSystem:
         file.content += data
         file.modified_ms = self.now_ms
 
+    def append_mapped(self, descriptor: int, parts: Sequence[Buffer], size: int, position: int, path: str) -> None:
+        """Leaves zeros behind the data as the real one does, so that who reads too far or does not trim is seen."""
+        self._called("append")
+        file = self._file_of(descriptor)
+        data = b"".join(bytes(part) for part in parts)
+        assert len(data) == size, "the caller counted wrongly"
+        assert position == self._data_sizes.get(descriptor, len(file.content)), (
+            "an append belongs at the end of the data"
+        )
+        self._need(max(position + size - len(file.content), 0), path)
+        file.content[position : position + size] = data
+        if self.capacity_bytes is None:
+            file.content += bytes(ALLOCATED_AHEAD - (len(file.content) - position - size))
+        file.modified_ms = self.now_ms
+        self._data_sizes[descriptor] = position + size
+
+    def trim(self, descriptor: int) -> None:
+        size = self._data_sizes.pop(descriptor, None)
+        if size is not None:
+            del self._file_of(descriptor).content[size:]
+
+    def trim_idle(self) -> int:
+        for descriptor in list(self._data_sizes):
+            self.trim(descriptor)
+        return 0
+
     def truncate(self, descriptor: int, size: int) -> None:
         self._called("truncate")
+        self.trim(descriptor)
         file = self._file_of(descriptor)
         del file.content[size:]
         file.content += bytes(size - len(file.content))

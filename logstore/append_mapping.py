@@ -1,0 +1,92 @@
+"""The end of a file as a memory mapping, for a file that goes on being appended to.
+
+Space is allocated first and mapped then: a full disk is an error of the allocation, where a store into a file that was
+only sized would end the process with SIGBUS. Allocation goes ahead in steps that double up to 4 MiB, so that a small
+log costs little and a busy one a system call every few hundred batches. The pages of a step are populated at once.
+
+Measured per 16 KB batch on Linux 6.18 and ext4, of which the copy is 1 us: 10-12 us; with a fault per page 16 us; with
+the file kept exactly as long as its data by ftruncate 38 us; a gathering write 6 us.
+
+While it is mapped the file is longer than its data, by zeros. `close` cuts them off; after a crash recovery does.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+STEP_MIN: Final = 1 << 16
+STEP_MAX: Final = 1 << 22
+
+# madvise(2), since Linux 5.14; Python has no name for it.
+_MADV_POPULATE_WRITE: Final = 23
+
+IS_AVAILABLE: Final = hasattr(os, "posix_fallocate")
+"""Whether space can be allocated ahead here; without it a mapping is not safe."""
+
+
+class AppendMapping:
+    """The mapped end of one open file. `size` is where its data ends.
+
+    Not thread-safe; made and used by the thread that owns the log.
+    """
+
+    __slots__ = ("_base", "_descriptor", "_end", "_mapping", "_size_at_look", "_step", "size")
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self.size = size
+        self._descriptor = descriptor
+        self._step = STEP_MIN
+        self._base = 0
+        self._end = 0
+        self._size_at_look = -1
+        self._mapping: mmap.mmap | None = None
+
+    def append(self, parts: Sequence[bytes | bytearray | memoryview], size: int) -> None:
+        """Stores all parts, `size` bytes together, at the end of the data. Raises OSError, having stored nothing."""
+        position = self.size
+        end = position + size
+        if end > self._end:
+            self._advance(position, size)
+        mapping = self._mapping
+        assert mapping is not None
+        start = position - self._base
+        for part in parts:
+            stop = start + len(part)
+            mapping[start:stop] = part
+            start = stop
+        self.size = end
+
+    def _advance(self, position: int, size: int) -> None:
+        """Maps a window that begins with the page of `position` and has room for `size` bytes and a step more."""
+        base = position - position % mmap.ALLOCATIONGRANULARITY
+        end = position + size + self._step
+        end += -end % mmap.PAGESIZE
+        os.posix_fallocate(self._descriptor, base, end - base)
+        mapping = mmap.mmap(self._descriptor, end - base, offset=base)
+        with suppress(OSError):
+            # Older kernels do not know it, and then each page faults by itself.
+            mapping.madvise(_MADV_POPULATE_WRITE)
+        self._unmap()
+        self._mapping, self._base, self._end = mapping, base, end
+        self._step = min(2 * self._step, STEP_MAX)
+
+    def _unmap(self) -> None:
+        if self._mapping is not None:
+            self._mapping.close()
+            self._mapping = None
+
+    def is_idle(self) -> bool:
+        """Whether nothing was appended since the last time this was asked."""
+        is_idle = self.size == self._size_at_look
+        self._size_at_look = self.size
+        return is_idle
+
+    def close(self) -> None:
+        """Unmaps, and makes the file exactly as long as its data. Raises OSError."""
+        self._unmap()
+        self._end = 0
+        os.ftruncate(self._descriptor, self.size)
