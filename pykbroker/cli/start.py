@@ -5,6 +5,7 @@ Everything here counts against the broker's start-up time (250 ms with the inter
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -41,6 +42,8 @@ def start(words: list[str]) -> int:
 
 
 def _start(options: StartOptions) -> int:
+    # What is made during a start stays: looking for garbage in it would cost 4 % of the start for nothing.
+    gc.disable()
     from pykbroker.cli.start_config import broker_properties
     from pykbroker.config import BrokerConfig, ConfigError
     from pykbroker.environment import cluster_id_from_environment
@@ -88,6 +91,8 @@ async def _serve(options: StartOptions, config: BrokerConfig, cluster_id: str | 
     addresses: list[BrokerAddress] = []
 
     def on_ready(address: BrokerAddress) -> None:
+        gc.freeze()
+        gc.enable()
         addresses.append(address)
         ready.set()
 
