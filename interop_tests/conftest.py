@@ -20,6 +20,7 @@ import pytest
 from interop_tests.brokers import ApacheKafkaProcess, Broker, BrokerProcess, PykbrokerProcess
 from interop_tests.java_tools import JavaTools
 from interop_tests.kafka_jars import kafka_jars
+from interop_tests.report import Report
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports" / "interop"
 # What makes a suite of many small groups quick and is otherwise of no consequence.
@@ -32,9 +33,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("interop", "which broker the interop tests run against")
     group.addoption("--target", choices=["pykbroker", "kafka"], default="pykbroker", help="the broker to start")
     group.addoption("--bootstrap", metavar="HOST:PORT", help="a broker that runs already; nothing is started")
+    group.addoption("--report-name", default="report", help="name of the report, for runs of a part (%(default)s)")
+
+
+def target_of(config: pytest.Config) -> str:
+    """`pykbroker`, `kafka`, or `external`."""
+    return "external" if config.getoption("--bootstrap") else str(config.getoption("--target"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    target = target_of(config)
+    stem = REPORTS / target / str(config.getoption("--report-name"))
+    config.pluginmanager.register(Report(target, stem), "interop-report")
     config.addinivalue_line("markers", "java: needs Java and the published jars of Apache Kafka")
     config.addinivalue_line("markers", "spark: needs Java, PySpark and its Kafka connector")
     # Client libraries, and py4j below PySpark, leave sockets to the garbage collector: theirs to mend, not ours.
@@ -65,7 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def target(pytestconfig: pytest.Config) -> str:
     """`pykbroker`, `kafka`, or `external`."""
-    return "external" if pytestconfig.getoption("--bootstrap") else str(pytestconfig.getoption("--target"))
+    return target_of(pytestconfig)
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,11 @@ def parts() -> dict[str, Part]:
         "interop": Part(
             "stock clients, Java tools and Spark against a broker process", ["interop_tests"], needs_kafka_jars=True
         ),
-        "spark35": Part("Spark 3.5 against a broker process", ["interop_tests/test_spark.py"], str(SPARK35_PYTHON)),
+        "spark35": Part(
+            "Spark 3.5 against a broker process",
+            ["interop_tests/test_spark.py", "--report-name=spark35"],
+            str(SPARK35_PYTHON),
+        ),
     }
 
 
