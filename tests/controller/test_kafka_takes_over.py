@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import socket
 import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,55 +15,10 @@ from pykbroker.protocol.uuids import uuid_to_text
 from tests.controller.nodes import register_broker, running
 from tests.controller.test_node import settle
 from tests.controller.world import directory_id
+from tests.support.apache_kafka import apache_kafka, java
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java
-
-START_SECONDS_MAX = 90
-
-
-def java(*arguments: str) -> list[str]:
-    return ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka_libs()}/*", *arguments]
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
-
-
-@contextmanager
-def apache_kafka(folder: Path, data: Path) -> Iterator[str]:
-    """A Kafka node with id 1 on a data directory, stopped in order at the end; its bootstrap address."""
-    port, controller_port = free_port(), free_port()
-    properties = {
-        "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": data,
-        "offsets.topic.replication.factor": 1,
-    }
-    settings = folder / "server.properties"
-    settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    with (folder / "kafka.log").open("w") as log:
-        process = subprocess.Popen(java("kafka.Kafka", str(settings)), stdout=log, stderr=log)
-        try:
-            deadline = time.monotonic() + START_SECONDS_MAX
-            while process.poll() is None and time.monotonic() < deadline:
-                with closing(socket.socket()) as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.1)
-            else:
-                pytest.fail((folder / "kafka.log").read_text()[-4000:])
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
 
 
 def topics_tool(bootstrap: str, *arguments: str) -> str:
