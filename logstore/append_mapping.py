@@ -1,11 +1,12 @@
 """The end of a file as a memory mapping, for a file that goes on being appended to.
 
 Space is allocated first and mapped then: a full disk is an error of the allocation, where a store into a file that was
-only sized would end the process with SIGBUS. Allocation goes ahead in steps that double up to 4 MiB, so that a small
-log costs little and a busy one a system call every few hundred batches. The pages of a step are populated at once.
+only sized would end the process with SIGBUS. Allocation goes ahead in steps that double up to 2 MiB, so that a small
+log costs little and a busy one a few system calls every hundred batches. The pages of a step are populated at once, and
+those of the largest steps as one huge page where the system gives one.
 
-Measured per 16 KB batch on Linux 6.18 and ext4, of which the copy is 1 us: 10-12 us; with a fault per page 16 us; with
-the file kept exactly as long as its data by ftruncate 38 us; a gathering write 6 us.
+Measured per 16 KB batch on Linux 6.18 and ext4, of which the copy is 1 us: 5.6-6.0 us; with small pages 10-13 us; with
+a fault per page 16 us; with the file kept exactly as long as its data by ftruncate 38 us; a gathering write 6 us.
 
 While it is mapped the file is longer than its data, by zeros. `close` cuts them off; after a crash recovery does.
 """
@@ -19,10 +20,12 @@ from contextlib import suppress
 from typing import Final
 
 STEP_MIN: Final = 1 << 16
-STEP_MAX: Final = 1 << 22
+STEP_MAX: Final = 1 << 21
+HUGE_PAGE: Final = 1 << 21
 
 # madvise(2), since Linux 5.14; Python has no name for it.
 _MADV_POPULATE_WRITE: Final = 23
+_MADV_HUGEPAGE: Final[int] = getattr(mmap, "MADV_HUGEPAGE", -1)
 
 IS_AVAILABLE: Final = hasattr(os, "posix_fallocate")
 """Whether space can be allocated ahead here; without it a mapping is not safe."""
@@ -62,12 +65,18 @@ class AppendMapping:
 
     def _advance(self, position: int, size: int) -> None:
         """Maps a window that begins with the page of `position` and has room for `size` bytes and a step more."""
-        base = position - position % mmap.ALLOCATIONGRANULARITY
-        end = position + size + self._step
-        end += -end % mmap.PAGESIZE
-        os.posix_fallocate(self._descriptor, base, end - base)
+        is_huge = self._step >= HUGE_PAGE and _MADV_HUGEPAGE >= 0
+        base, end = _window(position, size + self._step, HUGE_PAGE if is_huge else mmap.ALLOCATIONGRANULARITY)
+        try:
+            os.posix_fallocate(self._descriptor, base, end - base)
+        except OSError:
+            # Nearly full: without a step in advance it may still fit.
+            base, end = _window(position, size, mmap.ALLOCATIONGRANULARITY)
+            os.posix_fallocate(self._descriptor, base, end - base)
         mapping = mmap.mmap(self._descriptor, end - base, offset=base)
         with suppress(OSError):
+            if is_huge:
+                mapping.madvise(_MADV_HUGEPAGE)
             # Older kernels do not know it, and then each page faults by itself.
             mapping.madvise(_MADV_POPULATE_WRITE)
         self._unmap()
@@ -90,3 +99,9 @@ class AppendMapping:
         self._unmap()
         self._end = 0
         os.ftruncate(self._descriptor, self.size)
+
+
+def _window(position: int, size: int, unit: int) -> tuple[int, int]:
+    """The smallest whole number of units that covers `size` bytes from `position`, as (begin, end)."""
+    end = position + size
+    return position - position % unit, end + -end % unit

@@ -279,6 +279,36 @@ def test_a_log_that_stands_alone_needs_only_a_file_system(tmp_path: os.PathLike[
     log.close()
 
 
+def test_space_ahead_is_not_needed_where_there_is_none(disk: Place) -> None:
+    """Near the end of the space (here: the file's size limit) a batch still goes where it just fits."""
+    log = disk.open()
+    append(log, batch(1))
+    disk.settle()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        append(log, batch(40, value_size=100))
+        with pytest.raises(StorageError):
+            append(log, batch(40, value_size=100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    append(log, batch(1))
+    assert offsets(log) == list(range(42))
+
+
+def test_a_large_log_is_read_back_as_it_was_written(disk: Place) -> None:
+    """Over several windows of the mapping, of all sizes of step, with batches larger than one."""
+    log = disk.open(max_message_bytes=1 << 24)
+    sizes = [10, 70_000, 300_000, 5_000_000, 100, 3_000_000, 1_000_000, 20_000, 4_000_000]
+    sent = [batch(1, value_size=size) for size in sizes]
+    for data in sent:
+        append(log, data)
+    stored = read_all(log)
+    assert all(one.to_bytes()[16:] == data[16:] for one, data in zip(stored, sent, strict=True))
+    log.close()
+    assert log.size_bytes == disk.filesystem.file_size(f"{log.path}/{0:020d}.log") == sum(map(len, sent))
+
+
 def test_a_write_that_fails_half_way_is_taken_back(disk: Place) -> None:
     """On the real file system: a limit on the file's size, which space cannot be allocated beyond."""
     log = disk.open()
