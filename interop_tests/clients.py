@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -70,6 +71,48 @@ def kafka_python_consume(bootstrap: str, topics: Sequence[str], count: int) -> l
         return found
     finally:
         consumer.close()
+
+
+class KafkaPythonMember:
+    """A kafka-python consumer in a group, polled by a thread of its own.
+
+    Several of them polled in turn by one thread keep each other from joining: poll gives up a join that is not done
+    within its timeout, and begins it again the next time.
+
+    Attributes:
+        assigned: numbers of the partitions that it has now.
+        records: what it was given, in order.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        self.assigned: set[int] = set()
+        self.records: list[Any] = []
+        self.failure: Exception | None = None
+        self._topic = topic
+        self._settings = {"bootstrap_servers": bootstrap, "group_id": group, "heartbeat_interval_ms": 200}
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leaves the group; raises what went wrong in the thread."""
+        self._ending.set()
+        self._thread.join(TIMEOUT_S)
+        if self.failure is not None:
+            raise self.failure
+
+    def _run(self) -> None:
+        try:
+            consumer = kafka.KafkaConsumer(self._topic, auto_offset_reset="earliest", **self._settings)
+            # A leader that assigns before its first metadata has no partitions to give, and does not notice later.
+            wait_until(lambda: consumer.partitions_for_topic(self._topic), f"metadata of {self._topic}")
+            while not self._ending.is_set():
+                for records in consumer.poll(timeout_ms=200).values():
+                    self.records += records
+                self.assigned = {partition.partition for partition in consumer.assignment()}
+            consumer.close()
+        except Exception as error:
+            self.failure = error
 
 
 def confluent_produce(

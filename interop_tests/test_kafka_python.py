@@ -10,7 +10,7 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 from kafka.errors import InvalidTopicError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
-from interop_tests.clients import create_topic, wait_until
+from interop_tests.clients import KafkaPythonMember, create_topic, wait_until
 
 Unique = Callable[[str], str]
 
@@ -164,25 +164,24 @@ def test_group_commits_and_goes_on(
     assert [record.value for record in poll_records(consume(topic, group_id=group), 1)] == [b"new"]
 
 
-def test_members_come_and_go(
-    bootstrap: str, name: str, unique: Unique, consume: Callable[..., kafka.KafkaConsumer]
-) -> None:
+def test_members_come_and_go(bootstrap: str, name: str, unique: Unique) -> None:
     """Each rebalance spreads all partitions over whoever is there."""
     topic, group = create_topic(bootstrap, name, 6), unique("group")
-    members = [consume(topic, group_id=group, heartbeat_interval_ms=200)]
+    members: list[KafkaPythonMember] = []
 
     def spread_evenly() -> bool:
-        for member in members:
-            member.poll(timeout_ms=20)
-        shares = [len(member.assignment()) for member in members]
-        return sum(shares) == 6 and max(shares) - min(shares) <= 1
+        owned = [number for member in members for number in member.assigned]
+        return sorted(owned) == list(range(6)) and {len(member.assigned) for member in members} == {6 // len(members)}
 
-    for size in (1, 2, 3):
-        while len(members) < size:
-            members.append(consume(topic, group_id=group, heartbeat_interval_ms=200))
-        wait_until(spread_evenly, f"{size} members to share")
-    members.pop().close()
-    wait_until(spread_evenly, "2 members to share what the third had")
+    try:
+        for size in (1, 2, 3):
+            members.append(KafkaPythonMember(bootstrap, topic, group))
+            wait_until(spread_evenly, f"{size} members to share")
+        members.pop().close()
+        wait_until(spread_evenly, "2 members to share what the third had")
+    finally:
+        for member in members:
+            member.close()
 
 
 def test_subscribe_by_pattern(

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import confluent_kafka
-import kafka
 import pytest
 
 from interop_tests.clients import (
+    KafkaPythonMember,
     Message,
     confluent_produce,
     create_topic,
@@ -155,51 +155,44 @@ def test_with_keys(
     )
 
 
-class Member:
+class Member(Protocol):
     """One consumer of a group, by whichever client."""
 
-    assigned: set[int]
-    values: list[int]
+    @property
+    def assigned(self) -> set[int]: ...
+
+    @property
+    def values(self) -> list[int]: ...
 
     def poll(self) -> None:
         """Takes part in the group for a moment and keeps what came."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Leaves the group."""
-        raise NotImplementedError
 
 
-class KafkaPythonMember(Member):
-    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
-        self.values = []
-        self.consumer = kafka.KafkaConsumer(
-            topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", heartbeat_interval_ms=300
-        )
-        # A leader that assigns before its first metadata has no partitions to give, and does not notice later.
-        wait_until(lambda: self.consumer.partitions_for_topic(topic), f"metadata of {topic}")
+class ThreadedMember(KafkaPythonMember):
+    """kafka-python, which polls by itself."""
 
     @property
-    def assigned(self) -> set[int]:  # type: ignore[override]
-        return {partition.partition for partition in self.consumer.assignment()}
+    def values(self) -> list[int]:
+        return [int(record.value) for record in self.records]
 
     def poll(self) -> None:
-        for records in self.consumer.poll(timeout_ms=50).values():
-            self.values += [int(record.value) for record in records]
-
-    def close(self) -> None:
-        self.consumer.close()
+        """Its thread does."""
 
 
-class ConfluentMember(Member):
+class ConfluentMember:
+    """confluent-kafka, which is polled in turn with others."""
+
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
-        self.values = []
+        self.values: list[int] = []
         settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
         self.consumer = confluent_kafka.Consumer({**settings, "heartbeat.interval.ms": 300})
         self.consumer.subscribe([topic])
 
     @property
-    def assigned(self) -> set[int]:  # type: ignore[override]
+    def assigned(self) -> set[int]:
         return {partition.partition for partition in self.consumer.assignment()}
 
     def poll(self) -> None:
@@ -211,7 +204,7 @@ class ConfluentMember(Member):
         self.consumer.close()
 
 
-MEMBERS = {"kafka-python": KafkaPythonMember, "confluent-kafka": ConfluentMember}
+MEMBERS = {"kafka-python": ThreadedMember, "confluent-kafka": ConfluentMember}
 GROUP_EXPERIMENTS = [
     pytest.param(1, [2], id="1-partition-2-members"),
     pytest.param(2, [3], id="2-partitions-3-members"),
@@ -226,7 +219,7 @@ def test_groups(
 ) -> None:
     """Each partition has one member in each group, members too many are idle, and each group gets every record once."""
     topic = create_topic(bootstrap, name, partitions)
-    groups = [
+    groups: list[list[Member]] = [
         [MEMBERS[member_client](bootstrap, topic, f"{name}-group-{number}") for _ in range(size)]
         for number, size in enumerate(group_sizes)
     ]
