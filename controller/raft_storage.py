@@ -24,7 +24,7 @@ from pykbroker.controller.snapshot_file import (
     snapshot_name,
     write_snapshot,
 )
-from pykbroker.logstore.errors import CorruptFile
+from pykbroker.logstore.errors import CorruptFile, CorruptSegment
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
@@ -107,17 +107,29 @@ class RaftStorage:
             retention_bytes=-1,
             file_delete_delay_ms=0,
         )
-        log = PartitionLog.open(
-            folder,
-            TOPIC,
-            0,
-            config,
-            filesystem=filesystem,
-            now_ms=now_ms,
-            log_start_offset=start.offset,
-            is_clean=is_clean,
-            topic_id=METADATA_TOPIC_ID,
-        )
+
+        def open_log(*, is_clean: bool) -> PartitionLog:
+            log = PartitionLog.open(
+                folder,
+                TOPIC,
+                0,
+                config,
+                filesystem=filesystem,
+                now_ms=now_ms,
+                log_start_offset=start.offset,
+                is_clean=is_clean,
+                topic_id=METADATA_TOPIC_ID,
+            )
+            assert log.log_end_offset >= 0  # reads what there is
+            return log
+
+        try:
+            log = open_log(is_clean=is_clean)
+        except (CorruptFile, CorruptSegment):
+            if not is_clean:
+                raise
+            # The mark of a clean stop is older than the log's last records: a start that did not get far wrote them.
+            log = open_log(is_clean=False)
         if is_new:
             filesystem.sync_directory(data_directory)
         storage = cls(folder, log, filesystem, voters, settings)

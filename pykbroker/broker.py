@@ -31,7 +31,7 @@ from pykbroker.housekeeping import high_watermarks, start_housekeeping
 from pykbroker.listener import Listener, bind
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.logstore.filesystem import OsFileSystem
-from pykbroker.logstore.log_directory import LogDirectory
+from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory
 from pykbroker.logstore.meta_properties import FILE_NAME, MetaProperties
 from pykbroker.metadata_cache import MetadataCache
 from pykbroker.producer_ids import ProducerIds
@@ -167,6 +167,8 @@ async def _run_in_directory(
         random=generator,
         wall_clock_ms=clock.now_ms,
     )
+    # From here on only a clean stop makes the logs clean: the controller writes before the other logs are looked at.
+    directory.filesystem.remove(f"{directory.path}/{CLEAN_SHUTDOWN}")
     controller.open(is_clean=directory.was_clean)
     services: Services | None = None
     try:

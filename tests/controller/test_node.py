@@ -89,6 +89,22 @@ async def test_a_restart_gives_the_same_image(is_clean: bool) -> None:
         assert block.first_id == 1000  # P-59: never the same block twice
 
 
+async def test_a_mark_of_a_clean_stop_that_is_not_true_does_no_harm() -> None:
+    """A start that is killed before it took the mark away leaves it behind, with a log that is longer than its data."""
+    filesystem = FakeFileSystem()
+    async with running(filesystem, stops_cleanly=False) as node:
+        await register_broker(node)
+        await create(node, "a")
+        before = node.image
+    path = f"{FOLDER}/00000000000000000000.log"
+    descriptor = filesystem.open(path)
+    filesystem.truncate(descriptor, filesystem.file_size(path) + 5000)
+    filesystem.close(descriptor)
+    async with running(filesystem, is_clean=True) as node:
+        assert node.image == before
+        await create(node, "b")
+
+
 async def test_what_was_answered_survives_the_loss_of_power() -> None:
     """Durable before acknowledged: after each answer the disk loses all that was not synced."""
     filesystem = FakeFileSystem()
