@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from interop_tests.java_tools import JAVA_FLAGS, JavaTools
+from interop_tests.kafka_jars import JAVA
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -171,7 +172,7 @@ class ApacheKafkaProcess(BrokerProcess):
             self.tools.check(
                 "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties), connected=False
             )
-        command = ["java", "-Xmx1G", *JAVA_FLAGS[1:], "-cp", self.tools.classpath, "kafka.Kafka", str(properties)]
+        command = [JAVA, "-Xmx1G", *JAVA_FLAGS[1:], "-cp", self.tools.classpath, "kafka.Kafka", str(properties)]
         self.process = self._spawn(command, cwd=self.folder)
         deadline = time.monotonic() + START_TIMEOUT_S
         while not _answers(self.address):

@@ -19,7 +19,7 @@ import pytest
 
 from interop_tests.brokers import ApacheKafkaProcess, Broker, BrokerProcess, PykbrokerProcess
 from interop_tests.java_tools import JavaTools
-from interop_tests.kafka_jars import kafka_jars
+from interop_tests.kafka_jars import JAVA, kafka_jars
 from interop_tests.report import Report
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports" / "interop"
@@ -60,7 +60,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    without_java = shutil.which("java") is None
+    without_java = shutil.which(JAVA) is None
     for item in items:
         if item.get_closest_marker("own_broker") and config.getoption("--bootstrap"):
             item.add_marker(
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             )
         if without_java and (item.get_closest_marker("java") or item.get_closest_marker("spark")):
             item.add_marker(
-                pytest.mark.skip(reason="java is not on PATH (Debian: apt install openjdk-17-jre-headless)")
+                pytest.mark.skip(reason=f"{JAVA} was not found (Debian: apt install openjdk-17-jre-headless)")
             )
 
 

@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from interop_tests.kafka_jars import JAVA
+
 # A tool lives for a second or two: neither the optimising compiler nor a parallel collector pays for itself.
 JAVA_FLAGS = ["-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true"]
 TIMEOUT_S = 90
@@ -69,7 +71,7 @@ class JavaTools:
         """Runs a tool with `--bootstrap-server` (unless not connected) and the arguments, and waits for its end."""
         server = ["--bootstrap-server", self.bootstrap] if connected else []
         completed = subprocess.run(
-            ["java", *JAVA_FLAGS, "-cp", self.classpath, main_class, *server, *arguments],
+            [JAVA, *JAVA_FLAGS, "-cp", self.classpath, main_class, *server, *arguments],
             input=stdin,
             capture_output=True,
             text=True,

@@ -32,6 +32,8 @@ ROOTS = (
 )
 ENVIRONMENT_VARIABLE = "PYKBROKER_KAFKA_LIBS"
 MARKER = ".complete"
+JAVA = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
+"""The Java that everything here runs: JAVA_HOME's, as Spark does it, else the one on PATH."""
 CHECKOUT = Path(__file__).resolve().parent.parent
 CACHE = CHECKOUT / ".cache"
 
@@ -59,9 +61,9 @@ def kafka_jars() -> Path:
 
 
 def _fetch(folder: Path) -> None:
-    if shutil.which("java") is None:
+    if shutil.which(JAVA) is None:
         raise JarsUnavailableError(
-            "java was not found on PATH: install Java 17 or newer (on Debian: apt install openjdk-17-jre-headless)"
+            f"{JAVA} was not found: install Java 17 or newer (on Debian: apt install openjdk-17-jre-headless)"
         )
     work = folder.with_name(folder.name + ".part")
     shutil.rmtree(work, ignore_errors=True)
@@ -126,7 +128,7 @@ def _resolve_with_ivy(work: Path) -> str | None:
         "</ivy-module>\n"
     )
     _say(f"fetching the jars of Apache Kafka {KAFKA_VERSION} with ivy, one by one: about 80 s")
-    command = ["java", "-jar", str(ivy_jars[-1]), "-settings", str(settings), "-cache", str(CACHE / "ivy")]
+    command = [JAVA, "-jar", str(ivy_jars[-1]), "-settings", str(settings), "-cache", str(CACHE / "ivy")]
     retrieve = ["-types", "jar", "bundle", "-retrieve", f"{work}/[artifact]-[revision](-[classifier]).[ext]"]
     return _run_visibly([*command, "-ivy", str(module), *retrieve], "downloading")
 
