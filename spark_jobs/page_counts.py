@@ -29,13 +29,14 @@ import argparse
 import json
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from session import MissingRequirementError, add_session_arguments, build_session, say
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 EVENT_SCHEMA = "event_id STRING, type STRING, user STRING, page STRING, query STRING, target STRING, ts TIMESTAMP"
 POLL_INTERVAL_S = 0.3
@@ -118,9 +119,9 @@ def start_finished_query(counts: DataFrame, arguments: argparse.Namespace) -> St
 
 def start(writer: Any, arguments: argparse.Namespace) -> StreamingQuery:
     """Start a query with the trigger that was asked for."""
-    if arguments.available_now:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=arguments.trigger).start()
+    trigger = {"availableNow": True} if arguments.available_now else {"processingTime": arguments.trigger}
+    query: StreamingQuery = writer.trigger(**trigger).start()
+    return query
 
 
 class ProgressReporter:
@@ -161,6 +162,14 @@ class StopFlag:
         self.is_set = True
 
 
+def require_no_failure(queries: list[StreamingQuery]) -> None:
+    """Raise what made one of the queries end, if one has failed."""
+    for query in queries:
+        failure = query.exception()
+        if failure is not None:
+            raise failure
+
+
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Run both queries until they end, one fails, or the job is told to stop."""
     stop = StopFlag()
@@ -170,10 +179,10 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     print(f"running spark={spark.version} input={arguments.input_topic} output={arguments.output_topic}", flush=True)
     try:
         while not stop.is_set and any(query.isActive for query in queries):
-            for query in queries:
-                query.awaitTermination(POLL_INTERVAL_S)  # raises what made the query fail
+            time.sleep(POLL_INTERVAL_S)
             for reporter in reporters:
                 reporter.report()
+            require_no_failure(queries)
     finally:
         for query in queries:
             query.stop()

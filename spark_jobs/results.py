@@ -40,8 +40,9 @@ class CountsReader:
         """Take in what has arrived, waiting at most this long for the first of it."""
         messages = self._consumer.consume(5000, timeout_s)
         for message in messages:
-            if message.error() is None:
-                self._take(message.value())
+            value = message.value()
+            if message.error() is None and value is not None:
+                self._take(value)
 
     def _take(self, value: bytes) -> None:
         row = json.loads(value)

@@ -171,7 +171,7 @@ def build_session(
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         session = builder.getOrCreate()
         settings_given = session.sparkContext.getConf()
-        if session.sparkContext.master.startswith("local") and not settings_given.contains(SHUFFLE_PARTITIONS):
+        if str(session.sparkContext.master).startswith("local") and not settings_given.contains(SHUFFLE_PARTITIONS):
             session.conf.set(SHUFFLE_PARTITIONS, shuffle_partitions)
         return session
     require_java()

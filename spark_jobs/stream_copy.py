@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from session import MissingRequirementError, add_session_arguments, build_session, say
@@ -69,8 +70,11 @@ def main() -> int:
     trigger = {"processingTime": "1 second"} if arguments.follow else {"availableNow": True}
     query = writer.trigger(**trigger).start()
     try:
-        while not stopping and not query.awaitTermination(0.5):
-            pass
+        while not stopping and query.isActive:
+            time.sleep(0.3)
+        failure = query.exception()
+        if failure is not None:
+            raise failure
     finally:
         query.stop()
         spark.stop()
