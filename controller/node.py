@@ -283,15 +283,17 @@ class ControllerNode:
             proposal = self._queue.popleft()
             try:
                 self._plan(proposal, output)
-            except CommandRefused as refused:
-                proposal.fail(refused)
+            except Exception as error:  # a refusal, or a fault of the command, which has changed nothing
+                proposal.fail(error)
             else:
                 planned.append(proposal)
         self._waiting.extend(planned)
         try:
-            self._perform(output)
+            end_offset = self._persist(output)
         except StorageError as error:
             self._take_back(error)
+        else:
+            self._after_persist(output, end_offset)
         self._tell_outcomes()
 
     @property
@@ -339,19 +341,23 @@ class ControllerNode:
 
     def _perform(self, output: Output) -> None:
         """Does what an output asks for, and what follows from having done it."""
-        while True:
-            end_offset = self._core.log.end_offset
-            if output.must_persist:
-                end_offset = self._storage.persist(output, self._wall_clock_ms())
-            for envelope in output.send:
-                self._send(envelope)
-            if output.leadership is not None:
-                self._on_leadership()
-            if output.high_watermark is not None:
-                self._apply(output.high_watermark)
-            if not output.entries:
-                return
-            output = self._core.persisted(end_offset, self._now_ms())
+        self._after_persist(output, self._persist(output))
+
+    def _persist(self, output: Output) -> int:
+        """The first part of an output; the offset below which the log is durable then."""
+        if output.must_persist:
+            return self._storage.persist(output, self._wall_clock_ms())
+        return self._core.log.persisted_offset
+
+    def _after_persist(self, output: Output, end_offset: int) -> None:
+        for envelope in output.send:
+            self._send(envelope)
+        if output.leadership is not None:
+            self._on_leadership()
+        if output.high_watermark is not None:
+            self._apply(output.high_watermark)
+        if output.entries:
+            self._perform(self._core.persisted(end_offset, self._now_ms()))
 
     def _send(self, envelope: Envelope) -> None:
         message = envelope.message

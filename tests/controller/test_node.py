@@ -20,6 +20,7 @@ from pykbroker.controller.raft.messages import VoteResponse
 from pykbroker.controller.raft.quorum import ReplicaKey
 from pykbroker.logstore.errors import CorruptFile, StorageError
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.errors import EncodeError
 from pykbroker.protocol.log_messages.metadata_records import NoOpRecord
 from tests.controller.nodes import DATA, WALL_CLOCK_MS, make_node, register_broker, running
 from tests.support.fake_filesystem import FakeFileSystem
@@ -197,6 +198,41 @@ async def test_refusals_reach_who_asked() -> None:
     with pytest.raises(CommandRefused) as caught:
         await node.submit(Bootstrap(), 1000)
     assert caught.value.error.code == ErrorCode.NOT_CONTROLLER
+
+
+class Faulty:
+    """A command with a fault in it."""
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        raise KeyError("fault")
+
+
+async def test_a_fault_of_a_command_is_its_callers_alone() -> None:
+    async with running(FakeFileSystem()) as node:
+        await register_broker(node)
+        with pytest.raises(KeyError):
+            await node.submit(Faulty(), 1000)
+        # More bytes than a string may have on the wire, though not more characters.
+        with pytest.raises(EncodeError):
+            await create(node, "t", configs=[("retention.ms", "ß" * 20_000)])
+        await create(node, "u")
+        assert set(node.image.topics_by_name) == {"u"}
+
+
+async def test_a_subscriber_that_fails_ends_the_controller() -> None:
+    """Nobody would know any more what this node believes. A full disk of a subscriber is not the controller's."""
+
+    def fail(old: ClusterImage, new: ClusterImage) -> None:
+        raise StorageError("/data/t-0", "no space left on the volume")
+
+    async def run() -> None:
+        async with running(FakeFileSystem(), stops_cleanly=False) as node:
+            node._subscribers.append(fail)
+            await register_broker(node)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await run()
+    assert caught.group_contains(StorageError, match="no space left")
 
 
 class Huge:
