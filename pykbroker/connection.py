@@ -10,7 +10,7 @@ import trio
 
 from pykbroker.dispatch import dispatch
 from pykbroker.errors import CloseConnection
-from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.errors import EncodeError, ProtocolError
 from pykbroker.protocol.framing import FrameReader
 from pykbroker.reply import send_chunks
 
@@ -48,6 +48,8 @@ class Connection:
                 await self._serve()
         except (OSError, trio.TooSlowError) as error:
             log.debug("connection from %s is gone: %s", self._client, error)
+        except EncodeError:
+            log.exception("closing the connection from %s: a response of ours does not fit its version", self._client)
         except (CloseConnection, ProtocolError) as error:
             log.warning("closing the connection from %s: %s", self._client, error)
         except Exception:

@@ -39,6 +39,7 @@ SPECIAL_FROM_VERSION = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+LEADER_EPOCH_VERSION = 4
 READ_COMMITTED = 1
 CONSUMER_REPLICA_ID = -1
 NOTHING = (-1, -1, -1)
@@ -80,9 +81,10 @@ def _answer(
         found_timestamp, offset, leader_epoch = _find(partition, request, timestamp)
     except (KafkaError, LogError) as error:
         return _failure(index, error_code_for(error))
-    return ListOffsetsPartitionResponse(
-        partition_index=index, timestamp=found_timestamp, offset=offset, leader_epoch=leader_epoch
-    )
+    answer = ListOffsetsPartitionResponse(partition_index=index, timestamp=found_timestamp, offset=offset)
+    if context.api_version >= LEADER_EPOCH_VERSION:
+        answer.leader_epoch = leader_epoch
+    return answer
 
 
 def _find(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> tuple[int, int, int]:

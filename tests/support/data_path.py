@@ -15,7 +15,7 @@ from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.metadata_cache import MetadataCache
 from pykbroker.protocol.api_keys import ApiKey
-from pykbroker.protocol.codec import decode, encode
+from pykbroker.protocol.codec import decode, encode, encode_chunks
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.fetch_sessions import FetchSessions
@@ -95,11 +95,11 @@ class DataPath:
         return RequestContext(self.services, connection, key, version, 1, client_id)
 
     async def call(self, handler: Any, request: Any, version: int, *, client_id: str = "test") -> Any:
-        """Calls a handler with the request as it arrives, and gives the response as it leaves, at this version."""
+        """Calls a handler with the request as it arrives at this version; the response must be one it can carry."""
         arrived = decode(type(request), version, memoryview(encode(request, version)))
         response = await handler(self.context(ApiKey(request.KEY), version, client_id), arrived)
-        if response is None:
-            return None
+        if response is not None:
+            encode_chunks(response, version)  # the version can carry all that the handler put into it
         return response
 
     def close(self) -> None:
