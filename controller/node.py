@@ -19,7 +19,7 @@ from pykbroker.controller.metadata.features import (
     METADATA_VERSION,
     METADATA_VERSION_LATEST,
 )
-from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
+from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, InconsistentMetadata
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
@@ -27,11 +27,12 @@ from pykbroker.controller.raft.messages import FetchResponse, Message
 from pykbroker.controller.raft.output import Envelope, Output
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey
 from pykbroker.controller.raft.roles import NEVER_MS, QuorumDescription, ReplicaDescription, Role
-from pykbroker.controller.raft_storage import RaftStorage
+from pykbroker.controller.raft_storage import TOPIC, RaftStorage
 from pykbroker.controller.settings import ControllerSettings as ControllerSettings
-from pykbroker.logstore.errors import StorageError
+from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.errors import DecodeError
 
 R = TypeVar("R")
 
@@ -118,8 +119,16 @@ class ControllerNode:
         """Opens or makes the files, loads the image and joins the quorum. `is_clean`: the last stop was in order.
 
         Raises:
-            CorruptFile, StorageError, DecodeError, InconsistentMetadata: the files cannot be used.
+            StorageError: the files cannot be used; CorruptFile where they are damaged, InconsistentDirectory where
+                newer software wrote them.
         """
+        try:
+            self._open(is_clean=is_clean)
+        except (DecodeError, InconsistentMetadata) as error:
+            path = f"{self.settings.data_directory}/{TOPIC}-0"
+            raise InconsistentDirectory(path, f"the metadata in it cannot be read: {error}") from error
+
+    def _open(self, *, is_clean: bool) -> None:
         settings = self.settings
         self._storage = RaftStorage.open(
             settings.data_directory,

@@ -17,6 +17,7 @@ import trio
 
 from pykbroker.config_rules import ServerConfigRules
 from pykbroker.controller.metadata.brokers import RegisterBroker
+from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import Endpoint
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
@@ -31,7 +32,7 @@ from pykbroker.housekeeping import high_watermarks, start_housekeeping
 from pykbroker.listener import Listener, bind
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.logstore.filesystem import OsFileSystem
-from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory
+from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, METADATA_TOPIC, LogDirectory
 from pykbroker.logstore.meta_properties import FILE_NAME, MetaProperties
 from pykbroker.metadata_cache import MetadataCache
 from pykbroker.producer_ids import ProducerIds
@@ -232,19 +233,27 @@ async def _register(
         advertised = config.advertised_listeners.get(address.name, address)
         port = advertised.port or sockets[0].getsockname()[1]
         endpoints.append(Endpoint(address.name, advertised.host, port, address.security_protocol_id))
-    await controller.submit(
-        RegisterBroker(
-            broker_id=config.node_id,
-            incarnation_id=random_uuid(generator.randbytes(16)),
-            endpoints=endpoints,
-            features=SUPPORTED_FEATURES,
-            log_dirs=[uuid_from_text(identity.directory_id)],
-            rack=config.broker_rack,
-            is_fenced=False,
-            is_clean_restart=directory.was_clean,
-        ),
-        REGISTRATION_TIMEOUT_MS,
-    )
+    try:
+        await controller.submit(
+            RegisterBroker(
+                broker_id=config.node_id,
+                incarnation_id=random_uuid(generator.randbytes(16)),
+                endpoints=endpoints,
+                features=SUPPORTED_FEATURES,
+                log_dirs=[uuid_from_text(identity.directory_id)],
+                rack=config.broker_rack,
+                is_fenced=False,
+                is_clean_restart=directory.was_clean,
+            ),
+            REGISTRATION_TIMEOUT_MS,
+        )
+    except CommandRefused as refused:
+        if refused.error.code != ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        # Apache Kafka's format step finalizes features that do not exist here yet.
+        raise InconsistentDirectory(
+            f"{directory.path}/{METADATA_TOPIC}-0", f"{refused} Use another folder, or go on with Apache Kafka there."
+        ) from None
 
 
 def _make_services(

@@ -14,14 +14,17 @@ from pykbroker.controller.metadata.commands import Command, CommandRefused, Plan
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, ClusterImage
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
+from pykbroker.controller.metadata.record_framing import encode_record
 from pykbroker.controller.metadata.topics import CreateTopics, DeleteTopics, NewTopic, TopicReference
 from pykbroker.controller.node import ControllerNode
 from pykbroker.controller.raft.messages import VoteResponse
 from pykbroker.controller.raft.quorum import ReplicaKey
-from pykbroker.logstore.errors import CorruptFile, StorageError
+from pykbroker.logstore.errors import CorruptFile, InconsistentDirectory, StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import EncodeError
-from pykbroker.protocol.log_messages.metadata_records import NoOpRecord
+from pykbroker.protocol.log_messages.metadata_records import NoOpRecord, RemoveTopicRecord
+from pykbroker.protocol.records.batch import build_batch
+from pykbroker.protocol.records.record import Record
 from tests.controller.nodes import DATA, WALL_CLOCK_MS, make_node, register_broker, running
 from tests.support.fake_filesystem import FakeFileSystem
 
@@ -358,6 +361,31 @@ async def test_a_snapshot_that_cannot_be_written_changes_nothing() -> None:
         await settle(node)
         assert not checkpoints(filesystem)
         await create(node, "f")
+
+
+def append_record(filesystem: FakeFileSystem, value: bytes) -> None:
+    """Puts a record behind the four of a new log."""
+    path = f"{FOLDER}/00000000000000000000.log"
+    batch = build_batch([Record(0, WALL_CLOCK_MS, None, value)], base_offset=4, leader_epoch=1)
+    descriptor = filesystem.open(path)
+    filesystem.append(descriptor, [batch], len(batch), filesystem.file_size(path), path)
+    filesystem.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"\x01\x63\x00", "newer software"),
+        (encode_record(RemoveTopicRecord(topic_id=bytes([9]) * 16), 30), "removal of the unknown topic id"),
+    ],
+)
+async def test_metadata_that_cannot_be_read_is_told(value: bytes, reason: str) -> None:
+    filesystem = FakeFileSystem()
+    async with running(filesystem) as node:
+        assert node.quorum_state().high_watermark == 4
+    append_record(filesystem, value)
+    with pytest.raises(InconsistentDirectory, match=reason):
+        make_node(filesystem).open()
 
 
 async def test_a_damaged_quorum_state_is_not_guessed() -> None:
