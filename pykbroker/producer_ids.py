@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds, ProducerIdBlock
-
 if TYPE_CHECKING:
     from pykbroker.controller.node import ControllerNode
     from pykbroker.metadata_cache import MetadataCache
@@ -22,8 +20,8 @@ class ProducerIds:
         self._controller = controller
         self._metadata = metadata
         self._node_id = node_id
-        self._block = ProducerIdBlock(0, 0)
-        self._used_count = 0
+        self._next_id = 0
+        self._end_id = 0
         self._allocating = trio.Lock()
 
     async def next(self) -> int:
@@ -32,13 +30,19 @@ class ProducerIds:
         Raises:
             CommandRefused: the controller gives no block.
         """
-        if self._used_count == self._block.id_count:
+        if self._next_id == self._end_id:
             async with self._allocating:
                 # Another caller may have brought a block while this one waited.
-                if self._used_count == self._block.id_count:
-                    command = AllocateProducerIds(self._node_id, self._metadata.broker_epoch())
-                    self._block = await self._controller.submit(command, ALLOCATION_TIMEOUT_MS)
-                    self._used_count = 0
-        producer_id = self._block.first_id + self._used_count
-        self._used_count += 1
+                if self._next_id == self._end_id:
+                    await self._take_block()
+        producer_id = self._next_id
+        self._next_id += 1
         return producer_id
+
+    async def _take_block(self) -> None:
+        # Imported with the first producer: a start is faster without.
+        from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
+
+        command = AllocateProducerIds(self._node_id, self._metadata.broker_epoch())
+        block = await self._controller.submit(command, ALLOCATION_TIMEOUT_MS)
+        self._next_id, self._end_id = block.first_id, block.first_id + block.id_count
