@@ -44,7 +44,7 @@ class ActiveSegment(Segment):
         if not (self.offset_index.load() and self.offset_index.is_sane(self.size)) or not (
             self.time_index.load() and self.time_index.is_sane()
         ):
-            SealedSegment.rebuild_indexes(self)  # type: ignore[arg-type]
+            self.rebuild_indexes()
         self.aborted.load()
         self.max_timestamp_so_far, self.max_timestamp_offset = self.time_index.last()
 
@@ -121,8 +121,7 @@ class ActiveSegment(Segment):
             self.size = found.position
         self._since_index_entry = 0
         self.max_timestamp_so_far, self.max_timestamp_offset = self.time_index.last()
-        count = len(self.offset_index)
-        for _, header in self.headers(self.offset_index.entry(count - 1)[1] if count else 0):
+        for _, header in self.headers(self._search_start(offset)):
             if header.max_timestamp > self.max_timestamp_so_far:
                 self.max_timestamp_so_far = header.max_timestamp
                 self.max_timestamp_offset = header.base_offset + header.last_offset_delta

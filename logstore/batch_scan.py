@@ -86,6 +86,14 @@ def find_last_at_least(chunk: bytes, chunk_position: int, offset: int) -> tuple[
     return None, chunk_position + position
 
 
+def last_offset_at(chunk: bytes, position: int) -> int:
+    """Last offset of the batch whose header is at `position`, -1 when there is no whole header."""
+    if len(chunk) - position < HOP_SIZE:
+        return -1
+    base_offset, _, _, magic, _, _, last_offset_delta = _HOP.unpack_from(chunk, position)
+    return int(base_offset + last_offset_delta if magic >= 2 else base_offset)
+
+
 def is_valid(view: memoryview, position: int, length: int, magic: int) -> bool:
     """Whether the batch at `position` with this length field has the CRC that its header says."""
     end = position + PREFIX_SIZE + length

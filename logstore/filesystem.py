@@ -117,6 +117,14 @@ class FileSystem(Protocol):
         """(total, usable) bytes of the volume that holds `path`."""
 
 
+def name_of(descriptor: int) -> str:
+    """The path of an open file for an error message, where the system tells it."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return f"file descriptor {descriptor}"
+
+
 def storage_error(error: OSError, path: str) -> StorageError:
     """The typed error for an OSError on `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -162,7 +170,7 @@ class OsFileSystem:
         try:
             return os.pread(descriptor, size, position)
         except OSError as error:
-            raise storage_error(error, f"file descriptor {descriptor}") from error
+            raise storage_error(error, name_of(descriptor)) from error
 
     def append(self, descriptor: int, parts: Sequence[Buffer], size: int, position: int, path: str) -> None:
         if len(parts) > _PARTS_MAX:
@@ -198,7 +206,7 @@ class OsFileSystem:
             try:
                 mapping.close()
             except OSError as error:
-                raise storage_error(error, f"file descriptor {descriptor}") from error
+                raise storage_error(error, name_of(descriptor)) from error
 
     def trim_idle(self) -> int:
         for descriptor, mapping in list(self._mappings.items()):
@@ -220,13 +228,13 @@ class OsFileSystem:
         try:
             os.ftruncate(descriptor, size)
         except OSError as error:
-            raise storage_error(error, f"file descriptor {descriptor}") from error
+            raise storage_error(error, name_of(descriptor)) from error
 
     def sync(self, descriptor: int) -> None:
         try:
             _sync_data(descriptor)
         except OSError as error:
-            raise storage_error(error, f"file descriptor {descriptor}") from error
+            raise storage_error(error, name_of(descriptor)) from error
 
     def sync_file(self, path: str) -> None:
         try:
@@ -246,7 +254,7 @@ class OsFileSystem:
         try:
             mapping = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
         except OSError as error:
-            raise storage_error(error, f"file descriptor {descriptor}") from error
+            raise storage_error(error, name_of(descriptor)) from error
         mapping.madvise(mmap.MADV_SEQUENTIAL)
         return memoryview(mapping)
 

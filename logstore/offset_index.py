@@ -77,6 +77,7 @@ class IndexFile:
         """
         content = self.filesystem.read_file(self.path)
         if content is None or len(content) % self.entry_size:
+            self.reset()
             return False
         whole = len(content)
         while len(content) > self.entry_size and not any(content[-self.entry_size :]):
@@ -107,10 +108,10 @@ class OffsetIndex(IndexFile):
         relative, position = _ENTRY.unpack_from(self.entries, number * ENTRY_SIZE)
         return self.base_offset + relative, position
 
-    def position_for(self, offset: int) -> int:
-        """Where to begin a search for `offset`: position of the last entry at or below it, 0 when there is none."""
+    def entry_for(self, offset: int) -> tuple[int | None, int]:
+        """Where to begin a search for `offset`: (offset, position) of the last entry at or below it, else (None, 0)."""
         number = self._last_at_or_below(offset)
-        return self.entry(number)[1] if number >= 0 else 0
+        return self.entry(number) if number >= 0 else (None, 0)
 
     def _last_at_or_below(self, offset: int) -> int:
         entries = self.entries

@@ -17,14 +17,17 @@ from pykbroker.logstore.batch_scan import (
     BatchHeader,
     Located,
     find_last_at_least,
+    last_offset_at,
     read_header,
 )
 from pykbroker.logstore.errors import CorruptSegment
 from pykbroker.logstore.filesystem import FileSystem
-from pykbroker.logstore.offset_index import OffsetIndex
+from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from pykbroker.logstore.open_files import OpenFiles, SegmentFile
 from pykbroker.logstore.time_index import TimeIndex
 from pykbroker.protocol.records.batch import RecordBatch
+from pykbroker.protocol.records.errors import RecordError
+from pykbroker.protocol.records.record import Record
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
@@ -86,11 +89,18 @@ class Segment:
         """
         self.load_indexes()
         size = self.size
-        position = self.offset_index.position_for(offset)
+        entry_offset, position = self.offset_index.entry_for(offset)
         want = _SEARCH_SIZE
+        if entry_offset is not None and not 0 <= position < size:
+            return self._without_index(offset)
         while position < size:
             # The file may be longer than its data, see append_mapping.
             chunk = self.filesystem.read(self.file.descriptor(), min(want, size - position), position)
+            if entry_offset is not None:
+                # An entry names the last offset of the batch that it points to.
+                if last_offset_at(chunk, 0) != entry_offset:
+                    return self._without_index(offset)
+                entry_offset = None
             found, next_position = find_last_at_least(chunk, position, offset)
             if found is not None:
                 return found
@@ -99,6 +109,20 @@ class Segment:
             position = next_position
             want = HEADER_SIZE if want == _SEARCH_SIZE and len(chunk) < HOP_SIZE else _SEARCH_SIZE
         return None
+
+    def _without_index(self, offset: int) -> Located | None:
+        """The index does not fit the log: make it anew, and look again."""
+        self.rebuild_indexes()
+        return self.locate(offset)
+
+    def _search_start(self, offset: int) -> int:
+        """Position of a batch at or before the one that holds `offset`, near it."""
+        self.load_indexes()
+        entry_offset, _ = self.offset_index.entry_for(offset)
+        if entry_offset is None:
+            return 0
+        found = self.locate(entry_offset)
+        return found.position if found is not None else 0
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of every batch from `position`, where one begins. Fields that old magics lack are junk."""
@@ -123,6 +147,13 @@ class Segment:
         """A copy of one whole batch."""
         return RecordBatch(self.filesystem.read(self.file.descriptor(), size, position))
 
+    def records_at(self, position: int, size: int) -> list[Record]:
+        """The records of one whole batch. Raises CorruptSegment where they cannot be read."""
+        try:
+            return list(self.read_batch(position, size).records())
+        except RecordError as error:
+            raise CorruptSegment(self.file.path, position, str(error)) from error
+
     def batches(self, position: int = 0) -> Iterator[RecordBatch]:
         """Copies of all batches from `position`, where one begins, read in large steps."""
         size = self.size
@@ -146,14 +177,24 @@ class Segment:
                 start = length
             position += start
 
+    def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
+        """Make the indexes anew from the batch headers. Raises CorruptSegment where offsets do not ascend."""
+        builder = IndexBuilder(self, interval_bytes)
+        next_offset = self.base_offset
+        for position, header in self.headers():
+            last_offset = header.base_offset + (header.last_offset_delta if header.magic >= 2 else 0)
+            if not next_offset <= last_offset <= self.base_offset + MAX_RELATIVE_OFFSET:
+                raise CorruptSegment(self.file.path, position, f"offset {last_offset} where {next_offset} was expected")
+            next_offset = last_offset + 1
+            builder.add(position, header.length + 12, last_offset, header.max_timestamp if header.magic >= 2 else -1)
+        builder.finish()
+
     def next_offset(self) -> int:
         """The offset after the last batch; the base offset when empty."""
         self.load_indexes()
         end = self.base_offset
         if self.size:
-            count = len(self.offset_index)
-            position = self.offset_index.entry(count - 1)[1] if count else 0
-            for _, header in self.headers(position):
+            for _, header in self.headers(self._search_start(self.base_offset + MAX_RELATIVE_OFFSET)):
                 end = header.base_offset + (header.last_offset_delta if header.magic >= 2 else 0) + 1
         return end
 
@@ -171,11 +212,11 @@ class Segment:
     def offset_for_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
         """The first record at or above `start_offset` with this timestamp or a later one (P-83)."""
         self.load_indexes()
-        position = self.offset_index.position_for(max(self.time_index.offset_before(timestamp_ms), start_offset))
+        position = self._search_start(max(self.time_index.offset_before(timestamp_ms), start_offset))
         for batch_position, header in self.headers(position):
             if header.max_timestamp < timestamp_ms or header.base_offset + header.last_offset_delta < start_offset:
                 continue
-            for record in self.read_batch(batch_position, header.length + 12).records():
+            for record in self.records_at(batch_position, header.length + PREFIX_SIZE):
                 if record.timestamp >= timestamp_ms and record.offset >= start_offset:
                     return TimestampOffset(record.offset, record.timestamp, header.leader_epoch)
         return None
@@ -188,7 +229,7 @@ class Segment:
             return None
         for position, header in self.headers(found.position):
             if header.max_timestamp == timestamp_ms:
-                for record in self.read_batch(position, header.length + 12).records():
+                for record in self.records_at(position, header.length + PREFIX_SIZE):
                     if record.timestamp == timestamp_ms:
                         return TimestampOffset(record.offset, record.timestamp, header.leader_epoch)
         return None
@@ -268,14 +309,6 @@ class SealedSegment(Segment):
             whole = self.offset_index.load() and self.time_index.load()
             if not whole or not self.offset_index.is_sane(self.size) or not self.time_index.is_sane():
                 self.rebuild_indexes()
-
-    def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
-        """Make the indexes anew from the batch headers."""
-        builder = IndexBuilder(self, interval_bytes)
-        for position, header in self.headers():
-            last_offset = header.base_offset + (header.last_offset_delta if header.magic >= 2 else 0)
-            builder.add(position, header.length + 12, last_offset, header.max_timestamp if header.magic >= 2 else -1)
-        builder.finish()
 
 
 class IndexBuilder:

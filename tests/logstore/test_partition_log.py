@@ -164,7 +164,8 @@ def test_a_known_boundary_is_forgotten_when_the_segment_ends_or_shrinks(place: P
     append(log, batch(4))
     assert log.read(9, 1000, 9, at_least_one=True).range is None
     log.truncate_to(5)
-    append(log, batch(4))
+    append(log, batch(2))
+    append(log, batch(2))
     append(log, batch(20))
     append(log, batch(1))
     assert [b.base_offset for b in read_all(log, 9)] == [9, 29]

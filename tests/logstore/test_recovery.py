@@ -247,6 +247,22 @@ def test_what_a_compaction_left_is_finished_or_undone(place: Place) -> None:
     assert not [name for name in place.names() if name.endswith(("swap", "cleaned", "deleted"))]
 
 
+def test_a_compaction_that_was_not_complete_leaves_nothing(place: Place) -> None:
+    """Some files were renamed to `.swap`, the log still has `.cleaned`: the old segment stays with its own indexes."""
+    log = place.open(segment_bytes=400, index_interval_bytes=50)
+    for number in range(20):
+        append(log, batch(1, timestamp=NOW_MS + number))
+    log.flush()
+    log.close()
+    before = {name: place.content(name) for name in place.names() if name.startswith(f"{0:020d}")}
+    place.overwrite(f"{0:020d}.timeindex.swap", b"")
+    place.overwrite(f"{0:020d}.index.swap", b"")
+    place.overwrite(f"{0:020d}.log.cleaned", b"")
+    log = place.open(segment_bytes=400, recovery_point=20)
+    assert offsets(log) == list(range(20))
+    assert {name: place.content(name) for name in place.names() if name.startswith(f"{0:020d}")} == before
+
+
 def test_orphaned_indexes_go_and_a_start_beyond_the_end_begins_anew(place: Place) -> None:
     log = place.open()
     append(log, batch(3))

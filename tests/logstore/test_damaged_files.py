@@ -1,0 +1,118 @@
+"""Any one file damaged in any way: the log opens and works, or an error names the file. Never anything else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykbroker.logstore.errors import LogError
+from pykbroker.logstore.partition_log import AppendOrigin
+from pykbroker.protocol.records.batch import iter_batches
+from pykbroker.protocol.records.control import ControlRecordType
+from tests.logstore.support import NOW_MS, Place, append, batch, marker
+from tests.support.fake_filesystem import FakeFileSystem
+
+OPTIONS = {"segment_bytes": 600, "index_interval_bytes": 60}
+
+
+def whole() -> dict[str, bytes]:
+    """The files of a log with everything in it."""
+    place = Place(FakeFileSystem(), "/logs")
+    log = place.open(**OPTIONS)  # type: ignore[arg-type]
+    for number in range(30):
+        append(
+            log,
+            batch(2, timestamp=NOW_MS + number, producer_id=7, producer_epoch=0, base_sequence=number * 2),
+            epoch=number // 10,
+        )
+    append(log, batch(2, producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True), epoch=3)
+    log.append_as_leader(marker(ControlRecordType.ABORT, 9, 0), 3, NOW_MS, AppendOrigin.COORDINATOR)
+    log.close()
+    return {name: place.content(name) for name in place.names()}
+
+
+WHOLE = whole()
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    name=st.sampled_from(sorted(WHOLE)),
+    damage=st.sampled_from(["flip", "cut", "extend", "replace", "empty", "missing"]),
+    place_in_file=st.floats(0, 1),
+    junk=st.binary(min_size=1, max_size=40),
+    is_clean=st.booleans(),
+    limit=st.sampled_from([1, 100]),
+)
+def test_one_damaged_file(
+    name: str, damage: str, place_in_file: float, junk: bytes, is_clean: bool, limit: int
+) -> None:
+    """P-171."""
+    place = Place(FakeFileSystem(), "/logs")
+    place.filesystem.make_directory("/logs/t-0")
+    for file, content in WHOLE.items():
+        place.overwrite(file, content)
+    content = bytearray(WHOLE[name])
+    position = int(place_in_file * max(0, len(content) - 1))
+    if damage == "flip":
+        content[position] ^= junk[0] or 1
+    elif damage == "cut":
+        del content[position:]
+    elif damage == "extend":
+        content += junk
+    elif damage == "replace":
+        content[position : position + len(junk)] = junk
+    elif damage == "empty":
+        content.clear()
+    if damage == "missing":
+        place.filesystem.remove(f"/logs/t-0/{name}")
+    else:
+        place.overwrite(name, bytes(content))
+    try:
+        log = place.open(is_clean=is_clean, limit=limit, **OPTIONS)  # type: ignore[arg-type]
+        assert log.topic_id is None or len(log.topic_id) == 16
+        end = log.log_end_offset
+        for offset in range(log.log_start_offset, end, 3):
+            result = log.read(offset, 500, end, at_least_one=True)
+            if result.range is not None:
+                data = result.range.read()
+                if name.endswith(".index"):
+                    first = next(iter_batches(data))
+                    assert first.base_offset <= offset <= first.last_offset, "an index is only a hint"
+        if name.endswith(".index"):
+            assert end == 63
+        for later in (0, 10, 29, 100):
+            log.offset_for_timestamp(NOW_MS + later)
+        log.max_timestamp_offset()
+        log.end_offset_for_epoch(1)
+        log.aborted_transactions(0, end)
+        log.last_stable_offset(end)
+        append(log, batch(1), epoch=5)
+        log.delete_old_segments(NOW_MS, end)
+        log.truncate_to(max(0, end - 5))
+        if name.endswith(".index"):
+            assert log.log_end_offset == end - 5
+        append(log, batch(1), epoch=6)
+        log.close()
+    except LogError as error:
+        names_the_log = "/logs/t-0" in str(error) or "t-0: " in str(error)
+        if not names_the_log:
+            raise
+
+
+@pytest.mark.parametrize("name", sorted(WHOLE))
+def test_a_missing_file_other_than_a_log_costs_nothing_after_a_kill(name: str) -> None:
+    """P-171: whatever is not a log is made anew from the logs."""
+    if name.endswith(".log"):
+        return
+    place = Place(FakeFileSystem(), "/logs")
+    place.filesystem.make_directory("/logs/t-0")
+    for file, content in WHOLE.items():
+        if file != name:
+            place.overwrite(file, content)
+    log = place.open(**OPTIONS)  # type: ignore[arg-type]
+    assert log.log_end_offset == 63
+    assert log.producers.producers[7].last_sequence == 59
+    log.close()
+    remade = set(place.names())
+    assert set(WHOLE) - remade <= {name} & {"partition.metadata"} | {n for n in WHOLE if n.endswith(".snapshot")}
