@@ -20,7 +20,6 @@ from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import Endpoint
-from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings
@@ -272,6 +271,9 @@ def _make_services(
     partitions.set_strays_aside(image)
 
     async def create_internal_topic(topic: InternalTopic) -> None:
+        # Imported when the first group appears: a start is faster without.
+        from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+
         new = NewTopic(
             topic.name, topic.partition_count, topic.replication_factor, configs=tuple(topic.configs.items())
         )
