@@ -109,8 +109,10 @@ def produce(client: str, bootstrap: str, request: pytest.FixtureRequest) -> Prod
 
 
 def java_produce(tools: JavaTools, topic: str, messages: list[Message]) -> None:
-    # Java fills one partition until a batch is full before it takes the next; small batches make it change.
-    arguments = ["--topic", topic, "--command-property", "batch.size=200", "--command-property", "linger.ms=0"]
+    # Java fills one partition until a batch is full before it takes the next, and prefers those it can send to sooner.
+    # Small batches and no preference make it change often enough for the few records here.
+    arguments = ["--topic", topic, "--max-partition-memory-bytes", "200"]
+    arguments += ["--command-property", "partitioner.adaptive.partitioning.enable=false"]
     if messages[0].key is not None:
         arguments += ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
     lines = [f"{m.key.decode()}:{(m.value or b'').decode()}" if m.key else (m.value or b"").decode() for m in messages]
@@ -122,9 +124,11 @@ def test_without_key(
     partitions: int, client: str, produce: Produce, bootstrap: str, name: str, rows: list[Row]
 ) -> None:
     topic = create_topic(bootstrap, name, partitions)
-    produce(topic, [Message(None, str(number).encode()) for number in range(COUNT)])
+    # Long enough that Java, which changes partition only when a batch is full, does so often.
+    sent = [Message(None, f"{number} {'.' * 100}".encode()) for number in range(COUNT)]
+    produce(topic, sent)
     found = kafka_python_consume(bootstrap, [topic], COUNT)
-    assert Counter(m.value for m in found) == Counter(str(number).encode() for number in range(COUNT))
+    assert Counter(m.value for m in found) == Counter(m.value for m in sent)
     counts = Counter(m.partition for m in found)
     assert set(counts) == set(range(partitions)), counts
     outcome = ", ".join(f"p{number}: {counts[number]}" for number in range(partitions))
