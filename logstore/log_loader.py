@@ -41,6 +41,18 @@ class LoadRequest(NamedTuple):
     producer_id_expiration_ms: int
 
 
+class Cut(NamedTuple):
+    """What recovery took away: `size` bytes at `position` of a log file, and whole segments after it.
+
+    The dropped segments' files have the suffix `.deleted` until the next start.
+    """
+
+    path: str
+    position: int
+    size: int
+    segments_dropped: int
+
+
 class LoadedLog(NamedTuple):
     """A partition's parts, ready to be used. `snapshots` are the offsets of producer snapshots, ascending."""
 
@@ -51,6 +63,7 @@ class LoadedLog(NamedTuple):
     recovery_point: int
     producers: ProducerState
     snapshots: list[int]
+    cut: Cut | None
 
 
 def base_offset_of(name: str) -> int:
@@ -76,9 +89,9 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     bases = sorted(base_offset_of(name) for name in names if name.endswith(LOG_SUFFIX) and base_offset_of(name) >= 0)
     _remove_orphans(filesystem, folder, names, set(bases))
     segments: list[Segment] = [SealedSegment(folder, base, open_files) for base in bases]
-    recovered_from = NOT_RECOVERED
+    recovered_from, cut = NOT_RECOVERED, None
     if segments and not request.is_clean:
-        recovered_from = _recover(segments, request, epochs)
+        recovered_from, cut = _recover(segments, request, epochs)
     end_offset = segments[-1].next_offset() if segments else request.log_start_offset
     if segments and end_offset < request.log_start_offset:
         # The files that the start offset speaks of are gone.
@@ -94,7 +107,7 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     snapshots = sorted(base_offset_of(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
     producers = load_producers(segments, snapshots, log_start_offset, end_offset, request, recovered_from)
     recovery_point = end_offset if request.is_clean else min(request.recovery_point, end_offset)
-    return LoadedLog(segments, active, log_start_offset, end_offset, recovery_point, producers, snapshots)
+    return LoadedLog(segments, active, log_start_offset, end_offset, recovery_point, producers, snapshots, cut)
 
 
 def _activate(segments: list[Segment], end_offset: int, open_files: OpenFiles, request: LoadRequest) -> ActiveSegment:
@@ -158,11 +171,12 @@ def _remove_orphans(filesystem: FileSystem, folder: str, names: list[str], bases
             filesystem.remove(f"{folder}/{name}")
 
 
-def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs) -> int:
+def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs) -> tuple[int, Cut | None]:
     """Scan the segments from the recovery point on; cut at the first invalid batch, and drop what comes after it.
 
-    Returns the base offset of the first segment that was scanned.
+    Returns the base offset of the first segment that was scanned, and what was cut.
     """
+    cut = None
     start = len(segments) - 1
     while start > 0 and segments[start].base_offset > request.recovery_point:
         start -= 1
@@ -182,11 +196,14 @@ def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs
             if recovered.ends_in_zeros and any(s.base_offset == recovered.next_offset for s in segments[number + 1 :]):
                 # Space that was allocated ahead of the data; power was lost before its being cut off was durable.
                 continue
+            if not recovered.ends_in_zeros or segments[number + 1 :]:
+                dropped = len(segments) - number - 1
+                cut = Cut(segment.file.path, recovered.size, size - recovered.size, dropped)
             for later in segments[number + 1 :]:
                 later.mark_deleted()
             del segments[number + 1 :]
             break
-    return segments[start].base_offset
+    return segments[min(start, len(segments) - 1)].base_offset, cut
 
 
 def _may_end_in_zeros(segment: Segment, size: int) -> bool:

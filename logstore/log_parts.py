@@ -11,12 +11,13 @@ from typing import Self
 from zlib import crc32
 
 from pykbroker.logstore.active_segment import ActiveSegment
+from pykbroker.logstore.errors import CorruptSegment
 from pykbroker.logstore.filesystem import FileSystem, OsFileSystem
 from pykbroker.logstore.flush import FlushWork
 from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
 from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_loader import LoadRequest, first_base_offset, load_log, write_snapshot
+from pykbroker.logstore.log_loader import Cut, LoadRequest, first_base_offset, load_log, write_snapshot
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_metadata import read_topic_id, write_topic_id
 from pykbroker.logstore.producer_state import ProducerState
@@ -50,6 +51,7 @@ class LogParts:
         "_start_is_known",
         "_start_offset",
         "_topic_id",
+        "cut",
         "partition",
         "path",
         "recovery_point",
@@ -81,6 +83,8 @@ class LogParts:
         # Whether files were made since the folder was last synced.
         self._has_new_names = True
         self._expected_end_offset: int | None = None
+        # What recovery took away when the log was loaded, None for nothing but unused space.
+        self.cut: Cut | None = None
         self._is_clean = False
         self._opened_ms = 0
         self._snapshots: list[int] = []
@@ -262,7 +266,15 @@ class LogParts:
 
     def _load(self) -> ActiveSegment:
         self._epochs = LeaderEpochs(self._open_files.filesystem, f"{self.path}/{EPOCHS_FILE}")
-        loaded = load_log(self._load_request(), self._open_files, self._epochs)
+        try:
+            loaded = load_log(self._load_request(), self._open_files, self._epochs)
+        except CorruptSegment:
+            if not self._is_clean:
+                raise
+            # A clean stop left it, and yet it cannot be read: all of it is looked at, as after a kill.
+            self._is_clean = False
+            request = self._load_request()._replace(recovery_point=0)
+            loaded = load_log(request, self._open_files, self._epochs)
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
         self._start_offset = loaded.log_start_offset
@@ -273,6 +285,7 @@ class LogParts:
         self._producers = loaded.producers
         self._snapshots = loaded.snapshots
         self._active = loaded.active
+        self.cut = loaded.cut
         if not self._is_clean:
             self._take_snapshot()
         return loaded.active

@@ -122,6 +122,35 @@ def test_segments_after_a_damaged_one_go(place: Place) -> None:
     assert offsets(again) == list(range(bases[3]))
 
 
+def test_what_was_cut_is_told(place: Place) -> None:
+    """P-171: file, position and size; nothing where only unused space was given back."""
+    positions = small_log(place)
+    assert place.open().cut is None
+    whole = place.content(LOG)
+    place.overwrite(LOG, whole + bytes(1000))
+    assert place.open().cut is None
+    place.overwrite(LOG, whole[:-5])
+    cut = place.open().cut
+    assert cut is not None
+    assert cut.path.endswith(f"t-0/{LOG}")
+    assert cut[1:] == (positions[3], positions[4] - positions[3] - 5, 0)
+    assert place.open().cut is None
+
+
+def test_a_log_damaged_after_a_clean_stop_is_recovered(place: Place) -> None:
+    """The mark of a clean stop says nothing about what happened to the files since."""
+    positions = small_log(place)
+    log = place.open()
+    log.close()
+    content = place.content(LOG)
+    at = positions[3]
+    place.overwrite(LOG, content[: at + 8] + b"\0\0\0\0" + content[at + 12 :])
+    log = place.open(is_clean=True)
+    assert offsets(log) == list(range(6))
+    assert log.cut is not None
+    assert append(log, batch(1)).first_offset == 6
+
+
 def test_indexes_are_rebuilt_as_they_were(place: Place) -> None:
     log = place.open(segment_bytes=20_000, index_interval_bytes=500)
     for number in range(200):
@@ -279,8 +308,8 @@ def test_damage_found_while_reading_names_file_and_position(place: Place) -> Non
     content = place.content(LOG)
     log = place.open(is_clean=True)
     assert log.log_end_offset == 10
+    log.close_files()
     place.overwrite(LOG, content[:8] + b"\0\0\0\0" + content[12:])
-    log = place.open(is_clean=True, end_offset=10)
     with pytest.raises(CorruptSegment, match=segment_path("t-0", 0, ".log")):
         list(log.iter_batches())
 
