@@ -267,6 +267,16 @@ def _make_services(
     image = controller.image
     metadata = MetadataCache(config, config.node_id, image)
     directory.load_logs(lambda topic: metadata.log_config(image, topic), clock.now_ms())
+    for partition_log in directory:
+        if partition_log.cut is not None:
+            path, position, size, dropped = partition_log.cut
+            log.warning(
+                "%s: %d bytes from %d on were not whole records and were cut off; %d segment(s) after them set aside",
+                path,
+                size,
+                position,
+                dropped,
+            )
     partitions = Partitions(config.node_id, directory, metadata.log_config, clock)
     partitions.set_strays_aside(image)
 
