@@ -42,10 +42,10 @@ class AppendMapping:
     def __init__(self, descriptor: int, size: int) -> None:
         self.size = size
         self._descriptor = descriptor
-        self._step = STEP_MIN
+        self._step = 0
         self._base = 0
         self._end = 0
-        self._size_at_look = -1
+        self._size_at_look = size
         self._mapping: mmap.mmap | None = None
 
     def append(self, parts: Sequence[bytes | bytearray | memoryview], size: int) -> None:
@@ -64,24 +64,34 @@ class AppendMapping:
         self.size = end
 
     def _advance(self, position: int, size: int) -> None:
-        """Maps a window that begins with the page of `position` and has room for `size` bytes and a step more."""
+        """Maps a window that begins with the page of `position` and has room for `size` bytes.
+
+        For a busy log it has room for a step more; else the file ends with the data.
+        """
+        if position + size - self._size_at_look < BUSY_SIZE:
+            self._map(position - position % mmap.ALLOCATIONGRANULARITY, position + size)
+            return
+        self._step = min(max(2 * self._step, STEP_MIN), STEP_MAX)
         is_huge = self._step >= HUGE_PAGE and _MADV_HUGEPAGE >= 0
         base, end = _window(position, size + self._step, HUGE_PAGE if is_huge else mmap.ALLOCATIONGRANULARITY)
         try:
-            os.posix_fallocate(self._descriptor, base, end - base)
+            mapping = self._map(base, end)
         except OSError:
             # Nearly full: without a step in advance it may still fit.
-            base, end = _window(position, size, mmap.ALLOCATIONGRANULARITY)
-            os.posix_fallocate(self._descriptor, base, end - base)
-        mapping = mmap.mmap(self._descriptor, end - base, offset=base)
+            self._map(position - position % mmap.ALLOCATIONGRANULARITY, position + size)
+            return
         with suppress(OSError):
             if is_huge:
                 mapping.madvise(_MADV_HUGEPAGE)
             # Older kernels do not know it, and then each page faults by itself.
             mapping.madvise(_MADV_POPULATE_WRITE)
+
+    def _map(self, base: int, end: int) -> mmap.mmap:
+        os.posix_fallocate(self._descriptor, base, end - base)
+        mapping = mmap.mmap(self._descriptor, end - base, offset=base)
         self._unmap()
         self._mapping, self._base, self._end = mapping, base, end
-        self._step = min(2 * self._step, STEP_MAX)
+        return mapping
 
     def _unmap(self) -> None:
         if self._mapping is not None:
@@ -89,8 +99,8 @@ class AppendMapping:
             self._mapping = None
 
     def is_idle(self) -> bool:
-        """Whether nothing was appended since the last time this was asked."""
-        is_idle = self.size == self._size_at_look
+        """Whether too little was appended since the last time this was asked to allocate ahead for it."""
+        is_idle = self.size - self._size_at_look < BUSY_SIZE
         self._size_at_look = self.size
         return is_idle
 

@@ -60,7 +60,7 @@ class FileSystem(Protocol):
         """Make a file that was written by `append_mapped` exactly as long as its data again."""
 
     def trim_idle(self) -> int:
-        """Trim the files that nothing was appended to since the last call; returns how many are left."""
+        """Trim the files that little or nothing was appended to since the last call; returns how many are left."""
 
     def truncate(self, descriptor: int, size: int) -> None:
         """Set the length of a file."""

@@ -13,6 +13,7 @@ from pykbroker.logstore.aborted_transactions import AbortedTransactions
 from pykbroker.logstore.batch_scan import (
     HEADER_SIZE,
     HOP_SIZE,
+    MINIMUM_SIZE,
     PREFIX_SIZE,
     BatchHeader,
     Located,
@@ -96,6 +97,9 @@ class Segment:
         while position < size:
             # The file may be longer than its data, see append_mapping.
             chunk = self.filesystem.read(self.file.descriptor(), min(want, size - position), position)
+            if len(chunk) < HOP_SIZE:
+                # The shortest message of the oldest format, at the end of the file.
+                chunk = chunk.ljust(HOP_SIZE, b"\0")
             if entry_offset is not None:
                 # An entry names the last offset of the batch that it points to.
                 if last_offset_at(chunk, 0) != entry_offset:
@@ -130,13 +134,13 @@ class Segment:
         start = end = position
         chunk = b""
         want = HEADER_SIZE
-        while position + HOP_SIZE <= size:
+        while position + MINIMUM_SIZE <= size:
             if position + HEADER_SIZE > end:
                 chunk = self.filesystem.read(self.file.descriptor(), want, position)
                 start, end = position, position + len(chunk)
                 chunk = chunk.ljust(HEADER_SIZE, b"\0")
             header = read_header(chunk, position - start)
-            if header.length < HOP_SIZE - PREFIX_SIZE - 1:
+            if header.length < MINIMUM_SIZE - PREFIX_SIZE:
                 raise CorruptSegment(self.file.path, position, f"a record batch of length {header.length}")
             yield position, header
             # Of large batches only the headers are fetched: cheaper than reading what lies between them.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zlib
 
 import pytest
 
@@ -120,6 +122,36 @@ def test_segments_after_a_damaged_one_go(place: Place) -> None:
     log.close()
     again = place.open(segment_bytes=400, is_clean=True)
     assert offsets(again) == list(range(bases[3]))
+
+
+def old_message(magic: int, offset: int, value: bytes) -> bytes:
+    """A message of the formats before 0.11, as it lies in a segment."""
+    timestamp = struct.pack(">q", NOW_MS + offset) if magic else b""
+    body = struct.pack(">bb", magic, 0) + timestamp + struct.pack(">ii", -1, len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def test_messages_of_old_formats_are_kept_and_read_as_stored(place: Place) -> None:
+    """P-168: also the shortest one, at the end of the file; damage in them is found."""
+    messages = [
+        old_message(0, 0, b"a"),
+        old_message(1, 1, b"b" * 30),
+        old_message(1, 2, b"c" * 99),
+        old_message(0, 3, b""),
+    ]
+    place.filesystem.make_directory(f"{place.folder}/t-0")
+    place.overwrite(LOG, b"".join(messages))
+    log = place.open(index_interval_bytes=1)
+    assert (log.log_end_offset, log.cut) == (4, None)
+    for offset, message in enumerate(messages):
+        result = log.read(offset, 10, 4, at_least_one=True)
+        assert result.range is not None
+        assert result.range.read() == message
+        result.range.release()
+    assert append(log, batch(1)).first_offset == 4
+    log.close()
+    place.overwrite(LOG, b"".join(messages)[:-1] + b"x")
+    assert place.open().log_end_offset == 3
 
 
 def test_what_was_cut_is_told(place: Place) -> None:
