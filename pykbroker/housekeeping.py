@@ -27,7 +27,7 @@ IDLE_CHECKS_PER_TIMEOUT = 10
 """A connection may live this fraction of `connections.max.idle.ms` longer than it should."""
 
 TRIM_INTERVAL_S = 0.5
-"""A log that is not appended to for one to two of these is trimmed."""
+"""A log that gets less than 64 KiB in such an interval is trimmed at its end."""
 
 NEVER_MS = 1 << 62
 """Kafka's default for what is not done by time is the largest int64."""
