@@ -124,6 +124,7 @@ class LogCleanup(LogParts):
         self._end_offset = self._active.next_offset()
         self._start_offset = min(self._start_offset, self._end_offset)
         self.recovery_point = min(self.recovery_point, self._end_offset)
+        self._sealed_durable_to = min(self._sealed_durable_to, self._active.base_offset)
         self._epochs.truncate_from_end(self._end_offset)
         self._producers = load_producers(
             self._segments, self._snapshots, self._start_offset, self._end_offset, self._load_request()
@@ -146,4 +147,4 @@ class LogCleanup(LogParts):
         self._epochs.clear()
         self._producers = ProducerState()
         self._producers.end_offset = self._start_offset = self._end_offset = offset
-        self.recovery_point = min(self.recovery_point, offset)
+        self.recovery_point = self._sealed_durable_to = min(self.recovery_point, offset)

@@ -281,7 +281,7 @@ class LogParts:
         self._start_is_known = True
         self._end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
-        self._sealed_durable_to = loaded.recovery_point
+        self._sealed_durable_to = min(loaded.recovery_point, loaded.active.base_offset)
         self._producers = loaded.producers
         self._snapshots = loaded.snapshots
         self._active = loaded.active
@@ -330,7 +330,6 @@ class LogParts:
         active.create_file()
         if old.size:
             self._segments[-1] = old.sealed(self._open_files)
-            self._sealed_durable_to = min(self._sealed_durable_to, old.base_offset)
         else:
             # An empty segment that cannot hold the next offset is replaced, not kept.
             self._remove_segments([old], now_ms)

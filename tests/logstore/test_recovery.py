@@ -407,6 +407,30 @@ def test_a_flush_of_the_active_segment_syncs_one_file(memory: Place) -> None:
     assert calls["sync"] == 1
 
 
+def test_sealed_indexes_are_flushed_whatever_came_before(place: Place) -> None:
+    """After a restart with everything durable, and after a truncation into a durable segment."""
+    log = place.open()
+    append(log, batch(20))
+    log.flush()
+    log.close()
+    log = place.open(is_clean=True, recovery_point=20, end_offset=20)
+    append(log, batch(1))
+    log.roll(NOW_MS)
+    assert log.has_unflushed_segments
+    log.flush()
+    assert not log.has_unflushed_segments
+    append(log, batch(2))
+    log.truncate_to(20)
+    assert not log.has_unflushed_segments
+    log.roll(NOW_MS)
+    assert log.has_unflushed_segments
+    log.truncate_fully_and_start_at(5)
+    assert not log.has_unflushed_segments
+    append(log, batch(1))
+    log.roll(NOW_MS)
+    assert log.has_unflushed_segments
+
+
 def test_power_loss_after_a_roll_keeps_the_sealed_indexes(memory: Place) -> None:
     """A segment that was durable while active is flushed once more when it is sealed, for its indexes."""
     log = memory.open(segment_bytes=2000, index_interval_bytes=100)
