@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pykbroker.logstore.batch_scan import PREFIX_SIZE
 from pykbroker.logstore.filesystem import Buffer
 from pykbroker.logstore.offset_index import ENTRY_SIZE, MAX_RELATIVE_OFFSET
 from pykbroker.logstore.open_files import OpenFiles
@@ -117,14 +118,20 @@ class ActiveSegment(Segment):
         self.time_index.truncate_to(offset)
         self.aborted.truncate_to(offset)
         if found is not None:
-            self.filesystem.truncate(self.file.descriptor(), found.position)
             self.size = found.position
         self._since_index_entry = 0
         self.max_timestamp_so_far, self.max_timestamp_offset = self.time_index.last()
-        for _, header in self.headers(self._search_start(offset)):
+        end = self._search_start(offset)
+        for position, header in self.headers(end):
+            if position + PREFIX_SIZE + header.length > self.size:
+                break
+            end = position + PREFIX_SIZE + header.length
             if header.max_timestamp > self.max_timestamp_so_far:
                 self.max_timestamp_so_far = header.max_timestamp
                 self.max_timestamp_offset = header.base_offset + header.last_offset_delta
+        # Junk behind the last whole batch goes too: the next append must not come after it.
+        self.size = end
+        self.filesystem.truncate(self.file.descriptor(create=True), end)
         if self.size == 0:
             self.first_batch_timestamp = None
 
