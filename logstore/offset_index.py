@@ -25,7 +25,7 @@ _WRITE_SIZE: Final = 512
 class IndexFile:
     """The file behind an index: entries in memory, the file a prefix of them."""
 
-    __slots__ = ("_shrunk", "_written", "entries", "filesystem", "path")
+    __slots__ = ("_shrunk", "_written", "entries", "filesystem", "is_building", "path")
 
     entry_size: int = ENTRY_SIZE
 
@@ -34,6 +34,8 @@ class IndexFile:
         self.filesystem = filesystem
         self.entries = bytearray()
         self._written = 0
+        # While all entries are made anew nothing is written, see finish_building.
+        self.is_building = False
         # Whether the file may be longer than what was written of it.
         self._shrunk = False
 
@@ -55,6 +57,15 @@ class IndexFile:
         finally:
             self.filesystem.close(descriptor)
 
+    def finish_building(self) -> None:
+        """Write entries that were made anew, unless the file has just these: most recoveries change nothing."""
+        self.is_building = False
+        if self.filesystem.read_file(self.path) == bytes(self.entries):
+            self._written = len(self.entries)
+            self._shrunk = False
+        else:
+            self.write()
+
     def reset(self) -> None:
         """Forget all entries; the file follows at the next write."""
         self._cut(0)
@@ -65,7 +76,7 @@ class IndexFile:
         self._written = min(self._written, len(self.entries))
 
     def _added(self) -> None:
-        if len(self.entries) - self._written >= _WRITE_SIZE:
+        if len(self.entries) - self._written >= _WRITE_SIZE and not self.is_building:
             # The batch is in the log already; what does not fit on a full disk now is written later or rebuilt.
             with suppress(StorageError):
                 self.write()

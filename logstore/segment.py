@@ -326,8 +326,9 @@ class IndexBuilder:
         self._since_entry = 0
         self.max_timestamp = -1
         self.max_timestamp_offset = segment.base_offset
-        segment.offset_index.reset()
-        segment.time_index.reset()
+        for index in (segment.offset_index, segment.time_index):
+            index.reset()
+            index.is_building = True
 
     def add(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
         """A batch of `size` bytes begins at `position`."""
@@ -343,5 +344,5 @@ class IndexBuilder:
     def finish(self) -> None:
         """The segment ends here: note its largest timestamp and write the files."""
         self._segment.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
-        self._segment.offset_index.write()
-        self._segment.time_index.write()
+        self._segment.offset_index.finish_building()
+        self._segment.time_index.finish_building()
