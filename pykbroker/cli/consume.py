@@ -16,6 +16,9 @@ from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
 from pykbroker.cli.output import note, print_json_line
 
 _POLL_MS = 200
+# Until the group has given us partitions: kafka-python 3.0.12 sometimes never takes its assignment up when a poll ends
+# between the answers to JoinGroup and SyncGroup, so a poll has to be longer than a join.
+_JOIN_MS = 10_000
 _POLL_RECORDS = 500
 
 
@@ -186,9 +189,12 @@ def _print_records(
             if ends is not None and all(consumer.position(where) >= end for where, end in ends.items()):
                 break
             most = _POLL_RECORDS if max_messages is None else min(max_messages - count, _POLL_RECORDS)
+            poll_ms = _POLL_MS if consumer.assignment() else _JOIN_MS
+            if idle_s is not None:
+                poll_ms = min(poll_ms, max(_POLL_MS, round(idle_s * 1000)))
             waiting = {
                 where: [record for record in records if ends is None or record.offset < ends[where]]
-                for where, records in consumer.poll(timeout_ms=_POLL_MS, max_records=most).items()
+                for where, records in consumer.poll(timeout_ms=poll_ms, max_records=most).items()
             }
             if waiting:
                 idle_since = time.monotonic()

@@ -61,6 +61,9 @@ class FakeConsumer:
             found[where] = SimpleNamespace(offset=later[0].offset) if later else None
         return found
 
+    def assignment(self) -> set[TopicPartition]:
+        return set(self._positions)
+
     def poll(self, timeout_ms: int, max_records: int) -> dict[TopicPartition, list[SimpleNamespace]]:
         found: dict[TopicPartition, list[SimpleNamespace]] = {}
         for where, position in self._positions.items():
