@@ -29,8 +29,8 @@ demo: java setup ## a Spark streaming job and stock clients on pykbroker; KILL=1
 test: java setup spark35 ## all tests: unit tests first, then stock clients, Java tools and Spark (twice)
 	@$(RUN) tools/run_tests.py
 
-unit: setup ## the unit tests alone: no Java, no network, under a minute
-	@$(RUN) -m pytest tests -m "not java" $(ARGS)
+unit: setup ## the unit tests alone: no Java, no network, under a minute; ARGS go to pytest
+	@$(RUN) $(if $(ARGS),-m pytest -m "not java" $(ARGS),tools/run_tests.py unit)
 
 interop: jars ## stock clients against a broker; TARGET=kafka starts Apache Kafka, BOOTSTRAP=host:port uses what runs
 	@$(RUN) -m pytest interop_tests $(if $(TARGET),--target $(TARGET)) $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(ARGS)
