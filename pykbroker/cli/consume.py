@@ -89,6 +89,9 @@ def consume(
             ends: dict[Any, int] | None = None
             if group:
                 consumer.subscribe([topic])
+                # A leader that assigns before its first metadata has no partitions to give, and kafka-python does not
+                # notice later: the command would wait for ever.
+                consumer.partitions_for_topic(topic)
             else:
                 ends = _assign(consumer, topic, partitions, start, until_end)
             count = _print_records(consumer, show, max_messages=max_messages, idle_s=idle_s, ends=ends)
