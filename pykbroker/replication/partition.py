@@ -92,10 +92,6 @@ class Partition:
     def log_start_offset(self) -> int:
         return self.log.log_start_offset
 
-    @property
-    def isr_count(self) -> int:
-        return len(self._isr)
-
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Fences a client whose metadata is older or newer than ours (P-69); -1 skips the check.
 

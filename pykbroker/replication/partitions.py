@@ -44,7 +44,6 @@ class Partitions:
         self._clock = clock
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._name_by_id: dict[bytes, str] = {}
-        self._removal_listeners: list[Callable[[str], None]] = []
 
     def get(self, topic: str, partition: int) -> Partition | None:
         """The partition if this broker holds it."""
@@ -56,23 +55,9 @@ class Partitions:
         name = self._name_by_id.get(topic_id)
         return None if name is None else self.get(name, partition)
 
-    def name_of(self, topic_id: bytes) -> str | None:
-        """Name of a topic that has a partition here."""
-        return self._name_by_id.get(topic_id)
-
-    def of_topic(self, topic: str) -> Iterable[Partition]:
-        return self._by_name.get(topic, {}).values()
-
     def all(self) -> Iterable[Partition]:
         for partitions in self._by_name.values():
             yield from partitions.values()
-
-    def count(self) -> int:
-        return sum(map(len, self._by_name.values()))
-
-    def on_removal(self, listener: Callable[[str], None]) -> None:
-        """Calls `listener(topic)` after a topic's partitions were removed."""
-        self._removal_listeners.append(listener)
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Follows a change of the metadata: removed topics first, so that a name can be used again at once."""
@@ -129,8 +114,6 @@ class Partitions:
                 self._log_directory.delete_log(topic.name, number, self._clock.now_ms())
             except StorageError as error:
                 log.error("the log of %s-%d could not be deleted: %s", topic.name, number, error)
-        for listener in self._removal_listeners:
-            listener(topic.name)
 
     def _update_configs(self, new: ClusterImage, changed: frozenset[tuple[int, str]]) -> None:
         """Hands changed topic settings, or changed defaults of this broker, to the open logs."""
