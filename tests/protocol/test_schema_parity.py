@@ -71,11 +71,17 @@ def described_default(definition: dict[str, Any], kind: str) -> Any:
     return int(str(text or 0), 0)
 
 
+def carried_by(definition: dict[str, Any]) -> str:
+    """The versions that carry a field; some tagged fields give only `taggedVersions`."""
+    versions: str = definition.get("versions") or definition["taggedVersions"]
+    return versions
+
+
 def as_kafka_says(fields: list[dict[str, Any]], common: dict[str, Any], version: int) -> list[tuple[Any, ...]]:
     """The fields of a JSON definition at one version, in the form of `as_declared`."""
     described = []
     for definition in fields:
-        if version not in version_range(definition["versions"]):
+        if version not in version_range(carried_by(definition)):
             continue
         element = definition["type"].removeprefix("[]")
         is_array = element != definition["type"]

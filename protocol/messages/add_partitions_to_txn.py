@@ -1,0 +1,52 @@
+"""AddPartitionsToTxn (key 24): partitions become part of a transaction."""
+
+from __future__ import annotations
+
+from pykbroker.protocol.fields import Message, array, boolean, int16, int32, int64, string
+
+
+class AddPartitionsToTxnTopic(Message):
+    name: str = string("0+")
+    partitions: list[int] = array(int32, "0+")
+
+
+class AddPartitionsToTxnTransaction(Message):
+    transactional_id: str = string("4+")
+    producer_id: int = int64("4+")
+    producer_epoch: int = int16("4+")
+    verify_only: bool = boolean("4+")
+    topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "4+")
+
+
+class AddPartitionsToTxnRequest(Message, versions="0-5", flexible="3+", key=24):
+    """What a client sends to AddPartitionsToTxn."""
+
+    transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")
+    v3_and_below_transactional_id: str = string("0-3")
+    v3_and_below_producer_id: int = int64("0-3")
+    v3_and_below_producer_epoch: int = int16("0-3")
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "0-3")
+
+
+class AddPartitionsToTxnPartitionResult(Message):
+    partition_index: int = int32("0+")
+    partition_error_code: int = int16("0+")
+
+
+class AddPartitionsToTxnTopicResult(Message):
+    name: str = string("0+")
+    results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(AddPartitionsToTxnPartitionResult, "0+")
+
+
+class AddPartitionsToTxnResult(Message):
+    transactional_id: str = string("4+")
+    topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, "4+")
+
+
+class AddPartitionsToTxnResponse(Message, versions="0-5", flexible="3+", key=24):
+    """What the broker answers to AddPartitionsToTxn."""
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("4+", ignorable=True)
+    results_by_transaction: list[AddPartitionsToTxnResult] = array(AddPartitionsToTxnResult, "4+")
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, "0-3")
