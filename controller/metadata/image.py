@@ -86,6 +86,18 @@ class ControllerImage(NamedTuple):
     features: Mapping[str, tuple[int, int]]
 
 
+class Acl(NamedTuple):
+    """One access control entry; numbers as in `protocol.acl_codes`, principal and host as in the request."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
 class ImageDelta(NamedTuple):
     """What one step changed, against the image before it.
 
@@ -113,13 +125,15 @@ class ClusterImage:
         brokers, controllers: by node id.
         features: finalized levels without the zeros; metadata.version is among them.
         next_producer_id: first id of the next block (P-59).
-        kept_records: records of parts that no command here changes yet (ACLs, quotas, SCRAM credentials, delegation
+        acls: access control entries by their 16-byte ids; no two are equal.
+        kept_records: records of parts that no command here changes yet (quotas, SCRAM credentials, delegation
             tokens), by (record type, their key), so that a log or snapshot that Kafka wrote loses nothing.
         open_transaction: records of a metadata transaction (KIP-868) whose end was not seen yet, else None.
         delta: what changed since the image before this one.
     """
 
     __slots__ = (
+        "acls",
         "brokers",
         "colliding_names",
         "configs",
@@ -144,6 +158,7 @@ class ClusterImage:
     controllers: Mapping[int, ControllerImage]
     features: Mapping[str, int]
     next_producer_id: int
+    acls: Mapping[bytes, Acl]
     kept_records: Mapping[tuple[Any, ...], Any]
     open_transaction: tuple[Any, ...] | None
     offset: int
@@ -161,6 +176,7 @@ class ClusterImage:
         self.controllers = {}
         self.features = {}
         self.next_producer_id = 0
+        self.acls = {}
         self.kept_records = {}
         self.open_transaction = None
         self.offset = -1

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pykbroker.controller.metadata.image import (
     MIGRATING_DIRECTORY,
     TOPIC_RESOURCE,
+    Acl,
     BrokerImage,
     ClusterImage,
     ControllerImage,
@@ -43,6 +44,7 @@ class ImageBuilder:
         self._brokers = base.brokers
         self._controllers = base.controllers
         self._features = base.features
+        self._acls = base.acls
         self._kept_records = base.kept_records
         self._next_producer_id = base.next_producer_id
         self._transaction: list[Any] | None = None if base.open_transaction is None else list(base.open_transaction)
@@ -75,6 +77,7 @@ class ImageBuilder:
         image.brokers = self._brokers
         image.controllers = self._controllers
         image.features = self._features
+        image.acls = self._acls
         image.kept_records = self._kept_records
         image.next_producer_id = self._next_producer_id
         image.open_transaction = None if self._transaction is None else tuple(self._transaction)
@@ -338,6 +341,22 @@ class ImageBuilder:
                         eligible_leader_replicas=(), last_known_elr=()
                     )
 
+    def _access_control_entry(self, record: r.AccessControlEntryRecord) -> None:
+        self._own("_acls")[record.id] = Acl(
+            record.resource_type,
+            record.resource_name,
+            record.pattern_type,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission_type,
+        )
+
+    def _remove_access_control_entry(self, record: r.RemoveAccessControlEntryRecord) -> None:
+        if record.id not in self._acls:
+            raise InconsistentMetadata(f"removal of the unknown access control entry {uuid_to_text(record.id)}")
+        del self._own("_acls")[record.id]
+
     # Kept as they are
 
     def _keep(self, key: tuple[Any, ...], record: Any) -> None:
@@ -345,12 +364,6 @@ class ImageBuilder:
 
     def _drop(self, key: tuple[Any, ...]) -> None:
         self._own("_kept_records").pop(key, None)
-
-    def _access_control_entry(self, record: r.AccessControlEntryRecord) -> None:
-        self._keep((record.KEY, record.id), record)
-
-    def _remove_access_control_entry(self, record: r.RemoveAccessControlEntryRecord) -> None:
-        self._drop((r.AccessControlEntryRecord.KEY, record.id))
 
     def _client_quota(self, record: r.ClientQuotaRecord) -> None:
         entity = tuple(sorted((part.entity_type, part.entity_name or "") for part in record.entity))

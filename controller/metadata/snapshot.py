@@ -9,8 +9,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pykbroker.controller.metadata.features import METADATA_VERSION
-from pykbroker.controller.metadata.image import EMPTY_IMAGE, BrokerImage, ClusterImage, ControllerImage, PartitionImage
+from pykbroker.controller.metadata.image import (
+    EMPTY_IMAGE,
+    Acl,
+    BrokerImage,
+    ClusterImage,
+    ControllerImage,
+    PartitionImage,
+)
 from pykbroker.protocol.log_messages.metadata_records import (
+    AccessControlEntryRecord,
     BrokerEndpoint,
     BrokerFeature,
     ConfigRecord,
@@ -47,6 +55,8 @@ def image_to_records(image: ClusterImage) -> Iterator[Any]:
             yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+    for acl_id, acl in image.acls.items():
+        yield access_control_entry_record(acl_id, acl)
     yield from image.kept_records.values()
 
 
@@ -71,6 +81,20 @@ def partition_record(topic_id: bytes, partition: PartitionImage) -> PartitionRec
         directories=list(partition.directories),
         eligible_leader_replicas=list(partition.eligible_leader_replicas) or None,
         last_known_elr=list(partition.last_known_elr) or None,
+    )
+
+
+def access_control_entry_record(acl_id: bytes, acl: Acl) -> AccessControlEntryRecord:
+    """The record that makes this entry."""
+    return AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission_type,
     )
 
 

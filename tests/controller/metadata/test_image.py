@@ -207,17 +207,15 @@ def test_a_metadata_transaction_takes_effect_at_its_end_or_not_at_all() -> None:
 def test_records_of_other_parts_are_kept() -> None:
     """What no command here changes yet must survive a snapshot: Kafka may have written it."""
     world = World()
-    acl = r.AccessControlEntryRecord(id=bytes([1]) * 16, resource_name="t", principal="User:a", host="*")
     quota = r.ClientQuotaRecord(entity=[r.EntityData(entity_type="user", entity_name=None)], key="k", value=1.5)
     scram = r.UserScramCredentialRecord(name="a", mechanism=1, salt=b"s", iterations=4096)
     token = r.DelegationTokenRecord(token_id="t")
-    world.apply([acl, quota, scram, token])
+    world.apply([quota, scram, token])
     snapshot = list(image_to_records(world.image))
-    for record in (acl, quota, scram, token):
+    for record in (quota, scram, token):
         assert record in snapshot
     world.apply(
         [
-            r.RemoveAccessControlEntryRecord(id=acl.id),
             r.ClientQuotaRecord(entity=quota.entity, key="k", remove=True),
             r.RemoveUserScramCredentialRecord(name="a", mechanism=1),
             r.RemoveDelegationTokenRecord(token_id="t"),
@@ -251,6 +249,7 @@ def test_eligible_leader_replicas_are_kept_and_cleared() -> None:
         r.BrokerRegistrationChangeRecord(broker_id=9),
         r.EndTransactionRecord(),
         r.ClearElrRecord(topic_name="none"),
+        r.RemoveAccessControlEntryRecord(id=bytes([9]) * 16),
     ],
 )
 def test_records_that_contradict_the_image_stop_it(record: Any) -> None:

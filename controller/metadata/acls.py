@@ -1,0 +1,150 @@
+"""CreateAcls and DeleteAcls as commands, with Kafka's rules and texts (AclControlManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pykbroker.controller.metadata.commands import (
+    NO_ERROR,
+    RECORD_COUNT_MAX,
+    ApiError,
+    CommandRefused,
+    Plan,
+    PlanContext,
+)
+from pykbroker.controller.metadata.image import Acl, ClusterImage
+from pykbroker.controller.metadata.snapshot import access_control_entry_record
+from pykbroker.controller.metadata.topics import refuse_too_many_records
+from pykbroker.protocol.acl_codes import (
+    ALLOW,
+    ANY,
+    DENY,
+    LITERAL,
+    MATCH,
+    OPERATIONS,
+    PATTERN_TYPES,
+    PERMISSION_TYPES,
+    PREFIXED,
+    RESOURCE_TYPES,
+    WILDCARD,
+)
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import RemoveAccessControlEntryRecord
+from pykbroker.protocol.uuids import random_uuid
+
+
+class AclFilter(NamedTuple):
+    """What DescribeAcls and DeleteAcls ask for; None and `ANY` are whatever there is.
+
+    With the pattern type MATCH the name is that of a resource, and the filter is for every pattern that it falls
+    under (KIP-290); else the name is that of a pattern.
+    """
+
+    resource_type: int = ANY
+    resource_name: str | None = None
+    pattern_type: int = ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: int = ANY
+    permission_type: int = ANY
+
+    def matches(self, acl: Acl) -> bool:
+        """Whether the filter is for this entry."""
+        return (
+            self.resource_type in (ANY, acl.resource_type)
+            and self.operation in (ANY, acl.operation)
+            and self.permission_type in (ANY, acl.permission_type)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self._matches_pattern(acl)
+        )
+
+    def _matches_pattern(self, acl: Acl) -> bool:
+        name = self.resource_name
+        if self.pattern_type != MATCH:
+            return self.pattern_type in (ANY, acl.pattern_type) and name in (None, acl.resource_name)
+        if name is None:
+            return True
+        if acl.pattern_type == PREFIXED:
+            return name.startswith(acl.resource_name)
+        return acl.resource_name in (name, WILDCARD)
+
+
+class AclDeletion(NamedTuple):
+    """What came of one filter: an error, or the entries that are gone."""
+
+    error: ApiError
+    acls: Sequence[Acl]
+
+
+class CreateAcls(NamedTuple):
+    """Adds entries; the result is one ApiError per given entry, in order. What exists already is a success.
+
+    Raises:
+        CommandRefused: more than 10,000 new entries at once.
+    """
+
+    acls: Sequence[Acl]
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[ApiError]]:
+        existing = set(image.acls.values())
+        results: list[ApiError] = []
+        records: list[Any] = []
+        for acl in self.acls:
+            error = _reason_invalid(acl)
+            if not error.is_failure and acl not in existing:
+                existing.add(acl)
+                records.append(access_control_entry_record(random_uuid(context.random.randbytes(16)), acl))
+            results.append(error)
+        refuse_too_many_records(records)
+        return Plan(records, results)
+
+
+class DeleteAcls(NamedTuple):
+    """Removes what the filters match; the result is one AclDeletion per filter, in order.
+
+    An entry that several filters match is in the answer of each.
+
+    Raises:
+        CommandRefused: more than 10,000 entries would go; a part of them is never removed.
+    """
+
+    filters: Sequence[AclFilter]
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[AclDeletion]]:
+        results: list[AclDeletion] = []
+        removed: dict[bytes, None] = {}
+        for wanted in self.filters:
+            matching = {acl_id: acl for acl_id, acl in image.acls.items() if wanted.matches(acl)}
+            removed |= dict.fromkeys(matching)
+            results.append(AclDeletion(NO_ERROR, list(matching.values())))
+        if len(removed) > RECORD_COUNT_MAX:
+            raise CommandRefused(
+                ErrorCode.INVALID_REQUEST,
+                f"Cannot remove more than {RECORD_COUNT_MAX} acls in a single delete operation.",
+            )
+        return Plan([RemoveAccessControlEntryRecord(id=acl_id) for acl_id in removed], results)
+
+
+def _reason_invalid(acl: Acl) -> ApiError:
+    if acl.resource_type <= ANY:
+        return _invalid(f"Invalid resourceType {RESOURCE_TYPES[acl.resource_type]}")
+    if acl.pattern_type not in (LITERAL, PREFIXED):
+        return _invalid(f"Invalid patternType {PATTERN_TYPES[acl.pattern_type]}")
+    if acl.operation <= ANY:
+        return _invalid(f"Invalid operation {OPERATIONS[acl.operation]}")
+    if acl.permission_type not in (ALLOW, DENY):
+        return _invalid(f"Invalid permissionType {PERMISSION_TYPES[acl.permission_type]}")
+    if not acl.resource_name:
+        return _invalid("Resource name should not be empty")
+    if ":" not in acl.principal:
+        return _invalid(
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal type "
+            "from the principal name)"
+        )
+    return NO_ERROR
+
+
+def _invalid(reason: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, reason)
