@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from socket import socket
 
     from pykbroker.config import BrokerConfig
-    from pykbroker.groups.internal_topic import InternalTopic
+    from pykbroker.coordination.internal_topic import InternalTopic
     from pykbroker.listener_addresses import ListenerAddress
     from pykbroker.security.sasl import SaslSession
     from pykbroker.wall_clock import WallClock

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from pykbroker.coordination.internal_topic import InternalTopic, TopicCreation
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.groups.deadlines import Deadlines
-from pykbroker.groups.internal_topic import InternalTopic, offsets_topic
-from pykbroker.groups.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.groups.internal_topic import offsets_topic
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.errors import RecordError
@@ -119,7 +120,7 @@ class GroupCoordinator:
         self._clock = clock
         self._partitions = partitions
         self._metadata = metadata
-        self._create_internal_topic = create_internal_topic
+        self._topic_creation = TopicCreation(create_internal_topic)
         self._random = random
         self._shards: dict[int, Shard] = {}
         self._loading: set[int] = set()
@@ -128,7 +129,6 @@ class GroupCoordinator:
         self._next_check_ms: int | None = None
         self._wake = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._is_creating_topic = False
         self._is_stopped = False
         self._anchor: tuple[int, float] | None = None
 
@@ -235,21 +235,9 @@ class GroupCoordinator:
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Begins to create `__consumer_offsets`, unless that is under way (P-89)."""
-        if self._nursery is None or self._is_creating_topic:
-            return
-        self._is_creating_topic = True
-        self._nursery.start_soon(self._create_topic, offsets_topic(self._settings, live_broker_count))
-
-    async def _create_topic(self, topic: InternalTopic) -> None:
-        wanted = self._settings.offsets_topic_replication_factor
-        if topic.replication_factor < wanted:
-            log.info("%s gets %d replica(s) instead of %d", topic.name, topic.replication_factor, wanted)
-        try:
-            await self._create_internal_topic(topic)
-        except Exception as error:
-            log.warning("%s could not be created and will be tried again: %s", topic.name, error)
-        finally:
-            self._is_creating_topic = False
+        if self._nursery is not None:
+            topic = offsets_topic(self._settings, live_broker_count)
+            self._topic_creation.start(self._nursery, topic, self._settings.offsets_topic_replication_factor)
 
     # Requests of members
 

@@ -1,21 +1,10 @@
-"""What an internal topic looks like when it is created by itself."""
+"""What `__consumer_offsets` looks like when it is created by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
-from pykbroker.groups.partitioning import OFFSETS_TOPIC
+from pykbroker.coordination.internal_topic import InternalTopic
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.settings import GroupSettings
-
-
-class InternalTopic(NamedTuple):
-    """A topic to be created through the controller; `configs` in Kafka's names and texts."""
-
-    name: str
-    partition_count: int
-    replication_factor: int
-    configs: Mapping[str, str]
 
 
 def offsets_topic(settings: GroupSettings, live_broker_count: int) -> InternalTopic:

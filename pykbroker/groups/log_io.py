@@ -6,42 +6,20 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-import trio
-
-from pykbroker.errors import KafkaError, error_code_for
+from pykbroker.coordination.log_io import append_pairs, last_records
 from pykbroker.groups.offset_log import decode_record, encode_record
 from pykbroker.groups.output import LogRecord
 from pykbroker.groups.shard import Shard
-from pykbroker.logstore.errors import LogError
-from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
+from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
-from pykbroker.protocol.records.batch import build_batch
-from pykbroker.protocol.records.errors import RecordError
-from pykbroker.protocol.records.record import Record
 
 log = logging.getLogger(__name__)
 
-BATCHES_PER_STEP = 100
-"""How much of a log is replayed before other tasks get their turn."""
-
 
 async def replay(partition_log: PartitionLog, shard: Shard, now_ms: int) -> None:
-    """Gives a shard what the log says (P-116).
-
-    Only the last record of each key is decoded, in the order of the log. A group commits the same few keys over and
-    over, so that is several times faster than decoding all.
-    """
-    last: dict[bytes, tuple[int, bytes | None]] = {}
-    for count, batch in enumerate(partition_log.iter_batches(), start=1):
-        if count % BATCHES_PER_STEP == 0:
-            await trio.lowlevel.checkpoint()
-        if not batch.is_control:
-            for record in batch.records():
-                key = record.key or b""
-                last.pop(key, None)  # so that it moves to the end
-                last[key] = (record.offset, record.value)
-    for key, (offset, value) in last.items():
+    """Gives a shard what the log says (P-116): the last record of each key, in the order of the log."""
+    for key, (offset, value) in (await last_records(partition_log)).items():
         try:
             decoded = decode_record(key, value)
         except ProtocolError as error:
@@ -57,21 +35,8 @@ def append_records(partition: Any, records: list[LogRecord], codec: int, now_ms:
 
     `partition` is the registry's `Partition`, which this package does not import.
     """
-    encoded = (encode_record(record) for record in records)
-    batch = build_batch(
-        [Record(index, now_ms, key, value) for index, (key, value) in enumerate(encoded)],
-        codec=codec,
-        base_sequence=0,  # means nothing without a producer id, but it is what Kafka's coordinators write
-    )
-    if len(batch) > partition.log.config.max_message_bytes:
-        return response_error(ErrorCode.MESSAGE_TOO_LARGE)
-    try:
-        partition.check_enough_replicas()
-        partition.append_as_leader(batch, now_ms, AppendOrigin.COORDINATOR)
-    except (KafkaError, LogError, RecordError) as error:
-        log.warning("%s: append failed: %s", partition, error)
-        return response_error(error_code_for(error))
-    return ErrorCode.NONE
+    error = append_pairs(partition, (encode_record(record) for record in records), codec, now_ms)
+    return response_error(error)
 
 
 def response_error(error: ErrorCode) -> ErrorCode:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pykbroker.coordination.partitioning import utf16_length
 from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.offset_log import offset_record
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.output import Output
-from pykbroker.groups.partitioning import utf16_length
 from pykbroker.groups.shard import Shard
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (

@@ -10,7 +10,7 @@ up on nothing but TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
 from __future__ import annotations
 
-from pykbroker.groups.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pykbroker.protocol.uuids import uuid_from_text

@@ -91,9 +91,9 @@ def test_the_log_store_is_synchronous_and_gets_the_time_as_an_argument() -> None
     assert forbidden_imports(("logstore",), FORBIDDEN_IN_LOGSTORE) == []
 
 
-def test_the_state_of_a_group_is_pure() -> None:
-    shells = {"pykbroker/groups/coordinator.py", "pykbroker/groups/log_io.py"}
-    found = forbidden_imports(("pykbroker/groups",), {"trio", "time", "random", "socket"})
+def test_the_states_of_groups_and_transactions_are_pure() -> None:
+    shells = {"pykbroker/groups/coordinator.py", "pykbroker/groups/log_io.py", "pykbroker/transactions/coordinator.py"}
+    found = forbidden_imports(("pykbroker/groups", "pykbroker/transactions"), {"trio", "time", "random", "socket"})
     assert [line for line in found if line.partition(":")[0] not in shells] == []
 
 

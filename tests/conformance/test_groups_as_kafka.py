@@ -11,8 +11,8 @@ import pytest
 
 from interop_tests.brokers import ApacheKafkaProcess, BrokerProcess, PykbrokerProcess
 from interop_tests.java_tools import JavaTools
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.offset_log import decode_record
-from pykbroker.groups.partitioning import OFFSETS_TOPIC
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from pykbroker.protocol.records.batch import iter_batches
 from tests.conformance.group_scenarios import SCENARIOS, UUID, World

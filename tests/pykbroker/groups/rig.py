@@ -12,9 +12,9 @@ import trio
 
 from pykbroker.controller.metadata.image import TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
+from pykbroker.coordination.internal_topic import InternalTopic
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.coordinator import GroupCoordinator
-from pykbroker.groups.internal_topic import InternalTopic
-from pykbroker.groups.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.handlers.join_group import handle_join_group
 from pykbroker.handlers.offset_commit import handle_offset_commit

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pykbroker.groups.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import topic_id

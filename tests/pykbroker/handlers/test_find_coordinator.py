@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from pykbroker.groups.internal_topic import InternalTopic
-from pykbroker.groups.partitioning import OFFSETS_TOPIC
+from pykbroker.coordination.internal_topic import InternalTopic
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.handlers.find_coordinator import handle_find_coordinator
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykbroker.groups.partitioning import OFFSETS_TOPIC
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.handlers.delete_groups import handle_delete_groups
 from pykbroker.handlers.describe_groups import handle_describe_groups
 from pykbroker.handlers.list_groups import handle_list_groups

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykbroker.groups.partitioning import OFFSETS_TOPIC
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.handlers.offset_commit import handle_offset_commit
 from pykbroker.handlers.offset_delete import handle_offset_delete
 from pykbroker.handlers.offset_fetch import handle_offset_fetch

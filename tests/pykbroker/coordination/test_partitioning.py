@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pykbroker.coordination.partitioning import coordinator_partition, java_string_hash, utf16_length
 from pykbroker.groups.java_address import java_address
-from pykbroker.groups.partitioning import coordinator_partition, java_string_hash, utf16_length
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
 
 
 def java_string_hash(text: str) -> int:
