@@ -14,13 +14,18 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from interop_tests.brokers import ApacheKafkaProcess, Broker, BrokerProcess, PykbrokerProcess
 from interop_tests.java_tools import JavaTools
 from interop_tests.kafka_jars import JAVA, kafka_jars
-from interop_tests.report import Report
+from interop_tests.report import Report, in_words
+from interop_tests.spark_io import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports" / "interop"
 # What makes a suite of many small groups quick and is otherwise of no consequence.
@@ -44,12 +49,17 @@ def target_of(config: pytest.Config) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     target = target_of(config)
     stem = REPORTS / target / str(config.getoption("--report-name"))
-    config.pluginmanager.register(Report(target, stem), "interop-report")
+    config.stash[REPORT] = Report(target, stem)
+    config.pluginmanager.register(config.stash[REPORT], "interop-report")
+    config.addinivalue_line("markers", "area(name): which part of Kafka the test is about")
+    config.addinivalue_line("markers", "client(name): the client that the test looks at the broker with")
+    config.addinivalue_line("markers", "behaviour(sentence): what holds when the test passes, for want of a docstring")
     config.addinivalue_line("markers", "java: needs Java and the published jars of Apache Kafka")
     config.addinivalue_line("markers", "spark: needs Java, PySpark and its Kafka connector")
     # Client libraries, and py4j below PySpark, leave sockets to the garbage collector: theirs to mend, not ours.
     config.addinivalue_line("filterwarnings", "ignore::ResourceWarning")
     config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")
+    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
     config.addinivalue_line("markers", "own_broker: starts a broker of its own, so not with --bootstrap")
 
 
@@ -125,9 +135,9 @@ def start_broker(
 @pytest.fixture(scope="session")
 def broker(target: str, start_broker: StartBroker, pytestconfig: pytest.Config) -> Broker:
     """The broker that most tests share."""
-    if target == "external":
-        return Broker(str(pytestconfig.getoption("--bootstrap")))
-    return start_broker("shared")
+    shared = Broker(str(pytestconfig.getoption("--bootstrap"))) if target == "external" else start_broker("shared")
+    pytestconfig.stash[REPORT].bootstrap = shared.bootstrap
+    return shared
 
 
 @pytest.fixture(scope="session")
@@ -140,6 +150,12 @@ def bootstrap(broker: Broker) -> str:
 def tools(java_libs: Path, bootstrap: str) -> JavaTools:
     """The stock command-line tools, pointed at the shared broker."""
     return JavaTools(java_libs, bootstrap)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One Spark for all its tests: a start costs seconds."""
+    yield from spark_session()
 
 
 @pytest.fixture
@@ -172,6 +188,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 TABLES = pytest.StashKey[SummaryTables]()
+REPORT = pytest.StashKey[Report]()
 
 
 @pytest.fixture(scope="session")
@@ -184,3 +201,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for text in config.stash[TABLES].texts:
         terminalreporter.write_line("")
         terminalreporter.write_line(text)
+    report = config.stash[REPORT]
+    if report.results:
+        totals = in_words(report.as_data()["totals"])
+        terminalreporter.write_line("")
+        terminalreporter.write_line(f"Interop report, {totals}: {report.stem.with_suffix('.md')}")

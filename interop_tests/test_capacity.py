@@ -19,6 +19,8 @@ from interop_tests.clients import Message, confluent_consume, create_topic, kafk
 from interop_tests.conftest import StartBroker
 from interop_tests.wire import METADATA, Connection, request_header
 
+pytestmark = [pytest.mark.area("capacity"), pytest.mark.client("kafka-python 3")]
+
 COUNT = 1000
 IDLE_S = 5.0
 

@@ -18,6 +18,8 @@ from interop_tests.clients import (
 from interop_tests.java_tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, JavaTools
 from interop_tests.wire import Connection, batch_codecs
 
+pytestmark = pytest.mark.area("codecs")
+
 CODEC_IDS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 PRODUCERS = ("kafka-python", "confluent-kafka", pytest.param("java", marks=pytest.mark.java))
 COUNT = 50
@@ -72,29 +74,36 @@ def read_by_java(sent: Sent, tools: JavaTools) -> dict[str, list[tuple[str, str]
     return found
 
 
+@pytest.mark.client("kafka-python 3")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_read_by_kafka_python(producer: str, codec: str, sent: Sent, bootstrap: str) -> None:
+    """What each client wrote in each codec is read by kafka-python, key by key and in order."""
     topic = sent(producer, codec)
     assert [m[:2] for m in kafka_python_consume(bootstrap, [topic], COUNT)] == [m[:2] for m in messages_for(topic)]
 
 
+@pytest.mark.client("confluent-kafka")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_read_by_confluent_kafka(producer: str, codec: str, sent: Sent, bootstrap: str) -> None:
+    """What each client wrote in each codec is read by librdkafka, key by key and in order."""
     topic = sent(producer, codec)
     assert [m[:2] for m in confluent_consume(bootstrap, [topic], COUNT)] == [m[:2] for m in messages_for(topic)]
 
 
 @pytest.mark.java
+@pytest.mark.client("Java tools")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_read_by_java(producer: str, codec: str, sent: Sent, read_by_java: dict[str, list[tuple[str, str]]]) -> None:
+    """What each client wrote in each codec is read by the Java consumer, key by key and in order."""
     topic = sent(producer, codec)
     expected = [(m.key.decode(), m.value.decode()) for m in messages_for(topic) if m.key and m.value]
     assert read_by_java[topic] == expected
 
 
+@pytest.mark.client("raw frames")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_stored_as_it_was_sent(producer: str, codec: str, sent: Sent, bootstrap: str) -> None:
@@ -104,6 +113,7 @@ def test_stored_as_it_was_sent(producer: str, codec: str, sent: Sent, bootstrap:
         assert batch_codecs(connection.fetch(topic, 0, 0)) == {CODEC_IDS[codec]}
 
 
+@pytest.mark.client("raw frames")
 @pytest.mark.parametrize("codec", CODECS)
 def test_broker_recompresses(codec: str, bootstrap: str, name: str) -> None:
     """With a codec of its own as compression.type the broker stores every batch in that codec."""

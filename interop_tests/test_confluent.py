@@ -20,6 +20,8 @@ from confluent_kafka.admin import (
 
 from interop_tests.clients import Message, confluent_produce, create_topic, poll_confluent, wait_until
 
+pytestmark = [pytest.mark.area("records"), pytest.mark.client("confluent-kafka")]
+
 Unique = Callable[[str], str]
 Subscribe = Callable[..., confluent_kafka.Consumer]
 
@@ -74,6 +76,7 @@ def test_record_whole(bootstrap: str, name: str, unique: Unique, consumer_of: Su
 def test_many_records(
     acks: str, linger_ms: int, bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe
 ) -> None:
+    """Thousands of records over three partitions arrive once each, with every acks, batched or not."""
     topic = create_topic(bootstrap, name, 3)
     confluent_produce(bootstrap, topic, numbered(2000), acks=acks, **{"linger.ms": linger_ms})
     consumer = consumer_of(unique("group"))
@@ -81,6 +84,7 @@ def test_many_records(
     assert sorted(int(m.value or b"") for m in poll_confluent(consumer, 2000)) == list(range(2000))
 
 
+@pytest.mark.area("errors")
 def test_unknown_topic_and_partition(bootstrap: str, name: str, consumer_of: Subscribe, unique: Unique) -> None:
     """A consumer does not make a topic; a partition that is not there is an error of the delivery."""
     consumer = consumer_of(unique("group"))
@@ -107,6 +111,7 @@ def test_unknown_topic_and_partition(bootstrap: str, name: str, consumer_of: Sub
     assert [error.code() for error in errors] == [KafkaError._UNKNOWN_PARTITION]
 
 
+@pytest.mark.area("groups")
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 def test_rebalance(strategy: str, bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe) -> None:
     """Members join and leave; each record is delivered to the group once, as long as nobody dies."""
@@ -139,6 +144,7 @@ def test_rebalance(strategy: str, bootstrap: str, name: str, unique: Unique, con
     assert sorted(got) == sorted([*range(100), *range(100), *range(50)])
 
 
+@pytest.mark.area("groups")
 def test_static_member_keeps_its_partitions(bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe) -> None:
     """KIP-345: who comes back under its group.instance.id gets the same partitions, without a rebalance."""
     topic, group = create_topic(bootstrap, name, 4), unique("group")
@@ -166,6 +172,7 @@ def test_static_member_keeps_its_partitions(bootstrap: str, name: str, unique: U
     assert rebalances[count:] == ["two"], "the first member noticed nothing"
 
 
+@pytest.mark.area("offsets")
 def test_offsets(bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe, admin: AdminClient) -> None:
     """Watermarks, offsets by time, commit of named offsets with metadata, and what the admin client says of them."""
     topic, group = create_topic(bootstrap, name), unique("group")
@@ -195,6 +202,7 @@ def test_offsets(bootstrap: str, name: str, unique: Unique, consumer_of: Subscri
         assert future.result(30).offset == offset
 
 
+@pytest.mark.area("admin")
 def test_admin_topics(admin: AdminClient, name: str) -> None:
     """Create with configs, validate only, describe by name, more partitions, delete; errors by their codes."""
     admin.create_topics([NewTopic(name, 2, 1)], validate_only=True)[name].result(30)
@@ -223,6 +231,7 @@ def error_of(future: Any) -> int:
     return int(raised.value.args[0].code())
 
 
+@pytest.mark.area("admin")
 def test_admin_configs(admin: AdminClient, bootstrap: str, name: str) -> None:
     """IncrementalAlterConfigs: set, append, subtract, delete; DescribeConfigs tells source and default."""
     create_topic(bootstrap, name)
@@ -249,9 +258,11 @@ def test_admin_configs(admin: AdminClient, bootstrap: str, name: str) -> None:
         alter("retention.ms", "a long time", AlterConfigOpType.SET)
 
 
+@pytest.mark.area("admin")
 def test_admin_groups_and_cluster(
     admin: AdminClient, bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe
 ) -> None:
+    """List, describe and delete groups, a busy one refused; the cluster's id and address."""
     topic, group = create_topic(bootstrap, name, 2), unique("group")
     consumer = consumer_of(group, **{"client.id": "worker"})
     consumer.subscribe([topic])
@@ -273,7 +284,9 @@ def test_admin_groups_and_cluster(
     assert f"{cluster.nodes[0].host}:{cluster.nodes[0].port}" == bootstrap
 
 
+@pytest.mark.area("admin")
 def test_delete_records(admin: AdminClient, bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe) -> None:
+    """DeleteRecords moves the beginning of the log; an offset behind its end is out of range."""
     topic = create_topic(bootstrap, name)
     confluent_produce(bootstrap, topic, numbered(10))
     (deleted,) = admin.delete_records([TopicPartition(topic, 0, 6)]).values()

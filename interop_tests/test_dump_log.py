@@ -15,7 +15,7 @@ from interop_tests.clients import Message, confluent_produce, create_topic, poll
 from interop_tests.conftest import StartBroker
 from interop_tests.java_tools import CONFIGS, DUMP_LOG, TOPICS, JavaTools
 
-pytestmark = [pytest.mark.java, pytest.mark.own_broker]
+pytestmark = [pytest.mark.java, pytest.mark.own_broker, pytest.mark.area("storage"), pytest.mark.client("Java tools")]
 
 COUNT = 6000
 # What the tool prints when it does not like what it reads.
@@ -104,6 +104,7 @@ def check_topic(broker: BrokerProcess, tools: JavaTools, *, is_running: bool) ->
 
 
 def test_topic_while_the_broker_runs(dumped: BrokerProcess, offline: JavaTools) -> None:
+    """kafka-dump-log reads logs and indexes of a broker that is writing them."""
     check_topic(dumped, offline, is_running=True)
 
 

@@ -26,7 +26,7 @@ from interop_tests.java_tools import (
     JavaTools,
 )
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.area("admin"), pytest.mark.client("Java tools")]
 
 Unique = Callable[[str], str]
 
@@ -115,6 +115,7 @@ def test_broker_configs(tools: JavaTools) -> None:
     assert "node.id" in read_only.stdout + read_only.stderr
 
 
+@pytest.mark.area("groups")
 def test_consumer_groups(tools: JavaTools, bootstrap: str, name: str, unique: Unique) -> None:
     """kafka-consumer-groups: list, describe in four ways, reset, delete offsets, delete."""
     group = unique("group")
@@ -153,6 +154,7 @@ def test_consumer_groups(tools: JavaTools, bootstrap: str, name: str, unique: Un
     assert "GroupIdNotFoundException" in unknown.stdout + unknown.stderr
 
 
+@pytest.mark.area("groups")
 def test_consumer_group_with_a_member(tools: JavaTools, bootstrap: str, name: str, unique: Unique) -> None:
     """What the tool shows of a group at work, and what it may not do to it."""
     group = unique("group")
@@ -194,6 +196,7 @@ def offsets_of(described: str, topic: str) -> list[dict[str, str]]:
     return [dict(zip(head, cells, strict=False)) for cells in lines if topic in cells]
 
 
+@pytest.mark.area("offsets")
 def test_get_offsets_and_delete_records(tools: JavaTools, bootstrap: str, name: str, tmp_path: object) -> None:
     """kafka-get-offsets at each kind of time, before and after kafka-delete-records moves the beginning."""
     create_topic(bootstrap, name)
@@ -221,6 +224,7 @@ def offset_at(tools: JavaTools, topic: str, moment: str) -> int:
     return int(next(line for line in output.lines if line.startswith(f"{topic}:0:")).rpartition(":")[2])
 
 
+@pytest.mark.area("records")
 def test_console_producer_and_consumer(tools: JavaTools, bootstrap: str, name: str, unique: Unique) -> None:
     """Keys, headers, nulls and timestamps go in by the console producer and come out by the console consumer."""
     create_topic(bootstrap, name)
@@ -254,6 +258,7 @@ def test_console_producer_and_consumer(tools: JavaTools, bootstrap: str, name: s
     assert [row["CURRENT-OFFSET"] for row in rows] == ["3"], "the consumer committed when it ended"
 
 
+@pytest.mark.area("storage")
 def test_offsets_topic_is_kafkas(tools: JavaTools, bootstrap: str, name: str, unique: Unique) -> None:
     """The console consumer's own formatters read __consumer_offsets: the offsets, and the group's metadata."""
     group = unique("group")

@@ -12,6 +12,8 @@ from kafka.errors import InvalidTopicError, TopicAlreadyExistsError, UnknownTopi
 
 from interop_tests.clients import KafkaPythonMember, create_topic, wait_until
 
+pytestmark = [pytest.mark.area("records"), pytest.mark.client("kafka-python 3")]
+
 Unique = Callable[[str], str]
 
 
@@ -90,6 +92,7 @@ def test_log_append_time(
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 def test_acks(acks: object, bootstrap: str, name: str, consume: Callable[..., kafka.KafkaConsumer]) -> None:
+    """acks 0, 1 and all: every record is stored, in order; offsets are told where there is an answer."""
     topic = create_topic(bootstrap, name)
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, acks=acks, enable_idempotence=False)
     futures = [producer.send(topic, b"%d" % number) for number in range(10)]
@@ -108,7 +111,9 @@ def test_topic_made_by_first_use(
     assert poll_records(consume(name), 1)[0].value == b"first"
 
 
+@pytest.mark.area("errors")
 def test_record_too_large(bootstrap: str, name: str) -> None:
+    """A batch over max.message.bytes is MESSAGE_TOO_LARGE, and the next one is taken."""
     topic = create_topic(bootstrap, name, max_message_bytes="1000")
     # With idempotence kafka-python takes any refused batch for the end of the producer.
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=False)
@@ -118,6 +123,7 @@ def test_record_too_large(bootstrap: str, name: str) -> None:
     producer.close()
 
 
+@pytest.mark.area("offsets")
 def test_seeking(
     producer: kafka.KafkaProducer, consume: Callable[..., kafka.KafkaConsumer], bootstrap: str, name: str
 ) -> None:
@@ -143,6 +149,7 @@ def test_seeking(
     assert consumer.position(partition) == 10
 
 
+@pytest.mark.area("groups")
 def test_group_commits_and_goes_on(
     producer: kafka.KafkaProducer,
     consume: Callable[..., kafka.KafkaConsumer],
@@ -150,6 +157,7 @@ def test_group_commits_and_goes_on(
     name: str,
     unique: Unique,
 ) -> None:
+    """A group's commit is where its next member goes on."""
     topic, group = create_topic(bootstrap, name, 2), unique("group")
     for number in range(20):
         producer.send(topic, b"%d" % number)
@@ -164,6 +172,7 @@ def test_group_commits_and_goes_on(
     assert [record.value for record in poll_records(consume(topic, group_id=group), 1)] == [b"new"]
 
 
+@pytest.mark.area("groups")
 def test_members_come_and_go(bootstrap: str, name: str, unique: Unique) -> None:
     """Each rebalance spreads all partitions over whoever is there."""
     topic, group = create_topic(bootstrap, name, 6), unique("group")
@@ -184,6 +193,7 @@ def test_members_come_and_go(bootstrap: str, name: str, unique: Unique) -> None:
             member.close()
 
 
+@pytest.mark.area("groups")
 def test_subscribe_by_pattern(
     producer: kafka.KafkaProducer,
     consume: Callable[..., kafka.KafkaConsumer],
@@ -200,7 +210,9 @@ def test_subscribe_by_pattern(
     assert poll_records(consumer, 1)[0].value == b"b"
 
 
+@pytest.mark.area("admin")
 def test_admin_topics(admin: kafka.KafkaAdminClient, name: str) -> None:
+    """Create, list, describe, grow and delete topics; errors of what exists, is illegal or is gone."""
     admin.create_topics(
         [NewTopic(name, num_partitions=2, replication_factor=1, topic_configs={"retention.ms": "60000"})]
     )
@@ -220,7 +232,9 @@ def test_admin_topics(admin: kafka.KafkaAdminClient, name: str) -> None:
         admin.delete_topics([name])
 
 
+@pytest.mark.area("admin")
 def test_admin_configs(admin: kafka.KafkaAdminClient, bootstrap: str, name: str) -> None:
+    """A topic's setting is changed and described."""
     create_topic(bootstrap, name)
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs={"retention.ms": "123456"})])
     found = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)], config_filter="all")
@@ -228,6 +242,7 @@ def test_admin_configs(admin: kafka.KafkaAdminClient, bootstrap: str, name: str)
     assert "cleanup.policy" in repr(found)
 
 
+@pytest.mark.area("admin")
 def test_admin_groups(
     admin: kafka.KafkaAdminClient,
     consume: Callable[..., kafka.KafkaConsumer],
@@ -251,12 +266,15 @@ def test_admin_groups(
     assert admin.delete_groups([group]) == {group: "GroupIdNotFoundError"}
 
 
+@pytest.mark.area("admin")
 def test_admin_cluster(admin: kafka.KafkaAdminClient) -> None:
+    """The cluster's id and brokers."""
     described = admin.describe_cluster()
     assert described["cluster_id"]
     assert len(described["brokers"]) >= 1
 
 
+@pytest.mark.area("admin")
 def test_delete_records(
     admin: kafka.KafkaAdminClient,
     producer: kafka.KafkaProducer,
@@ -264,6 +282,7 @@ def test_delete_records(
     bootstrap: str,
     name: str,
 ) -> None:
+    """DeleteRecords: the log begins at that offset, with the same offsets behind it."""
     topic = create_topic(bootstrap, name)
     for number in range(10):
         producer.send(topic, b"%d" % number)

@@ -23,7 +23,7 @@ from interop_tests.clients import (
 )
 from interop_tests.conftest import StartBroker
 
-pytestmark = pytest.mark.own_broker
+pytestmark = [pytest.mark.own_broker, pytest.mark.area("faults"), pytest.mark.client("confluent-kafka")]
 
 KILLS = 10
 PARTITIONS = 2

@@ -22,6 +22,8 @@ from interop_tests.clients import (
 )
 from interop_tests.java_tools import CONSOLE_PRODUCER, JavaTools
 
+pytestmark = pytest.mark.area("partitioning")
+
 COUNT = 300
 KEYS = ("london", "paris", "tokyo")
 
@@ -82,6 +84,7 @@ def expected_partition(key: str, partitions: int) -> int:
     return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
 
 
+@pytest.mark.client("none")
 def test_murmur2_itself() -> None:
     """Values that Kafka's own unit test of this hash expects."""
     expected = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
@@ -91,7 +94,13 @@ def test_murmur2_itself() -> None:
 Produce = Callable[[str, list[Message]], None]
 
 
-@pytest.fixture(params=["kafka-python", "confluent-kafka", pytest.param("java", marks=pytest.mark.java)])
+@pytest.fixture(
+    params=[
+        pytest.param("kafka-python", marks=pytest.mark.client("kafka-python 3")),
+        pytest.param("confluent-kafka", marks=pytest.mark.client("confluent-kafka")),
+        pytest.param("java", marks=[pytest.mark.java, pytest.mark.client("Java tools")]),
+    ]
+)
 def client(request: pytest.FixtureRequest) -> str:
     """The producing client."""
     return str(request.param)
@@ -124,6 +133,7 @@ def java_produce(tools: JavaTools, topic: str, messages: list[Message]) -> None:
 def test_without_key(
     partitions: int, client: str, produce: Produce, bootstrap: str, name: str, rows: list[Row]
 ) -> None:
+    """Records without a key spread over all partitions, each stored once."""
     topic = create_topic(bootstrap, name, partitions)
     # Long enough that Java, which changes partition only when a batch is full, does so often.
     sent = [Message(None, f"{number} {'.' * 100}".encode()) for number in range(COUNT)]
@@ -218,7 +228,13 @@ GROUP_EXPERIMENTS = [
 
 
 @pytest.mark.parametrize(("partitions", "group_sizes"), GROUP_EXPERIMENTS)
-@pytest.mark.parametrize("member_client", MEMBERS)
+@pytest.mark.parametrize(
+    "member_client",
+    [
+        pytest.param("kafka-python", marks=pytest.mark.client("kafka-python 3")),
+        pytest.param("confluent-kafka", marks=pytest.mark.client("confluent-kafka")),
+    ],
+)
 def test_groups(
     partitions: int, group_sizes: list[int], member_client: str, bootstrap: str, name: str, rows: list[Row]
 ) -> None:

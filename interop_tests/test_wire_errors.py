@@ -21,6 +21,8 @@ from interop_tests.wire import (
     string,
 )
 
+pytestmark = [pytest.mark.area("errors"), pytest.mark.client("raw frames")]
+
 CREATE_TOPICS, DELETE_TOPICS = 19, 20
 CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION = 2, 3, 10, 17
 INVALID_REQUIRED_ACKS, UNSUPPORTED_VERSION, INVALID_RECORD = 21, 35, 87
@@ -68,6 +70,7 @@ def assert_still_serves(bootstrap: str) -> None:
 
 @pytest.mark.parametrize("payload", [pytest.param(payload, id=what) for what, payload in CLOSING.items()])
 def test_closes_that_connection(payload: bytes, broker: Broker, target: str) -> None:
+    """A request that cannot be read or is not served closes its connection, with one line in the log; others go on."""
     with Connection(broker.bootstrap) as connection, one_line_about(broker, connection, target):
         connection.send(payload)
         assert connection.is_closed_by_broker()
@@ -76,6 +79,7 @@ def test_closes_that_connection(payload: bytes, broker: Broker, target: str) -> 
 
 @pytest.mark.parametrize("data", [pytest.param(data, id=what) for what, data in CLOSING_BYTES.items()])
 def test_bytes_that_are_no_frame(data: bytes, broker: Broker, target: str) -> None:
+    """Bytes of another protocol, and impossible frame sizes, close the connection; the broker goes on."""
     with Connection(broker.bootstrap) as connection, one_line_about(broker, connection, target):
         connection.send_raw(data)
         assert connection.is_closed_by_broker()
@@ -154,6 +158,7 @@ def test_bad_batch(batch: Callable[[], bytes], error: int, broker: Broker, topic
 
 
 def test_produce_with_odd_acks(broker: Broker, topic: str) -> None:
+    """acks other than -1, 0 and 1 are INVALID_REQUIRED_ACKS, and the connection lives."""
     with Connection(broker.bootstrap) as connection:
         assert connection.produce(topic, 0, GOOD, acks=5)[0] == INVALID_REQUIRED_ACKS
         assert connection.produce(topic, 0, GOOD) == (0, 0)
