@@ -38,6 +38,8 @@ class LogConfig(NamedTuple):
     preallocate: bool = False
     unclean_leader_election_enable: bool = False
     producer_id_expiration_ms: int = 86_400_000
+    # Off for a log that stands alone: only a broker has a coordinator to ask.
+    transaction_partition_verification_enable: bool = False
 
     @property
     def is_compacted(self) -> bool:

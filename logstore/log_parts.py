@@ -204,12 +204,13 @@ class LogParts:
     def last_stable_offset(self, high_watermark: int) -> int:
         """End of what read_committed consumers may read, given the end of what all may read (P-68).
 
-        A transaction holds readers back until its marker lies below the high watermark.
+        A transaction holds readers back until its marker lies below the high watermark. One that began before the log
+        start (DeleteRecords) holds them back there.
         """
         producers = self.producers
         producers.on_high_watermark(high_watermark)
         unstable = producers.first_unstable_offset
-        return high_watermark if unstable < 0 else min(high_watermark, unstable)
+        return high_watermark if unstable < 0 else min(high_watermark, max(unstable, self._start_offset))
 
     @property
     def is_loaded(self) -> bool:

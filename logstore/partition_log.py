@@ -21,6 +21,7 @@ from pykbroker.logstore.file_range import FileRange
 from pykbroker.logstore.filesystem import Buffer
 from pykbroker.logstore.log_cleanup import LogCleanup
 from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.producer_state import Verification
 from pykbroker.logstore.recovery import add_aborted, marker_of, record_marker
 from pykbroker.logstore.segment import Segment, TimestampOffset
 from pykbroker.protocol.records.batch import RecordBatch, iter_batches
@@ -90,25 +91,54 @@ class PartitionLog(LogCleanup):
 
     # Appending
 
+    def start_verification(
+        self, producer_id: int, epoch: int, first_sequence: int, *, supports_epoch_bump: bool, now_ms: int
+    ) -> Verification | None:
+        """What a transactional batch must bring to its append once the coordinator has agreed (P-135).
+
+        None when it may be appended as it is: its transaction is open here. `supports_epoch_bump`: the client begins
+        every transaction with a new epoch (transaction.version 2). Raises InvalidProducerEpoch (P-55).
+        """
+        return self.producers.start_verification(
+            producer_id, epoch, first_sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
+        )
+
     def append_as_leader(
-        self, data: Buffer, leader_epoch: int, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        data: Buffer,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        *,
+        verification: Verification | None = None,
+        transaction_version: int = 0,
     ) -> AppendResult:
         """Check batches as `origin` asks, give them the next offsets, and write them.
 
-        `data` is not changed unless LogAppendTime asks for it and it is writable. Raises a RecordError of
-        protocol.records for bad batches, OutOfOrderSequence, InvalidProducerEpoch, InvalidTransactionState,
-        BatchTooLarge, StorageFull, StorageError; after any of them the log is as it was.
+        `verification` is what `start_verification` gave for a transactional batch; `transaction_version` is that of the
+        transaction which a marker ends. `data` is not changed unless LogAppendTime asks for it and it is writable.
+        Raises a RecordError of protocol.records for bad batches, OutOfOrderSequence, InvalidProducerEpoch,
+        InvalidTransactionState, TransactionCoordinatorFenced, BatchTooLarge, StorageFull, StorageError; after any of
+        them the log is as it was.
         """
         active = self._active or self._load()
         if origin is not AppendOrigin.CLIENT:
-            return self._append_trusted(active, data, leader_epoch, now_ms)
+            return self._append_trusted(active, data, leader_epoch, now_ms, verification, transaction_version)
         policy = self._policy
         if policy is None:
             policy = self._policy = append_policy(self._config)
         batch = validate_client_batches(data, policy, now_ms, self._name)
         data, size, record_count, max_timestamp, producer_id, epoch, sequence, is_transactional, append_time_ms = batch
         if producer_id >= 0:
-            duplicate = self._producers.check_append(producer_id, epoch, sequence, record_count - 1, is_transactional)
+            duplicate = self._producers.check_append(
+                producer_id,
+                epoch,
+                sequence,
+                record_count - 1,
+                is_transactional,
+                verification,
+                must_be_verified=self._config.transaction_partition_verification_enable,
+            )
             if duplicate is not None:
                 return AppendResult(
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, self._start_offset, True
@@ -134,7 +164,15 @@ class PartitionLog(LogCleanup):
             self.flush()
         return AppendResult(first_offset, last_offset, append_time_ms, self._start_offset, False)
 
-    def _append_trusted(self, active: ActiveSegment, data: Buffer, leader_epoch: int, now_ms: int) -> AppendResult:
+    def _append_trusted(
+        self,
+        active: ActiveSegment,
+        data: Buffer,
+        leader_epoch: int,
+        now_ms: int,
+        verification: Verification | None,
+        transaction_version: int,
+    ) -> AppendResult:
         """Append batches that this broker made: offsets and epoch are assigned to each, the rest is taken as it is."""
         view = memoryview(data)
         next_offset = self._end_offset
@@ -146,7 +184,7 @@ class PartitionLog(LogCleanup):
             parts.append(_ASSIGNED.pack(next_offset, size - PREFIX_SIZE, leader_epoch))
             parts.append(view[batch.position + _ASSIGNED_SIZE : batch.position + size])
             if batch.producer_id >= 0:
-                self._check_trusted(batch)
+                self._check_trusted(batch, verification, transaction_version)
                 with_producer.append((batch, next_offset))
             last_offset = next_offset + batch.last_offset_delta
             metas.append((size, last_offset, batch.max_timestamp))
@@ -214,13 +252,15 @@ class PartitionLog(LogCleanup):
         if last_offset + 1 - self.recovery_point >= self._config.flush_messages:
             self.flush()
 
-    def _check_trusted(self, batch: RecordBatch) -> None:
+    def _check_trusted(self, batch: RecordBatch, verification: Verification | None, transaction_version: int) -> None:
         if not batch.is_control:
+            if batch.is_transactional and self._config.transaction_partition_verification_enable:
+                self._producers.check_verified(batch.producer_id, batch.producer_epoch, verification)
             self._producers.check_coordinator_append(batch.producer_id, batch.producer_epoch)
             return
         marker = marker_of(batch)
         if marker is not None:
-            self._producers.check_marker(batch.producer_id, batch.producer_epoch, marker[1], 0)
+            self._producers.check_marker(batch.producer_id, batch.producer_epoch, marker[1], transaction_version)
 
     def _record_trusted(self, batch: RecordBatch, offset: int) -> None:
         if batch.is_control:
@@ -305,6 +345,19 @@ class PartitionLog(LogCleanup):
             found = segment.locate(bound_offset)
             position = found.position if found is not None else segment.size
         return position
+
+    def size_between(self, offset: int, end_offset: int) -> int | None:
+        """Bytes from the batch that holds `offset` up to `end_offset`, which begins a batch or is the log end.
+
+        None when they lie in more than one segment.
+        """
+        active = self._ready()
+        number = bisect_right(self._bases, offset) - 1
+        segment = self._segments[number]
+        if segment is not active and self._bases[number + 1] < end_offset:
+            return None
+        found = segment.locate(offset) if offset < self._end_offset else None
+        return 0 if found is None else self._position_of_bound(segment, end_offset) - found.position
 
     def iter_batches(self, from_offset: int | None = None) -> Iterator[RecordBatch]:
         """Copies of all batches from the one that holds `from_offset` (default: log start) to the log end, for replay.

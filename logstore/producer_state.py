@@ -45,6 +45,32 @@ class CompletedTransaction(NamedTuple):
     is_aborted: bool
 
 
+class Verification:
+    """A transaction's first append here, while the coordinator is asked whether the partition is part of it (P-135).
+
+    The object itself is the proof (KIP-890): the append has to bring the one that is still kept for its producer. A
+    marker that ends the transaction meanwhile takes it away, so an answer that comes too late verifies nothing.
+
+    `lowest_sequence` holds back what comes after a batch whose verification failed and will be tried again.
+    """
+
+    __slots__ = ("created_ms", "epoch", "lowest_sequence", "supports_epoch_bump")
+
+    def __init__(self, created_ms: int, epoch: int, sequence: int, supports_epoch_bump: bool) -> None:
+        self.created_ms = created_ms
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.supports_epoch_bump = supports_epoch_bump
+
+    def see(self, epoch: int, sequence: int) -> None:
+        """Note one more batch that waits: a lower sequence of the same epoch, or any of a higher epoch."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.lowest_sequence = sequence
+        elif epoch == self.epoch and sequence < self.lowest_sequence:
+            self.lowest_sequence = sequence
+
+
 class ProducerEntry:
     """State of one producer id in one partition."""
 
@@ -67,6 +93,10 @@ class ProducerEntry:
     def last_sequence(self) -> int:
         """Sequence of the last record, -1 when no batch of this epoch is known."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def is_in_transaction(self, epoch: int) -> bool:
+        """Whether a transaction of this very epoch is open; one of an older epoch may have ended elsewhere."""
+        return self.current_txn_first_offset != NO_OFFSET and self.epoch == epoch
 
     def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> CachedBatch | None:
         """The cached batch with exactly this epoch and these sequences (P-51)."""
@@ -97,31 +127,82 @@ class ProducerState:
     `end_offset` is the log offset up to which batches are reflected here.
     """
 
-    __slots__ = ("_open_transactions", "_unreplicated", "end_offset", "producers")
+    __slots__ = ("_open_transactions", "_unreplicated", "_verifications", "end_offset", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
+        # Producer id -> what its first append in a transaction has to bring. Not kept over a restart: asked again.
+        self._verifications: dict[int, Verification] = {}
         self.end_offset = 0
         # First offset -> producer id. Transactions begin at ascending offsets, so insertion order is offset order.
         self._open_transactions: dict[int, int] = {}
         # First offset -> last offset of ended transactions whose marker may still be above the high watermark.
         self._unreplicated: dict[int, int] = {}
 
+    def start_verification(
+        self, producer_id: int, epoch: int, first_sequence: int, *, supports_epoch_bump: bool, now_ms: int
+    ) -> Verification | None:
+        """Before a transactional batch: what to bring to its append once the coordinator has agreed (P-135).
+
+        None when a transaction of this epoch is open here already, which the coordinator knows of then.
+        `first_sequence` is -1 for a coordinator's own batches. Raises InvalidProducerEpoch (P-55).
+        """
+        entry = self.producers.get(producer_id)
+        if entry is not None:
+            self._check_epoch(producer_id, entry, epoch)
+            if entry.is_in_transaction(epoch):
+                return None
+        verification = self._verifications.get(producer_id)
+        if verification is None:
+            verification = Verification(now_ms, epoch, first_sequence, supports_epoch_bump)
+            self._verifications[producer_id] = verification
+        else:
+            verification.see(epoch, first_sequence)
+        return verification
+
+    def check_verified(self, producer_id: int, epoch: int, verification: Verification | None) -> None:
+        """Check that a transactional batch belongs to a transaction that the coordinator knows of (P-135).
+
+        Raises InvalidProducerEpoch (P-55) or InvalidTransactionState (P-138).
+        """
+        entry = self.producers.get(producer_id)
+        if entry is not None:
+            if entry.is_in_transaction(epoch):
+                return
+            self._check_epoch(producer_id, entry, epoch)
+        if verification is None or self._verifications.get(producer_id) is not verification:
+            raise InvalidTransactionState(f"producer {producer_id}: the batch is not part of an open transaction")
+
     def check_append(
-        self, producer_id: int, epoch: int, first_sequence: int, offset_delta: int, is_transactional: bool
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        offset_delta: int,
+        is_transactional: bool,
+        verification: Verification | None = None,
+        *,
+        must_be_verified: bool = False,
     ) -> CachedBatch | None:
         """Check a client's data batch: the original when it is a duplicate, None when it may be appended.
 
-        Raises InvalidProducerEpoch (P-55), OutOfOrderSequence (P-52) or InvalidTransactionState (P-138).
+        With `must_be_verified` a transactional batch needs its `verification`, unless the transaction is open here.
+        Raises InvalidProducerEpoch (P-55), OutOfOrderSequence (P-52) or InvalidTransactionState (P-135, P-138).
         """
         entry = self.producers.get(producer_id)
+        if entry is not None:
+            duplicate = entry.find_duplicate(epoch, first_sequence, last_sequence_of(first_sequence, offset_delta))
+            if duplicate is not None:
+                return duplicate
+        if is_transactional and must_be_verified:
+            self.check_verified(producer_id, epoch, verification)
+        if entry is not None:
+            self._check_epoch(producer_id, entry, epoch)
+        if self._verifications:
+            self._check_waiting_sequence(producer_id, entry, first_sequence)
         if entry is None:
             # P-54: expired, or first contact: any sequence will do.
             return None
-        duplicate = entry.find_duplicate(epoch, first_sequence, last_sequence_of(first_sequence, offset_delta))
-        if duplicate is not None:
-            return duplicate
-        self._check_epoch(producer_id, entry, epoch)
         if epoch != entry.epoch:
             if first_sequence != 0 and entry.epoch != NO_EPOCH:
                 raise OutOfOrderSequence(
@@ -136,6 +217,19 @@ class ProducerState:
         if entry.current_txn_first_offset != NO_OFFSET and not is_transactional:
             raise InvalidTransactionState(f"producer {producer_id} has an open transaction but writes outside of it")
         return None
+
+    def _check_waiting_sequence(self, producer_id: int, entry: ProducerEntry | None, first_sequence: int) -> None:
+        """The sequence of a producer whose transaction is being verified."""
+        waiting = self._verifications.get(producer_id)
+        if waiting is None:
+            return
+        if waiting.supports_epoch_bump and first_sequence != 0 and (entry is None or not entry.batches):
+            # P-54: where each transaction has its own epoch, a later sequence means that batches before it are missing.
+            raise OutOfOrderSequence(f"producer {producer_id} begins its transaction with {first_sequence}, not 0")
+        if first_sequence > waiting.lowest_sequence:
+            raise OutOfOrderSequence(
+                f"producer {producer_id}: sequence {first_sequence} comes before {waiting.lowest_sequence}, which waits"
+            )
 
     def check_coordinator_append(self, producer_id: int, epoch: int) -> None:
         """Check a data batch that a coordinator of this broker writes for a producer: only its epoch."""
@@ -186,9 +280,12 @@ class ProducerState:
             CachedBatch(first_sequence, last_sequence, first_offset + offset_delta, offset_delta, timestamp_ms)
         )
         entry.last_timestamp_ms = timestamp_ms
-        if is_transactional and entry.current_txn_first_offset == NO_OFFSET:
-            entry.current_txn_first_offset = first_offset
-            self._open_transactions[first_offset] = producer_id
+        if is_transactional:
+            if entry.current_txn_first_offset == NO_OFFSET:
+                entry.current_txn_first_offset = first_offset
+                self._open_transactions[first_offset] = producer_id
+            if self._verifications:
+                self._verifications.pop(producer_id, None)
 
     def record_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp_ms: int, is_abort: bool
@@ -200,6 +297,10 @@ class ProducerState:
         entry.set_epoch(epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp_ms = timestamp_ms
+        verification = self._verifications.get(producer_id)
+        if verification is not None and not (verification.supports_epoch_bump and verification.epoch == epoch):
+            # With an epoch for each transaction, one of the marker's own epoch is the next transaction: it stays.
+            del self._verifications[producer_id]
         first_offset = entry.current_txn_first_offset
         entry.current_txn_first_offset = NO_OFFSET
         if first_offset == NO_OFFSET:
@@ -225,7 +326,7 @@ class ProducerState:
             self._unreplicated = {f: last for f, last in self._unreplicated.items() if last >= high_watermark}
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that have been idle, unless a transaction of theirs is open (P-56)."""
+        """Forget producers that have been idle, unless a transaction of theirs is open (P-56); and verifications."""
         if self.producers:
             expired = [
                 producer_id
@@ -234,6 +335,12 @@ class ProducerState:
             ]
             for producer_id in expired:
                 del self.producers[producer_id]
+        if self._verifications:
+            self._verifications = {
+                producer_id: verification
+                for producer_id, verification in self._verifications.items()
+                if now_ms - verification.created_ms < expiration_ms
+            }
 
     def load(self, entries: Iterable[tuple[int, ProducerEntry]], end_offset: int) -> None:
         """Replace everything by the entries of a snapshot taken at `end_offset`."""

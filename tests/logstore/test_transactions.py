@@ -1,0 +1,247 @@
+"""Transactions as a partition sees them: verification, markers of both generations, stable offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykbroker.logstore.errors import InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
+from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
+from pykbroker.logstore.producer_state import Verification
+from pykbroker.protocol.records.control import ControlRecordType
+from tests.logstore.support import NOW_MS, Place, append, batch, marker
+
+ABORT, COMMIT = ControlRecordType.ABORT, ControlRecordType.COMMIT
+LARGEST_EPOCH = 0x7FFF
+DAY_MS = 86_400_000
+
+
+class Transactions:
+    """A log that asks for verification, used by producer 7."""
+
+    def __init__(self, place: Place, **config: Any) -> None:
+        self.log: PartitionLog = place.open(transaction_partition_verification_enable=True, **config)
+
+    def start(
+        self, sequence: int = 0, *, epoch: int = 0, version: int = 1, now_ms: int = NOW_MS
+    ) -> Verification | None:
+        return self.log.start_verification(7, epoch, sequence, supports_epoch_bump=version >= 2, now_ms=now_ms)
+
+    def append(
+        self, sequence: int = 0, *, epoch: int = 0, verification: Verification | None = None, count: int = 1
+    ) -> int:
+        data = batch(count, producer_id=7, producer_epoch=epoch, base_sequence=sequence, is_transactional=True)
+        return self.log.append_as_leader(data, 0, NOW_MS, verification=verification).first_offset
+
+    def end(self, kind: ControlRecordType = COMMIT, *, epoch: int = 0, version: int = 1) -> int:
+        data = marker(kind, 7, epoch)
+        origin = AppendOrigin.COORDINATOR
+        return self.log.append_as_leader(data, 0, NOW_MS, origin, transaction_version=version).first_offset
+
+
+@pytest.fixture
+def on(place: Place) -> Transactions:
+    return Transactions(place)
+
+
+def test_a_first_append_needs_verification(on: Transactions) -> None:
+    """P-135: and then no further one until the transaction has ended; nor does a duplicate."""
+    with pytest.raises(InvalidTransactionState):
+        on.append()
+    verification = on.start()
+    assert verification is not None
+    assert on.append(verification=verification) == 0
+    assert on.start(1) is None
+    assert on.append(1) == 1
+    on.end()
+    assert on.append(1) == 1, "a duplicate is found before anything is asked"
+    with pytest.raises(InvalidTransactionState):
+        on.append(2)
+    assert on.append(2, verification=on.start(2)) == 3
+    assert on.log.log_end_offset == 4
+
+
+def test_an_answer_that_comes_after_the_end_verifies_nothing(on: Transactions) -> None:
+    """P-135: the marker that ended the transaction meanwhile takes the verification away (KIP-890)."""
+    late = on.start()
+    on.end(ABORT)
+    with pytest.raises(InvalidTransactionState):
+        on.append(verification=late)
+    again = on.start()
+    assert again is not late
+    with pytest.raises(InvalidTransactionState):
+        on.append(verification=late)
+    assert on.append(verification=again) == 1
+
+
+def test_with_epoch_bumps_a_marker_leaves_the_next_transactions_verification(on: Transactions) -> None:
+    """P-136: the marker carries the epoch that the next transaction has, which may be verified before it is written."""
+    on.append(verification=on.start(version=2))
+    next_one = on.start(epoch=1, version=2)
+    assert next_one is not None
+    on.end(epoch=1, version=2)
+    assert on.append(epoch=1, verification=next_one) == 2
+
+
+def test_without_epoch_bumps_a_marker_takes_it_away(on: Transactions) -> None:
+    on.append(verification=on.start())
+    on.end()
+    waiting = on.start(1)
+    on.end(ABORT)
+    with pytest.raises(InvalidTransactionState):
+        on.append(1, verification=waiting)
+
+
+def test_a_new_epoch_is_verified_although_a_transaction_of_the_old_one_is_open(on: Transactions) -> None:
+    """P-135: it may have ended elsewhere."""
+    on.append(verification=on.start())
+    assert on.start(epoch=1) is not None
+    with pytest.raises(InvalidTransactionState):
+        on.append(epoch=1)
+
+
+def test_an_old_epoch_is_fenced_before_anyone_is_asked(on: Transactions) -> None:
+    """P-55: with the error that lets the client abort, not the fatal one."""
+    on.append(epoch=4, verification=on.start(epoch=4))
+    with pytest.raises(InvalidProducerEpoch):
+        on.start(1, epoch=3)
+    with pytest.raises(InvalidProducerEpoch):
+        on.append(1, epoch=3)
+
+
+def test_with_epoch_bumps_the_first_sequence_is_zero(on: Transactions) -> None:
+    """P-54: an unknown producer of the second generation starts at 0; one of the first anywhere."""
+    with pytest.raises(OutOfOrderSequence):
+        on.append(5, verification=on.start(5, version=2))
+    assert on.append(verification=on.start(version=2)) == 0
+    on.end(epoch=1, version=2)
+    with pytest.raises(OutOfOrderSequence):
+        on.append(5, epoch=1, verification=on.start(5, epoch=1, version=2))
+
+
+def test_without_epoch_bumps_an_unknown_producer_starts_anywhere(on: Transactions) -> None:
+    """P-54."""
+    assert on.append(5, verification=on.start(5)) == 0
+
+
+def test_a_later_batch_does_not_overtake_one_that_waits(on: Transactions) -> None:
+    """P-135: when sequence 3 could not be verified and 5 can, 3 must come first or be lost for good."""
+    on.start(3)
+    later = on.start(5)
+    with pytest.raises(OutOfOrderSequence):
+        on.append(5, verification=later)
+    assert on.append(3, count=2, verification=on.start(3)) == 0
+    assert on.append(5) == 2
+
+
+def test_a_higher_epoch_begins_its_sequences_anew(on: Transactions) -> None:
+    on.start(0)
+    verification = on.start(4, epoch=1)
+    assert verification is not None
+    assert (verification.epoch, verification.lowest_sequence) == (1, 4)
+    on.start(6, epoch=0)
+    assert (verification.epoch, verification.lowest_sequence) == (1, 4)
+    assert on.append(4, epoch=1, verification=verification) == 0
+
+
+def test_verifications_expire(on: Transactions) -> None:
+    """P-56: one that was never used goes with the producers."""
+    old = on.start()
+    on.log.remove_expired_producers(NOW_MS + DAY_MS - 1)
+    assert on.start() is old
+    on.log.remove_expired_producers(NOW_MS + DAY_MS)
+    assert on.start() is not old
+
+
+def test_a_coordinators_batches_are_verified_too(on: Transactions) -> None:
+    """P-135, P-139: offsets within a transaction; they have no sequence."""
+    data = batch(1, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    with pytest.raises(InvalidTransactionState):
+        on.log.append_as_leader(data, 0, NOW_MS, AppendOrigin.COORDINATOR)
+    verification = on.start(-1, version=2)
+    on.log.append_as_leader(data, 0, NOW_MS, AppendOrigin.COORDINATOR, verification=verification)
+    on.log.append_as_leader(data, 0, NOW_MS, AppendOrigin.COORDINATOR)
+    assert on.log.log_end_offset == 2
+
+
+def test_plain_batches_need_none(on: Transactions) -> None:
+    append(on.log, batch(1))
+    append(on.log, batch(1, producer_id=8, producer_epoch=0, base_sequence=3))
+    assert on.log.log_end_offset == 2
+
+
+def test_markers_of_the_first_generation(on: Transactions) -> None:
+    """P-136: of this epoch or a higher one, as often as they come."""
+    on.append(epoch=3, verification=on.start(epoch=3))
+    with pytest.raises(InvalidProducerEpoch):
+        on.end(epoch=2)
+    assert on.end(epoch=3) == 1
+    assert on.end(epoch=3) == 2
+    assert on.end(epoch=5) == 3
+
+
+def test_markers_of_the_second_generation(on: Transactions) -> None:
+    """P-136: of a higher epoch; of the same only when nothing is open, as a retry (KAFKA-19999)."""
+    on.append(epoch=3, verification=on.start(epoch=3, version=2))
+    for epoch in (2, 3):
+        with pytest.raises(InvalidProducerEpoch):
+            on.end(epoch=epoch, version=2)
+    assert on.end(epoch=4, version=2) == 1
+    assert on.end(epoch=4, version=2) == 2
+    with pytest.raises(InvalidProducerEpoch):
+        on.end(epoch=3, version=2)
+
+
+def test_a_transaction_of_the_largest_epoch_can_be_ended(on: Transactions) -> None:
+    """P-136: there is no higher epoch for its marker."""
+    on.append(epoch=LARGEST_EPOCH, verification=on.start(epoch=LARGEST_EPOCH, version=2))
+    assert on.end(ABORT, epoch=LARGEST_EPOCH, version=2) == 1
+    assert on.log.last_stable_offset(2) == 2
+
+
+def test_the_log_start_is_stable(on: Transactions) -> None:
+    """P-68: DeleteRecords went beyond the beginning of an open transaction."""
+    on.append(verification=on.start(), count=3)
+    on.append(3, count=3)
+    on.log.advance_log_start(4)
+    assert on.log.last_stable_offset(6) == 4
+    on.end()
+    assert on.log.last_stable_offset(7) == 7
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_transaction_goes_on_after_a_restart(place: Place, is_clean: bool) -> None:
+    """P-57, P-68, P-142: what is open is still open, needs no verification, and ends where it would have."""
+    on = Transactions(place, segment_bytes=500)
+    on.append(verification=on.start(), count=5)
+    for _ in range(10):
+        append(on.log, batch(2, value_size=50))
+    before = on.log.log_end_offset
+    assert len(on.log.segment_base_offsets) > 2
+    if is_clean:
+        on.log.close()
+    on = Transactions(place, segment_bytes=500, is_clean=is_clean)
+    assert on.log.last_stable_offset(before) == 0
+    assert on.start(5) is None
+    assert on.append(5) == before
+    on.end(ABORT)
+    assert on.log.last_stable_offset(before + 2) == before + 2
+    [aborted] = on.log.aborted_transactions(0, before)
+    assert aborted[:3] == (7, 0, before + 1)
+
+
+def test_how_many_bytes_became_stable(place: Place) -> None:
+    """What a reader of stable records waits for is counted in bytes (P-63); over several segments it is enough."""
+    log = place.open(segment_bytes=500)
+    sizes = [len(data) for data in (batch(1), batch(2), batch(3))]
+    for count in (1, 2, 3):
+        append(log, batch(count))
+    assert log.size_between(0, 6) == sum(sizes)
+    assert log.size_between(1, 3) == sizes[1]
+    assert log.size_between(3, 6) == sizes[2]
+    assert log.size_between(6, 6) == 0
+    for _ in range(5):
+        append(log, batch(3))
+    assert len(log.segment_base_offsets) > 1
+    assert log.size_between(0, log.log_end_offset) is None
