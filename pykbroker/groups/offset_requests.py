@@ -34,6 +34,7 @@ from pykbroker.protocol.messages.offset_fetch import (
 from pykbroker.protocol.uuids import ZERO_UUID
 
 NO_RETENTION_TIME = -1
+TIMESTAMP_MAX = 2**63 - 1
 GROUP_ID_NOT_FOUND_SINCE = 9
 """From this version on OffsetCommit tells a missing group from an old generation."""
 
@@ -51,7 +52,9 @@ def commit(
     error = _check_commit(shard, request, api_version, now_ms)
     if error is not ErrorCode.NONE:
         return commit_response(request, error), output
-    expires_ms = None if request.retention_time_ms == NO_RETENTION_TIME else now_ms + request.retention_time_ms
+    expires_ms = None
+    if request.retention_time_ms != NO_RETENTION_TIME:
+        expires_ms = min(now_ms + request.retention_time_ms, TIMESTAMP_MAX)
     metadata_max = shard.settings.offset_metadata_max_bytes
     response = OffsetCommitResponse()
     for topic in request.topics:

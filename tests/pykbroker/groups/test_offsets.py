@@ -252,6 +252,13 @@ class TestExpiry:
         driver.expire()
         assert (driver.fetch(), driver.fetch(partition=1)) == (-1, 8)
 
+    def test_a_retention_beyond_all_time_is_stored(self) -> None:
+        """Found by fuzzing: the sum of now and the retention does not fit the record."""
+        driver = Driver()
+        assert driver.commit(7, retention_ms=2**63 - 1, version=2) is ErrorCode.NONE
+        driver.expire()
+        assert driver.fetch() == 7
+
     def test_a_group_without_offsets_or_members_goes_at_once_p_114(self) -> None:
         """P-114."""
         driver = Driver()

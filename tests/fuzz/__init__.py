@@ -1,0 +1,1 @@
+"""A fuzzer of a live broker process: `python -m tests.fuzz`, or `make fuzz SECONDS=600`."""

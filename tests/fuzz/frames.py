@@ -1,0 +1,160 @@
+"""Frames to send: of real clients and made from the declarations, about things that exist, whole or mutated."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pykbroker.handlers import APIS, FLEXIBLE_FROM, camel_case
+from pykbroker.protocol.codec import decode_from, encode
+from pykbroker.protocol.errors import EncodeError
+from pykbroker.protocol.fields import Field, Message
+from pykbroker.protocol.headers import read_request_header
+from tests.fuzz.batches import bad_batch, good_batch
+from tests.fuzz.mutation import mutated
+from tests.fuzz.world import World, value_for
+from tests.support.message_strategies import random_message
+
+CORPUS = Path(__file__).resolve().parents[1] / "protocol" / "corpus" / "requests.txt"
+LEFT_OUT = {"UNREGISTER_BROKER"}
+"""What a broker obeys to its own end."""
+
+GARBAGE = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    bytes.fromhex("16030100c8010000c40303") + bytes(200),
+    b"\x00\x00\x00\x00",
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\x80\x00\x00\x00",
+    b"SSH-2.0-OpenSSH_9.2\r\n",
+    b"\x00\x00\x00\x01\x00",
+    b"\x00\x00\x00\x0a" + b"\xff" * 10,
+)
+
+
+@cache
+def real_frames() -> list[bytes]:
+    """What stock clients sent, of the APIs that there are."""
+    frames = [bytes.fromhex(line.split()[2]) for line in CORPUS.read_text().splitlines()]
+    return [frame for frame in frames if int.from_bytes(frame[:2], "big") in APIS]
+
+
+@cache
+def request_type(key: int) -> Any:
+    api = APIS[key]
+    return getattr(importlib.import_module(f"pykbroker.protocol.messages.{api.name}"), camel_case(api.name) + "Request")
+
+
+@cache
+def response_type(key: int) -> Any:
+    api = APIS[key]
+    module = importlib.import_module(f"pykbroker.protocol.messages.{api.name}")
+    return getattr(module, camel_case(api.name) + "Response")
+
+
+class FrameMaker:
+    """An endless source of frames, the same for the same seed and the same answers."""
+
+    def __init__(self, world: World, generator: random.Random) -> None:
+        self._world = world
+        self._generator = generator
+        self._versions = [
+            (key, version)
+            for key, api in APIS.items()
+            if api.key.name not in LEFT_OUT
+            for version in range(api.lowest, api.highest + 1)
+        ]
+
+    def frame(self) -> bytes:
+        """The next frame, without its size."""
+        generator = self._generator
+        source = generator.random()
+        if source < 0.35:
+            frame = self._real()
+        elif source < 0.97:
+            frame = self._made()
+        else:
+            frame = generator.randbytes(generator.choice((0, 1, 9, 30, 300)))
+        if generator.random() < 0.3 and len(frame) > 10:
+            behind_header = 11 + max(0, int.from_bytes(frame[8:10], "big", signed=True))
+            frame = mutated(frame, generator, behind_header if generator.random() < 0.9 else 0)
+        return frame
+
+    def _real(self) -> bytes:
+        frame = self._generator.choice(real_frames())
+        if self._generator.random() < 0.5:
+            return frame
+        header = read_request_header(frame, FLEXIBLE_FROM)
+        body, _ = decode_from(request_type(header.api_key), header.api_version, frame, header.body_position)
+        self._enrich(body, header.api_version)
+        return frame[: header.body_position] + encode(body, header.api_version)
+
+    def _made(self) -> bytes:
+        generator = self._generator
+        key, version = generator.choice(self._versions)
+        kind = request_type(key)
+        while True:
+            request = random_message(kind, version, generator)
+            self._enrich(request, version)
+            try:
+                return self.with_header(key, version, encode(request, version))
+            except EncodeError:
+                continue
+
+    def with_header(self, key: int, version: int, body: bytes) -> bytes:
+        """A frame of an API with the client id ``fuzz``."""
+        generator = self._generator
+        name = b"\0\4fuzz" if generator.random() < 0.9 else generator.choice((b"\xff\xff", b"\0\0", b"\0\1\xff"))
+        frame = key.to_bytes(2, "big") + version.to_bytes(2, "big") + generator.randbytes(4) + name
+        if version >= APIS[key].flexible_from:
+            frame += b"\0" if generator.random() < 0.97 else b"\x02\x05\x01x\x09\x00"
+        return frame + body
+
+    def _enrich(self, message: Any, version: int) -> None:
+        """Puts in names and numbers that mean something, for most fields whose names say what they are."""
+        owner = type(message).__name__
+        for field in message.FIELDS:
+            if version not in field.versions:
+                continue
+            value = getattr(message, field.name)
+            if isinstance(value, Message):
+                self._enrich(value, version)
+            elif field.kind == "array" and value:
+                setattr(message, field.name, [self._element(field, owner, item, version) for item in value])
+            elif field.kind in ("records", "bytes"):
+                setattr(message, field.name, self._bytes(field, value))
+            elif field.kind != "array" and value is not None and self._generator.random() < 0.85:
+                known = value_for(field.name, field.kind, owner, self._world, self._generator)
+                if known is not None:
+                    setattr(message, field.name, known)
+
+    def _element(self, field: Field, owner: str, item: Any, version: int) -> Any:
+        if isinstance(item, Message):
+            self._enrich(item, version)
+            return item
+        if self._generator.random() < 0.15:
+            return item
+        known = value_for(field.name, field.element.kind, owner, self._world, self._generator)
+        return item if known is None else known
+
+    def _bytes(self, field: Field, value: Any) -> Any:
+        generator = self._generator
+        if field.kind == "records":
+            make = good_batch if generator.random() < 0.6 else bad_batch
+            return make(generator, self._world.producers)
+        if field.name in ("metadata", "assignment") and generator.random() < 0.5:
+            return b"\0\0\0\0\0\1\0\6fuzz-0\xff\xff\xff\xff"
+        return value
+
+
+def is_known(frame: bytes) -> tuple[int, int] | None:
+    """API key and version of a frame that we advertise; None for others."""
+    if len(frame) < 8:
+        return None
+    key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
+    api = APIS.get(key)
+    return (key, version) if api is not None and api.lowest <= version <= api.highest else None
+

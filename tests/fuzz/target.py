@@ -1,0 +1,154 @@
+"""The broker process under test, and what can be seen of it from outside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
+from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
+from pykbroker.protocol.messages.list_groups import ListGroupsRequest
+from pykbroker.protocol.messages.metadata import MetadataRequest
+from tests.fuzz.world import PARTITIONS, TOPIC_CONFIGS, TOPICS, World
+from tests.support.wire_client import WireClient
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "log.segment.delete.delay.ms": "0",
+    "log.cleaner.backoff.ms": "2000",
+    "log.retention.check.interval.ms": "5000",
+    "max.incremental.fetch.session.cache.slots": "20",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+}
+BAD_SIGNS = ("Traceback", "error of ours", "does not fit", "never retrieved", "MemoryError")
+
+
+class Target:
+    """A pykbroker of its own, on a free port and in a temporary folder."""
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="pykbroker-fuzz-"))
+        self.log_path = self.folder / "broker.log"
+        self._log_position = 0
+        port_file = self.folder / "port"
+        command = [sys.executable, "-P", "-m", "pykbroker", "start", "--stop-with-stdin", "--port", "0"]
+        command += ["--port-file", str(port_file), "--data-dir", str(self.folder / "data")]
+        for key, value in {**SETTINGS, **(settings or {})}.items():
+            command += ["--override", f"{key}={value}"]
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+            )
+        deadline = time.monotonic() + 30
+        while not port_file.exists() or not port_file.read_text():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the broker did not start:\n{self.log_path.read_text()}")
+            time.sleep(0.02)
+        self.address = ("127.0.0.1", int(port_file.read_text().rpartition(":")[2]))
+
+    # What is seen of it
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def rss_bytes(self) -> int:
+        """Resident memory of its own: file pages that are mapped do not count."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+        raise RuntimeError("no RssAnon")
+
+    def descriptor_count(self) -> int:
+        """Open files and sockets."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def new_log_lines(self) -> list[str]:
+        """What it has printed since the last call."""
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_position)
+            text = log.read()
+        text = text[: text.rfind(b"\n") + 1]
+        self._log_position += len(text)
+        return text.decode(errors="replace").splitlines()
+
+    # What is done with it
+
+    def prepare(self, world: World) -> None:
+        """Makes the topics that frames are about, those that are not there, and learns their ids."""
+        wire = WireClient(self.address, "__fuzz-keeper")
+        try:
+            topics = [
+                CreatableTopic(
+                    name=name,
+                    num_partitions=PARTITIONS,
+                    replication_factor=1,
+                    configs=[CreatableTopicConfig(name=k, value=v) for k, v in TOPIC_CONFIGS.get(name, {}).items()],
+                )
+                for name in TOPICS
+            ]
+            created = wire.call(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 7)
+            for topic in created.topics:
+                if topic.error_code == ErrorCode.NONE:
+                    world.topic_ids[topic.name] = topic.topic_id
+        finally:
+            wire.close()
+
+    def clean_up(self) -> None:
+        """Deletes all topics and groups that can be deleted: what is left is what the broker keeps to itself."""
+        wire = WireClient(self.address, "__fuzz-keeper")
+        try:
+            topics = wire.call(MetadataRequest(topics=None), 8).topics
+            for name in [topic.name for topic in topics if not topic.name.startswith("__")]:
+                wire.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5)
+            groups = [group.group_id for group in wire.call(ListGroupsRequest(), 3).groups]
+            wire.call(DeleteGroupsRequest(groups_names=groups), 2)
+        finally:
+            wire.close()
+
+    def answer_time_s(self, timeout_s: float) -> float:
+        """How long a new client waits for its first answer; infinite beyond the timeout."""
+        began = time.monotonic()
+        try:
+            with socket.create_connection(self.address, timeout=timeout_s) as probe:
+                probe.settimeout(timeout_s)
+                probe.sendall(bytes.fromhex("00000012" "0012" "0000" "00000001" "0008") + b"liveness")
+                while not probe.recv(4096):
+                    return float("inf")
+        except OSError:
+            return float("inf")
+        return time.monotonic() - began
+
+    def stop(self) -> int:
+        """Ends it in order; the exit code."""
+        if self.is_alive:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+        finally:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+
+    def remove(self) -> None:
+        """Removes its folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
