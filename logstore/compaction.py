@@ -248,7 +248,7 @@ class CompactionWork:
                 if data is None:
                     continue
                 max_timestamp = int.from_bytes(data[35:43], "big", signed=True)
-                builder.add(position + waiting, len(data), batch.last_offset, max_timestamp)
+                builder.add(position + waiting, batch.last_offset, max_timestamp)
                 parts.append(data)
                 waiting += len(data)
                 if waiting >= _WRITE_SIZE:

@@ -12,7 +12,7 @@ from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.producer_snapshot import decode_snapshot, encode_snapshot
 from pykbroker.logstore.producer_state import ProducerState
-from pykbroker.logstore.recovery import recover_segment, replay_producers
+from pykbroker.logstore.recovery import LastBatches, recover_segment, replay_producers
 from pykbroker.logstore.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -66,6 +66,15 @@ class LoadedLog(NamedTuple):
     cut: Cut | None
 
 
+class _Recovery(NamedTuple):
+    """What a recovery found: the base offset of the first segment that was scanned, what was cut, and by the base
+    offsets of scanned segments the last batches of their producers."""
+
+    scanned_from: int
+    cut: Cut | None
+    last_batches: dict[int, LastBatches | None]
+
+
 def base_offset_of(name: str) -> int:
     """The offset that a segment file's name begins with, -1 when it is no such name."""
     digits = name.partition(".")[0]
@@ -89,9 +98,9 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     bases = sorted(base_offset_of(name) for name in names if name.endswith(LOG_SUFFIX) and base_offset_of(name) >= 0)
     _remove_orphans(filesystem, folder, names, set(bases))
     segments: list[Segment] = [SealedSegment(folder, base, open_files) for base in bases]
-    recovered_from, cut = NOT_RECOVERED, None
+    recovery = _Recovery(NOT_RECOVERED, None, {})
     if segments and not request.is_clean:
-        recovered_from, cut = _recover(segments, request, epochs)
+        recovery = _recover(segments, request, epochs)
     end_offset = segments[-1].next_offset() if segments else request.log_start_offset
     if segments and end_offset < request.log_start_offset:
         # The files that the start offset speaks of are gone.
@@ -105,9 +114,9 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log_start_offset)
     snapshots = sorted(base_offset_of(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
-    producers = load_producers(segments, snapshots, log_start_offset, end_offset, request, recovered_from)
+    producers = load_producers(segments, snapshots, log_start_offset, end_offset, request, recovery)
     recovery_point = end_offset if request.is_clean else min(request.recovery_point, end_offset)
-    return LoadedLog(segments, active, log_start_offset, end_offset, recovery_point, producers, snapshots, cut)
+    return LoadedLog(segments, active, log_start_offset, end_offset, recovery_point, producers, snapshots, recovery.cut)
 
 
 def _activate(segments: list[Segment], end_offset: int, open_files: OpenFiles, request: LoadRequest) -> ActiveSegment:
@@ -171,12 +180,10 @@ def _remove_orphans(filesystem: FileSystem, folder: str, names: list[str], bases
             filesystem.remove(f"{folder}/{name}")
 
 
-def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs) -> tuple[int, Cut | None]:
-    """Scan the segments from the recovery point on; cut at the first invalid batch, and drop what comes after it.
-
-    Returns the base offset of the first segment that was scanned, and what was cut.
-    """
+def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs) -> _Recovery:
+    """Scan the segments from the recovery point on; cut at the first invalid batch, and drop what comes after it."""
     cut = None
+    last_batches: dict[int, LastBatches | None] = {}
     start = len(segments) - 1
     while start > 0 and segments[start].base_offset > request.recovery_point:
         start -= 1
@@ -186,6 +193,7 @@ def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs
         if number < start and not _may_end_in_zeros(segment, size):
             continue
         recovered = recover_segment(segment, size, request.recovery_point, request.index_interval_bytes)
+        last_batches[segment.base_offset] = recovered.last_batches
         for epoch, first_offset in recovered.epochs:
             if epoch > epochs.latest_epoch:
                 epochs.assign(epoch, first_offset)
@@ -203,7 +211,7 @@ def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs
                 later.mark_deleted()
             del segments[number + 1 :]
             break
-    return segments[min(start, len(segments) - 1)].base_offset, cut
+    return _Recovery(segments[min(start, len(segments) - 1)].base_offset, cut, last_batches)
 
 
 def _may_end_in_zeros(segment: Segment, size: int) -> bool:
@@ -218,7 +226,7 @@ def load_producers(
     log_start_offset: int,
     end_offset: int,
     request: LoadRequest,
-    recovered_from: int = NOT_RECOVERED,
+    recovery: _Recovery | None = None,
 ) -> ProducerState:
     """Producer state at `end_offset`: the newest usable snapshot and the batches after it (P-57).
 
@@ -226,6 +234,8 @@ def load_producers(
     first segment that was scanned; they are taken anew at the segments' beginnings.
     """
     filesystem = segments[0].filesystem
+    recovered_from = NOT_RECOVERED if recovery is None else recovery.scanned_from
+    last_batches = {} if recovery is None else recovery.last_batches
     state = ProducerState()
     state.end_offset = log_start_offset
     for offset in snapshots[:]:
@@ -245,7 +255,13 @@ def load_producers(
         if segment.base_offset > recovered_from:
             state.end_offset = segment.base_offset
             write_snapshot(filesystem, request.folder, state, snapshots)
-        replay_producers(state, segment, end_offset, is_recovered=segment.base_offset >= recovered_from)
+        replay_producers(
+            state,
+            segment,
+            end_offset,
+            is_recovered=segment.base_offset >= recovered_from,
+            last_batches=last_batches.get(segment.base_offset),
+        )
     state.end_offset = end_offset
     return state
 

@@ -6,7 +6,8 @@ mapping, without a copy. A segment's indexes are always rebuilt.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections import deque
+from typing import Any, Final, NamedTuple
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.batch_scan import (
@@ -22,7 +23,7 @@ from pykbroker.logstore.batch_scan import (
 )
 from pykbroker.logstore.errors import CorruptSegment
 from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET
-from pykbroker.logstore.producer_state import CompletedTransaction, ProducerState
+from pykbroker.logstore.producer_state import BATCHES_KEPT, CompletedTransaction, ProducerState
 from pykbroker.logstore.segment import IndexBuilder, Segment
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.protocol.records.checksum import crc32c
@@ -35,16 +36,22 @@ from pykbroker.protocol.records.control import (
 _ZEROS_STEP: Final = 1 << 16
 
 
+LastBatches = dict[int, "deque[tuple[Any, ...]]"]
+
+
 class Recovered(NamedTuple):
     """What a scan of one segment found: where the valid batches end, as position and as offset, and its epochs.
 
-    `ends_in_zeros`: nothing but zeros follows, as in space that was allocated and not written.
+    `ends_in_zeros`: nothing but zeros follows, as in space that was allocated and not written. `last_batches` are the
+    headers of each producer's last batches, which are all that its state depends on; None where a transaction is in the
+    segment, so that every batch counts.
     """
 
     size: int
     next_offset: int
     epochs: list[tuple[int, int]]
     ends_in_zeros: bool
+    last_batches: LastBatches | None
 
 
 def recover_segment(segment: Segment, size: int, recovery_point: int, index_interval_bytes: int) -> Recovered:
@@ -53,17 +60,22 @@ def recover_segment(segment: Segment, size: int, recovery_point: int, index_inte
     The file itself is not cut here. `epochs` are (leader epoch, first offset) in order of appearance.
     """
     builder = IndexBuilder(segment, index_interval_bytes)
+    due_above, newest = builder.due_above, builder.max_timestamp
     next_offset = segment.base_offset
     last_possible = segment.base_offset + MAX_RELATIVE_OFFSET
     epoch = -1
     epochs: list[tuple[int, int]] = []
+    last_batches: LastBatches = {}
+    has_transactions = False
     position = 0
     unpack = HEADER.unpack_from
     with segment.filesystem.view(segment.file.descriptor(), size) as view:
         while position + MINIMUM_SIZE <= size:
             # One batch after another, of which there may be a million: no objects, no calls that can be avoided.
             fields = unpack(view, position) if position + HEADER_SIZE <= size else _short_header(view, position, size)
-            base_offset, length, leader_epoch, magic, crc, _, delta, _, max_timestamp, _, _, _, _ = fields
+            base_offset, length, leader_epoch, magic, crc, attributes, delta, _, max_timestamp, producer_id, _, _, _ = (
+                fields
+            )
             end = position + PREFIX_SIZE + length
             if magic != 2:
                 if not 0 <= magic < 2 or length < MINIMUM_SIZE - PREFIX_SIZE or end > size:
@@ -72,7 +84,7 @@ def recover_segment(segment: Segment, size: int, recovery_point: int, index_inte
                     break
                 delta = 0
                 max_timestamp = max_timestamp_of(view, position, magic)
-                leader_epoch = -1
+                leader_epoch = producer_id = -1
             elif length < HEADER_SIZE - PREFIX_SIZE or end > size or delta < 0:
                 break
             last_offset = base_offset + delta
@@ -80,15 +92,24 @@ def recover_segment(segment: Segment, size: int, recovery_point: int, index_inte
                 break
             if magic == 2 and last_offset >= recovery_point and crc32c(view[position + CRC_START : end]) != crc:
                 break
-            builder.add(position, end - position, last_offset, max_timestamp)
+            if position > due_above or max_timestamp > newest:
+                builder.add(position, last_offset, max_timestamp)
+                due_above, newest = builder.due_above, builder.max_timestamp
             if leader_epoch > epoch:
                 epoch = leader_epoch
                 epochs.append((epoch, base_offset))
+            if producer_id >= 0:
+                if attributes & (CONTROL | TRANSACTIONAL):
+                    has_transactions = True
+                batches = last_batches.get(producer_id)
+                if batches is None:
+                    batches = last_batches[producer_id] = deque(maxlen=BATCHES_KEPT)
+                batches.append(fields)
             next_offset = last_offset + 1
             position = end
         ends_in_zeros = _is_zero(view, position, size)
     builder.finish()
-    return Recovered(position, next_offset, epochs, ends_in_zeros)
+    return Recovered(position, next_offset, epochs, ends_in_zeros, None if has_transactions else last_batches)
 
 
 def _short_header(view: memoryview, position: int, size: int) -> tuple[int, ...]:
@@ -105,15 +126,29 @@ def _is_zero(view: memoryview, start: int, end: int) -> bool:
     return True
 
 
-def replay_producers(state: ProducerState, segment: Segment, end_offset: int, *, is_recovered: bool) -> None:
+def replay_producers(
+    state: ProducerState,
+    segment: Segment,
+    end_offset: int,
+    *,
+    is_recovered: bool,
+    last_batches: LastBatches | None = None,
+) -> None:
     """Bring producer state on from its end offset by the batches of one segment below `end_offset` (P-57, P-58).
 
-    A segment that was recovered gets its index of aborted transactions made anew.
+    A segment that was recovered gets its index of aborted transactions made anew. `last_batches`, where recovery found
+    them, save a second walk over the segment.
     """
     segment.load_indexes()
     if is_recovered and len(segment.aborted):
         segment.aborted.reset()
         segment.aborted.write()
+    if last_batches is not None:
+        for producer_id, batches in last_batches.items():
+            for base_offset, _, _, _, _, _, delta, _, max_timestamp, _, epoch, sequence, _ in batches:
+                if base_offset >= state.end_offset:
+                    state.record_batch(producer_id, epoch, sequence, base_offset, delta, max_timestamp, False)
+        return
     if segment.base_offset >= end_offset or segment.size == 0:
         return
     found = segment.locate(state.end_offset)

@@ -190,7 +190,7 @@ class Segment:
             if not next_offset <= last_offset <= self.base_offset + MAX_RELATIVE_OFFSET:
                 raise CorruptSegment(self.file.path, position, f"offset {last_offset} where {next_offset} was expected")
             next_offset = last_offset + 1
-            builder.add(position, header.length + 12, last_offset, header.max_timestamp if header.magic >= 2 else -1)
+            builder.add(position, last_offset, header.max_timestamp if header.magic >= 2 else -1)
         builder.finish()
 
     def next_offset(self) -> int:
@@ -316,30 +316,33 @@ class SealedSegment(Segment):
 
 
 class IndexBuilder:
-    """Fills the two indexes of a segment batch by batch, where appends would have put entries."""
+    """Fills the two indexes of a segment batch by batch, where appends would have put entries.
 
-    __slots__ = ("_interval_bytes", "_segment", "_since_entry", "max_timestamp", "max_timestamp_offset")
+    Batches follow one another without gaps. `due_above` is the position above which the next batch gets an entry: who
+    has a million batches calls `add` only for those, and keeps the largest timestamp itself.
+    """
+
+    __slots__ = ("_interval_bytes", "_segment", "due_above", "max_timestamp", "max_timestamp_offset")
 
     def __init__(self, segment: Segment, interval_bytes: int) -> None:
         self._segment = segment
         self._interval_bytes = interval_bytes
-        self._since_entry = 0
+        self.due_above = interval_bytes
         self.max_timestamp = -1
         self.max_timestamp_offset = segment.base_offset
         for index in (segment.offset_index, segment.time_index):
             index.reset()
             index.is_building = True
 
-    def add(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """A batch of `size` bytes begins at `position`."""
+    def add(self, position: int, last_offset: int, max_timestamp: int) -> None:
+        """A batch begins at `position`."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
-        if self._since_entry > self._interval_bytes:
+        if position > self.due_above:
             self._segment.offset_index.add(last_offset, position)
             self._segment.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
-            self._since_entry = 0
-        self._since_entry += size
+            self.due_above = position + self._interval_bytes
 
     def finish(self) -> None:
         """The segment ends here: note its largest timestamp and write the files."""

@@ -13,6 +13,7 @@ import zlib
 import pytest
 
 from pykbroker.logstore.errors import CorruptSegment
+from pykbroker.logstore.producer_snapshot import encode_snapshot
 from pykbroker.logstore.segment import segment_path
 from tests.logstore.support import NOW_MS, Place, append, batch, offsets, read_all
 
@@ -451,3 +452,33 @@ def test_power_loss_after_a_roll_keeps_the_sealed_indexes(memory: Place) -> None
     found = log.offset_for_timestamp(NOW_MS + 9)
     assert found is not None
     assert found.offset == 17
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["from each producer's last batches", "batch by batch"])
+def test_producers_are_after_a_kill_as_they_were(place: Place, transactional: bool) -> None:
+    """P-57, P-58: several producers by turns, epochs that change, several segments; with and without a transaction."""
+    log = place.open(segment_bytes=1500, index_interval_bytes=100)
+    sequences = dict.fromkeys((3, 5, 9), 0)
+    for number in range(60):
+        producer_id = (3, 5, 3, 9)[number % 4]
+        epoch = 1 if producer_id == 5 and number > 40 else 0
+        if producer_id == 5 and number == 41:
+            sequences[5] = 0
+        data = batch(
+            1 + number % 3,
+            timestamp=NOW_MS + number,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequences[producer_id],
+        )
+        append(log, data)
+        sequences[producer_id] += 1 + number % 3
+    if transactional:
+        append(log, batch(producer_id=11, producer_epoch=0, base_sequence=0, is_transactional=True))
+    before, unstable = encode_snapshot(log.producers.producers), log.first_unstable_offset
+    log.close_files()
+    for recovery_point in (0, log.segment_base_offsets[2]):
+        again = place.open(segment_bytes=1500, index_interval_bytes=100, recovery_point=recovery_point)
+        assert encode_snapshot(again.producers.producers) == before
+        assert again.first_unstable_offset == unstable
+        again.close_files()
