@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 jars format lint check test unit interop spark demo bench bench-start build clean clean-all
+.PHONY: help setup java spark35 jars format lint check test unit unit-all interop spark demo bench bench-start build clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,12 +32,15 @@ test: java setup spark35 ## all tests: unit tests first, then stock clients, Jav
 unit: setup ## the unit tests alone: no Java, no network, under a minute; ARGS go to pytest
 	@$(RUN) $(if $(ARGS),-m pytest -m "not java" $(ARGS),tools/run_tests.py unit)
 
+unit-all: setup ## the unit tests on every CPython from 3.11 that this machine has; ARGS go to pytest
+	@$(RUN) tools/unit_all.py $(ARGS)
+
 interop: jars ## stock clients against a broker; TARGET=kafka starts Apache Kafka, BOOTSTRAP=host:port uses what runs
 	@$(RUN) -m pytest interop_tests $(if $(TARGET),--target $(TARGET)) $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(ARGS)
 
 spark: java setup spark35 ## the Spark tests alone, with Spark 4 and with Spark 3.5
-	@$(RUN) -m pytest interop_tests/test_spark.py $(ARGS)
-	@PYKBROKER_PYTHON=$(CURDIR)/$(RUN) .venvs/spark35/bin/python -m pytest interop_tests/test_spark.py $(ARGS)
+	@$(RUN) -m pytest interop_tests/test_spark*.py $(ARGS)
+	@PYKBROKER_PYTHON=$(CURDIR)/$(RUN) .venvs/spark35/bin/python -m pytest interop_tests/test_spark*.py $(ARGS)
 
 check: lint unit ## what must pass before a commit: format, lint, types, import contracts, unit tests
 

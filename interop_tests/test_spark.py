@@ -1,52 +1,21 @@
-"""Spark's own Kafka source and sink, batch and streaming; `make test` runs this with PySpark 4 and with 3.5."""
+"""Spark's own Kafka source and sink in batches; `make test` runs this with PySpark 4 and with 3.5."""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import confluent_kafka
 import pytest
 
-from interop_tests.clients import CODECS, Message, confluent_produce, create_topic, kafka_python_consume, wait_until
+from interop_tests.clients import CODECS, confluent_produce, create_topic, kafka_python_consume
+from interop_tests.spark_io import numbered, read, values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-
-SPARK_JOBS = Path(__file__).resolve().parent.parent / "spark_jobs"
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A local session with the connector; how its coordinates are found stands in spark_jobs/session.py alone."""
-    pytest.importorskip("pyspark", reason="PySpark is not installed in this Python")
-    sys.path.insert(0, str(SPARK_JOBS))
-    try:
-        from session import build_session
-    finally:
-        sys.path.remove(str(SPARK_JOBS))
-    session = build_session("interop")
-    yield session
-    session.stop()
-
-
-def numbered(start: int, stop: int) -> list[Message]:
-    return [Message(b"key-%d" % (number % 7), b"%d" % number) for number in range(start, stop)]
-
-
-def read(spark: SparkSession, bootstrap: str, **options: str) -> DataFrame:
-    """Batch read with options by their names."""
-    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap)
-    return reader.options(**options).load()
-
-
-def values(frame: DataFrame) -> list[int]:
-    return sorted(int(row.value) for row in frame.selectExpr("CAST(value AS STRING) AS value").collect())
 
 
 def test_batch_reads_every_codec(spark: SparkSession, bootstrap: str, name: str) -> None:
@@ -101,103 +70,92 @@ def test_batch_by_offsets_and_by_timestamps(spark: SparkSession, bootstrap: str,
     assert values(split) == list(range(80))
 
 
-def stream(spark: SparkSession, bootstrap: str, **options: str) -> DataFrame:
-    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
-    return reader.option("startingOffsets", "earliest").options(**options).load()
+def test_batch_between_timestamps(spark: SparkSession, bootstrap: str, name: str) -> None:
+    """startingTimestamp and endingTimestamp for all partitions; a start with nothing after it, by either strategy."""
+    topic = create_topic(bootstrap, name, 2)
+    base_ms = int(time.time() * 1000) - 60_000  # not so long ago that retention would take the records
+    produce_at(bootstrap, topic, [(number % 2, base_ms + number, b"%d" % number) for number in range(100)])
+
+    def between(**options: str) -> DataFrame:
+        return read(spark, bootstrap, subscribe=topic, **options)
+
+    assert values(between(startingTimestamp=str(base_ms + 60))) == list(range(60, 100))
+    assert values(between(endingTimestamp=str(base_ms + 60))) == list(range(60))
+    ending = json.dumps({topic: {"0": base_ms + 10, "1": base_ms + 90}})
+    found = values(between(endingOffsetsByTimestamp=ending))
+    assert found == sorted([*range(0, 10, 2), *range(1, 90, 2)])
+    late = str(base_ms + 1000)
+    assert values(between(startingTimestamp=late, startingOffsetsByTimestampStrategy="latest")) == []
+    with pytest.raises(Exception, match=r"(?i)no offset matched|timestamp"):
+        values(between(startingTimestamp=late))
+    # An end that no record has reached is the latest offset, for which there is no strategy to choose.
+    assert values(between(startingTimestamp=str(base_ms + 95), endingTimestamp=late)) == list(range(95, 100))
 
 
-def copy(frame: DataFrame, bootstrap: str, topic: str, checkpoint: Path, **trigger: Any) -> Any:
-    """Starts a query that writes key and value to a topic."""
-    writer = frame.select("key", "value").writeStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
-    return writer.option("topic", topic).option("checkpointLocation", str(checkpoint)).trigger(**trigger).start()
+def test_batch_by_assignment_and_by_pattern(spark: SparkSession, bootstrap: str, name: str) -> None:
+    """assign reads the partitions that it names; subscribePattern the topics that match, none of the others."""
+    first, second = create_topic(bootstrap, f"{name}-in-1", 2), create_topic(bootstrap, f"{name}-in-2")
+    create_topic(bootstrap, f"{name}-out")
+    now_ms = int(time.time() * 1000)
+    produce_at(bootstrap, first, [(number % 2, now_ms, b"%d" % number) for number in range(10)])
+    produce_at(bootstrap, second, [(0, now_ms, b"%d" % number) for number in range(10, 15)])
+    produce_at(bootstrap, f"{name}-out", [(0, now_ms, b"99")])
+    assert values(read(spark, bootstrap, assign=json.dumps({first: [1]}))) == [1, 3, 5, 7, 9]
+    assert values(read(spark, bootstrap, subscribePattern=f"{name}-in-.*")) == list(range(15))
 
 
-def test_stream_goes_on_from_its_checkpoint(spark: SparkSession, bootstrap: str, name: str, tmp_path: Path) -> None:
-    """Source to sink with availableNow in small triggers, twice over one checkpoint: each record is copied once."""
-    source, sink = create_topic(bootstrap, name, 2), create_topic(bootstrap, name + "-sink", 3)
-    for start, stop in ((0, 100), (100, 150)):
-        confluent_produce(bootstrap, source, numbered(start, stop))
-        frame = stream(spark, bootstrap, subscribe=source, maxOffsetsPerTrigger="30")
-        query = copy(frame, bootstrap, sink, tmp_path / "checkpoint", availableNow=True)
-        assert query.awaitTermination(90), "the query did not end"
-        assert query.exception() is None
-        found = kafka_python_consume(bootstrap, [sink], stop)
-        assert sorted(int(m.value or b"") for m in found) == list(range(stop))
-    partitions_of_key: dict[bytes | None, set[int]] = {}
-    for message in found:
-        partitions_of_key.setdefault(message.key, set()).add(message.partition)
-    assert all(len(partitions) == 1 for partitions in partitions_of_key.values())
-
-
-def test_stream_that_runs_while_records_come(spark: SparkSession, bootstrap: str, name: str, tmp_path: Path) -> None:
-    """A continuous query over a pattern sees what is produced later, and a topic that is made later."""
-    first = create_topic(bootstrap, f"{name}-in-1")
-    sink = create_topic(bootstrap, f"{name}-sink")
-    options = {"subscribePattern": f"{name}-in-.*", "kafka.metadata.max.age.ms": "500"}
-    query = copy(
-        stream(spark, bootstrap, **options), bootstrap, sink, tmp_path / "checkpoint", processingTime="200 milliseconds"
-    )
+def test_batch_of_the_deprecated_kind(spark: SparkSession, bootstrap: str, name: str) -> None:
+    """useDeprecatedOffsetFetching finds the offsets with a consumer in a group instead of the admin client."""
+    topic = create_topic(bootstrap, name, 2)
+    confluent_produce(bootstrap, topic, numbered(0, 20))
+    key = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
+    spark.conf.set(key, "true")
     try:
-        confluent_produce(bootstrap, first, numbered(0, 40))
-        assert len(kafka_python_consume(bootstrap, [sink], 40)) == 40
-        second = create_topic(bootstrap, f"{name}-in-2")
-        confluent_produce(bootstrap, second, numbered(40, 60))
-        found = kafka_python_consume(bootstrap, [sink], 60)
-        assert sorted(int(m.value or b"") for m in found) == list(range(60))
-        wait_until(lambda: query.lastProgress and query.lastProgress["sources"], "progress")
-        assert query.isActive
+        assert values(read(spark, bootstrap, subscribe=topic)) == list(range(20))
     finally:
-        query.stop()
+        spark.conf.unset(key)
 
 
-def test_stateful_stream(spark: SparkSession, bootstrap: str, name: str, tmp_path: Path) -> None:
-    """Counts per key with state, in update mode into a compacted topic: the last value per key counts."""
-    from pyspark.sql import functions as f
-
-    source, sink = create_topic(bootstrap, name, 2), create_topic(bootstrap, f"{name}-counts", cleanup_policy="compact")
-    confluent_produce(bootstrap, source, numbered(0, 140))
-    counts = (
-        stream(spark, bootstrap, subscribe=source, maxOffsetsPerTrigger="70")
-        .groupBy("key")
-        .agg(f.count("*").alias("n"))
+def test_batch_sink_takes_topic_and_partition_of_each_row(spark: SparkSession, bootstrap: str, name: str) -> None:
+    """The columns topic and partition say where each row goes; headers and null keys go with it."""
+    topics = [create_topic(bootstrap, f"{name}-{number}", 3) for number in range(2)]
+    rows = [
+        (
+            topics[number % 2],
+            number % 3,
+            f"key-{number}" if number % 4 else None,
+            str(number),
+            [("n", bytearray([number]))],
+        )
+        for number in range(24)
+    ]
+    frame = spark.createDataFrame(
+        rows, "topic STRING, partition INT, key STRING, value STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
     )
-    frame = counts.select("key", f.col("n").cast("string").cast("binary").alias("value"))
-    writer = frame.writeStream.format("kafka").outputMode("update").option("kafka.bootstrap.servers", bootstrap)
-    query = (
-        writer.option("topic", sink)
-        .option("checkpointLocation", str(tmp_path / "c"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(90)
-    assert query.exception() is None
-    last = {message.key: message.value for message in kafka_python_consume(bootstrap, [sink], 14)}
-    assert last == {b"key-%d" % number: b"20" for number in range(7)}
+    writer = frame.write.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    writer.option("includeHeaders", "true").save()
+    found = read(spark, bootstrap, subscribe=",".join(topics), includeHeaders="true").collect()
+    assert sorted(
+        (int(row.value), row.topic, row.partition, row.key and bytes(row.key).decode(), bytes(row.headers[0].value))
+        for row in found
+    ) == [(n, topics[n % 2], n % 3, f"key-{n}" if n % 4 else None, bytes([n])) for n in range(24)]
 
 
-def test_fail_on_data_loss(spark: SparkSession, bootstrap: str, name: str, tmp_path: Path) -> None:
-    """Records deleted between two runs of a query: an error by default, a gap with failOnDataLoss=false."""
-    import kafka
+def test_batch_sink_says_what_is_wrong(spark: SparkSession, bootstrap: str, name: str) -> None:
+    """A record that is too large, and a partition that does not exist, fail the job instead of being dropped."""
+    topic = create_topic(bootstrap, name, max_message_bytes="1000")
+    writer = spark.range(1).selectExpr("repeat('x', 5000) AS value").write.format("kafka")
+    with pytest.raises(Exception, match=r"RecordTooLarge|larger than the max"):
+        writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic).save()
+    writer = spark.range(1).selectExpr("'x' AS value", "7 AS partition").write.format("kafka")
+    with pytest.raises(Exception, match=r"(?i)partition 7|not present in metadata"):
+        writer.options(**{"kafka.bootstrap.servers": bootstrap, "topic": topic, "kafka.max.block.ms": "3000"}).save()
+    assert values(read(spark, bootstrap, subscribe=topic)) == []
 
-    source, sink = create_topic(bootstrap, name), create_topic(bootstrap, f"{name}-sink")
-    confluent_produce(bootstrap, source, numbered(0, 10))
-    first = copy(stream(spark, bootstrap, subscribe=source), bootstrap, sink, tmp_path / "c", availableNow=True)
-    assert first.awaitTermination(90)
-    confluent_produce(bootstrap, source, numbered(10, 30))
-    admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap)
-    admin.delete_records({kafka.TopicPartition(source, 0): 20})
-    admin.close()
-    strict = copy(stream(spark, bootstrap, subscribe=source), bootstrap, sink, tmp_path / "c", availableNow=True)
-    with pytest.raises(Exception, match=r"(?i)data loss|data may have been lost|KAFKA_DATA_LOSS|failOnDataLoss"):
-        strict.awaitTermination(90)
-    lenient = copy(
-        stream(spark, bootstrap, subscribe=source, failOnDataLoss="false"),
-        bootstrap,
-        sink,
-        tmp_path / "c",
-        availableNow=True,
-    )
-    assert lenient.awaitTermination(90)
-    assert lenient.exception() is None
-    found = kafka_python_consume(bootstrap, [sink], 20)
-    assert sorted(int(m.value or b"") for m in found) == [*range(10), *range(20, 30)]
+
+def produce_at(bootstrap: str, topic: str, records: list[tuple[int, int, bytes]]) -> None:
+    """Records as (partition, timestamp in ms, value)."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for partition, timestamp_ms, value in records:
+        producer.produce(topic, value=value, partition=partition, timestamp=timestamp_ms)
+    assert producer.flush(30) == 0
