@@ -15,7 +15,7 @@ from interop_tests.spark_io import numbered, read, values
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.area("records"), pytest.mark.client("Spark")]
 
 
 def test_batch_reads_every_codec(spark: SparkSession, bootstrap: str, name: str) -> None:

@@ -26,7 +26,7 @@ from interop_tests.spark_io import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.area("streaming"), pytest.mark.client("Spark")]
 
 
 def test_stream_goes_on_from_its_checkpoint(spark: SparkSession, bootstrap: str, name: str, tmp_path: Path) -> None:
