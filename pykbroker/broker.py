@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pykbroker.coordination.internal_topic import InternalTopic
     from pykbroker.listener_addresses import ListenerAddress
     from pykbroker.security.sasl import SaslSession
+    from pykbroker.security.standard_authorizer import StandardAuthorizer
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
@@ -316,7 +317,17 @@ def _make_services(
         log_directory=directory,
         clock=clock,
         random=generator,
+        authorizer=_authorizer(config, metadata),
     )
+
+
+def _authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAuthorizer | None:
+    """What decides who may do what; None where everybody may do everything."""
+    if not config.authorizer_class_name:
+        return None
+    from pykbroker.security.standard_authorizer import StandardAuthorizer
+
+    return StandardAuthorizer(lambda: metadata.image.acls, config.super_users, config.allow_everyone_if_no_acl_found)
 
 
 def _sasl_maker(config: BrokerConfig, address: ListenerAddress) -> Callable[[], SaslSession] | None:

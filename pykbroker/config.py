@@ -43,6 +43,8 @@ _READ_OTHERWISE = _PER_LISTENER | {
 } - {"log.local.retention.bytes", "log.local.retention.ms"}
 
 AVAILABLE_MECHANISM = "PLAIN"
+AVAILABLE_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_AUTHORIZER_KEYS = ("super.users", "allow.everyone.if.no.acl.found")
 
 
 class BrokerConfig:
@@ -54,12 +56,15 @@ class BrokerConfig:
         advertised_listeners: what is advertised, by listener name; empty when `advertised.listeners` is not set, and
             then a client is told the address that it dialled.
         quorum_voters: node id -> (host, port) from `controller.quorum.voters`; just this node when it is not set.
+        super_users, allow_everyone_if_no_acl_found: settings of the authorizer, which Kafka's broker does not know
+            by itself; empty and False where there is none.
         static_properties: keys and texts as given.
         unknown_keys: given keys that Kafka does not know.
         ineffective_keys: given keys that Kafka knows and this broker does not act on.
     """
 
     # One attribute, one key; `_fill` reads these annotations.
+    authorizer_class_name: str
     auto_create_topics_enable: bool
     broker_rack: str | None
     connection_failed_authentication_delay_ms: int
@@ -118,6 +123,8 @@ class BrokerConfig:
     controller_listeners: tuple[ListenerAddress, ...]
     advertised_listeners: Mapping[str, ListenerAddress]
     quorum_voters: Mapping[int, tuple[str, int]]
+    super_users: frozenset[str]
+    allow_everyone_if_no_acl_found: bool
     static_properties: Mapping[str, str]
     unknown_keys: tuple[str, ...]
     ineffective_keys: tuple[str, ...]
@@ -144,10 +151,12 @@ class BrokerConfig:
         values["log_dirs"] = values["log_dirs"] or _value_of("log.dir", texts)
         _fill_listeners(values, texts)
         _fill_quorum(values, texts)
+        _fill_authorizer(values, texts)
         attributes = {name.replace("_", ".") for name in cls.__annotations__ if name not in _COMPOSED}
-        unknown = [key for key in texts if not _is_known(key)]
+        known = _AUTHORIZER_KEYS if values["authorizer_class_name"] else ()
+        unknown = [key for key in texts if not _is_known(key) and key not in known]
         values["unknown_keys"] = tuple(sorted(unknown))
-        ineffective = {*texts} - {*unknown, *attributes, *_READ_OTHERWISE, "listeners"}
+        ineffective = {*texts} - {*unknown, *known, *attributes, *_READ_OTHERWISE, "listeners"}
         values["ineffective_keys"] = tuple(sorted(key for key in ineffective if not _is_for_listener(key, values)))
         values["topic_defaults"] = _topic_defaults(texts)
         _check_together(values)
@@ -183,11 +192,13 @@ class BrokerConfig:
 _COMPOSED = frozenset(
     {
         "advertised_listeners",
+        "allow_everyone_if_no_acl_found",
         "controller_listeners",
         "ineffective_keys",
         "listeners",
         "quorum_voters",
         "static_properties",
+        "super_users",
         "topic_defaults",
         "unknown_keys",
     }
@@ -307,6 +318,22 @@ def _fill_quorum(values: dict[str, Any], texts: Mapping[str, str]) -> None:
             f"must name just this node ({node_id}): a cluster is one node as yet",
         )
     values["quorum_voters"] = voters or {node_id: ("localhost", 0)}
+
+
+def _fill_authorizer(values: dict[str, Any], texts: Mapping[str, str]) -> None:
+    values["super_users"] = frozenset()
+    values["allow_everyone_if_no_acl_found"] = False
+    name = values["authorizer_class_name"]
+    if not name:
+        return
+    if name != AVAILABLE_AUTHORIZER:
+        raise ConfigError("authorizer.class.name", name, f"only {AVAILABLE_AUTHORIZER} is available")
+    users = frozenset(filter(None, map(str.strip, texts.get("super.users", "").split(";"))))
+    for user in users:
+        if ":" not in user:
+            raise ConfigError("super.users", user, "must be principals such as User:alice, separated by semicolons")
+    values["super_users"] = users
+    values["allow_everyone_if_no_acl_found"] = texts.get("allow.everyone.if.no.acl.found", "").lower() == "true"
 
 
 def _topic_defaults(texts: Mapping[str, str]) -> dict[str, str]:

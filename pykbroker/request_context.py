@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME
+
 if TYPE_CHECKING:
     import random
+    from collections.abc import Collection, Iterable
 
     from pykbroker.config import BrokerConfig
     from pykbroker.controller.node import ControllerNode
@@ -17,11 +20,15 @@ if TYPE_CHECKING:
     from pykbroker.replication.fetch_sessions import FetchSessions
     from pykbroker.replication.partitions import Partitions
     from pykbroker.security.sasl import SaslSession
+    from pykbroker.security.standard_authorizer import StandardAuthorizer
     from pykbroker.wall_clock import WallClock
 
 
 class Services(NamedTuple):
-    """The parts of one broker that handlers may use; made once by the composition root (`broker`)."""
+    """The parts of one broker that handlers may use; made once by the composition root (`broker`).
+
+    `authorizer` is None where everybody may do everything.
+    """
 
     config: BrokerConfig
     cluster_id: str
@@ -35,6 +42,7 @@ class Services(NamedTuple):
     log_directory: LogDirectory
     clock: WallClock
     random: random.Random
+    authorizer: StandardAuthorizer | None = None
 
 
 class ConnectionInfo:
@@ -116,3 +124,30 @@ class RequestContext:
     @property
     def local_port(self) -> int:
         return self.connection.local_port
+
+    def authorize(self, operation: int, resource_type: int, name: str) -> bool:
+        """Whether the client may do this; the numbers are those of `protocol.acl_codes`."""
+        authorizer = self.services.authorizer
+        return authorizer is None or authorizer.allows(
+            self.connection.principal, self.connection.client_host, operation, resource_type, name
+        )
+
+    def authorize_cluster(self, operation: int) -> bool:
+        """Whether the client may do this to the cluster as a whole."""
+        return self.services.authorizer is None or self.authorize(operation, CLUSTER, CLUSTER_NAME)
+
+    def refused(self, operation: int, resource_type: int, names: Iterable[str]) -> Collection[str]:
+        """Those of the names with which the client may not do this; nothing is looked at without an authorizer."""
+        if self.services.authorizer is None:
+            return ()
+        return {name for name in names if not self.authorize(operation, resource_type, name)}
+
+    def authorized_operations(self, resource_type: int, name: str) -> int:
+        """What the client may do to a topic, group or the cluster, as a bit field (KIP-430, P-30)."""
+        from pykbroker.security.authorization import SUPPORTED_OPERATIONS, bit_field
+
+        return bit_field(
+            operation
+            for operation in SUPPORTED_OPERATIONS[resource_type]
+            if self.authorize(operation, resource_type, name)
+        )

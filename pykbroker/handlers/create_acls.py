@@ -1,29 +1,69 @@
 """CreateAcls (key 30).
 
-Versions 1-3. v1 resource pattern type (KIP-290); v2 flexible; v3 user resources (KIP-373). There is no authorizer:
-every creation is answered with SECURITY_DISABLED (P-155).
+Versions 1-3. v1 resource pattern type (KIP-290); v2 flexible; v3 user resources (KIP-373). Without an authorizer
+every creation is answered with SECURITY_DISABLED (P-155). Rules and texts are the controller's.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import ALTER, CLUSTER, CLUSTER_NAME
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
 from pykbroker.security.acls import NO_AUTHORIZER_TO_CHANGE, check_elements
+from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
-    from pykbroker.protocol.messages.create_acls import CreateAclsRequest
+    from pykbroker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
     from pykbroker.request_context import RequestContext
 
 
 async def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    """Refuses each; one that Kafka cannot read ends the connection."""
+    """Adds each entry by itself; one that Kafka cannot read ends the connection."""
     for new in request.creations:
         check_elements(new.resource_type, new.resource_pattern_type, new.operation, new.permission_type)
-    return CreateAclsResponse(
-        results=[
-            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_TO_CHANGE)
-            for _ in request.creations
-        ]
-    )
+    count = len(request.creations)
+    if context.services.authorizer is None:
+        return _same_for_all(count, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_TO_CHANGE)
+    if not context.authorize_cluster(ALTER):
+        return _same_for_all(count, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("CreateAcls", ALTER))
+    from pykbroker.controller.metadata.acls import CreateAcls
+    from pykbroker.controller.metadata.image import Acl
+
+    reasons = [_reason_invalid(new) for new in request.creations]
+    acls = [
+        Acl(
+            new.resource_type,
+            new.resource_name,
+            new.resource_pattern_type,
+            new.principal,
+            new.host,
+            new.operation,
+            new.permission_type,
+        )
+        for new, reason in zip(request.creations, reasons, strict=True)
+        if reason is None
+    ]
+    results, failure = await submit(context, CreateAcls(acls), context.services.config.request_timeout_ms)
+    remaining = iter([failure] * len(acls) if results is None else results)
+    response = CreateAclsResponse()
+    for reason in reasons:
+        if reason is None:
+            code, message = next(remaining)
+        else:
+            code, message = ErrorCode.INVALID_REQUEST, reason
+        response.results.append(AclCreationResult(error_code=code, error_message=message))
+    return response
+
+
+def _reason_invalid(new: AclCreation) -> str | None:
+    """What Kafka refuses before it asks its authorizer."""
+    if new.resource_type == CLUSTER and new.resource_name != CLUSTER_NAME:
+        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    return None if new.resource_name else "Invalid empty resource name"
+
+
+def _same_for_all(count: int, code: ErrorCode, message: str) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[AclCreationResult(error_code=code, error_message=message) for _ in range(count)])

@@ -1,6 +1,6 @@
 """DeleteAcls (key 31).
 
-Versions 1-3. v1 resource pattern type (KIP-290); v2 flexible; v3 user resources (KIP-373). There is no authorizer:
+Versions 1-3. v1 resource pattern type (KIP-290); v2 flexible; v3 user resources (KIP-373). Without an authorizer
 every filter is answered with SECURITY_DISABLED (P-155).
 """
 
@@ -8,22 +8,68 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsResponse
+from pykbroker.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsMatchingAcl, DeleteAclsResponse
 from pykbroker.security.acls import NO_AUTHORIZER_TO_CHANGE, check_elements
+from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
+    from pykbroker.controller.metadata.acls import AclDeletion
     from pykbroker.protocol.messages.delete_acls import DeleteAclsRequest
     from pykbroker.request_context import RequestContext
 
 
 async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Refuses each; a filter that Kafka cannot read ends the connection."""
+    """Removes what each filter matches and names it; a filter that Kafka cannot read ends the connection."""
     for asked in request.filters:
         check_elements(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
+    count = len(request.filters)
+    if context.services.authorizer is None:
+        return _same_for_all(count, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_TO_CHANGE)
+    if not context.authorize_cluster(ALTER):
+        return _same_for_all(count, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("DeleteAcls", ALTER))
+    from pykbroker.controller.metadata.acls import AclFilter, DeleteAcls
+
+    filters = [
+        AclFilter(
+            asked.resource_type_filter,
+            asked.resource_name_filter,
+            asked.pattern_type_filter,
+            asked.principal_filter,
+            asked.host_filter,
+            asked.operation,
+            asked.permission_type,
+        )
+        for asked in request.filters
+    ]
+    results, failure = await submit(context, DeleteAcls(filters), context.services.config.request_timeout_ms)
+    if results is None:
+        return _same_for_all(count, failure.code, failure.message)
+    return DeleteAclsResponse(filter_results=[_result(deletion) for deletion in results])
+
+
+def _result(deletion: AclDeletion) -> DeleteAclsFilterResult:
+    return DeleteAclsFilterResult(
+        error_code=deletion.error.code,
+        error_message=deletion.error.message,
+        matching_acls=[
+            DeleteAclsMatchingAcl(
+                resource_type=acl.resource_type,
+                resource_name=acl.resource_name,
+                pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission_type,
+            )
+            for acl in deletion.acls
+        ],
+    )
+
+
+def _same_for_all(count: int, code: ErrorCode, message: str | None) -> DeleteAclsResponse:
     return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_TO_CHANGE)
-            for _ in request.filters
-        ]
+        filter_results=[DeleteAclsFilterResult(error_code=code, error_message=message) for _ in range(count)]
     )

@@ -1,16 +1,18 @@
 """DescribeAcls (key 29).
 
-Versions 1-3. v1 resource pattern type (KIP-290); v2 flexible; v3 user resources (KIP-373). There is no authorizer:
-every answer is SECURITY_DISABLED, which admin clients and consoles show as "no ACLs here" (P-155).
+Versions 1-3. v1 resource pattern type (KIP-290); v2 flexible; v3 user resources (KIP-373). Without an authorizer the
+answer is SECURITY_DISABLED, which admin clients and consoles show as "no ACLs here" (P-155).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.describe_acls import DescribeAclsResponse
+from pykbroker.protocol.messages.describe_acls import AclDescription, DescribeAclsResource, DescribeAclsResponse
 from pykbroker.security.acls import NO_AUTHORIZER_TO_DESCRIBE, check_elements
+from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_acls import DescribeAclsRequest
@@ -18,8 +20,42 @@ if TYPE_CHECKING:
 
 
 async def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Refuses; a filter that Kafka cannot read ends the connection."""
+    """The entries that the filter matches, by pattern; a filter that Kafka cannot read ends the connection."""
     check_elements(
         request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type
     )
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_TO_DESCRIBE)
+    services = context.services
+    if services.authorizer is None:
+        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_TO_DESCRIBE)
+    if not context.authorize_cluster(DESCRIBE):
+        return DescribeAclsResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=refusal("DescribeAcls", DESCRIBE)
+        )
+    from pykbroker.controller.metadata.acls import AclFilter
+
+    wanted = AclFilter(
+        request.resource_type_filter,
+        request.resource_name_filter,
+        request.pattern_type_filter,
+        request.principal_filter,
+        request.host_filter,
+        request.operation,
+        request.permission_type,
+    )
+    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    for acl in services.metadata.image.acls.values():
+        if wanted.matches(acl):
+            pattern = (acl.resource_type, acl.resource_name, acl.pattern_type)
+            if pattern not in resources:
+                resources[pattern] = DescribeAclsResource(
+                    resource_type=acl.resource_type, resource_name=acl.resource_name, pattern_type=acl.pattern_type
+                )
+            resources[pattern].acls.append(
+                AclDescription(
+                    principal=acl.principal,
+                    host=acl.host,
+                    operation=acl.operation,
+                    permission_type=acl.permission_type,
+                )
+            )
+    return DescribeAclsResponse(resources=list(resources.values()))

@@ -1,18 +1,13 @@
-"""What the ACL APIs say while there is no authorizer (P-155)."""
+"""What the ACL APIs have in common: their texts without an authorizer (P-155), and what Kafka cannot read."""
 
 from __future__ import annotations
 
 from pykbroker.errors import CloseConnection
+from pykbroker.protocol.acl_codes import OPERATIONS, PATTERN_TYPES, PERMISSION_TYPES, RESOURCE_TYPES
 
 NO_AUTHORIZER_TO_DESCRIBE = "No Authorizer is configured on the broker"
 NO_AUTHORIZER_TO_CHANGE = "No Authorizer is configured."
 """Kafka's texts; consoles look for the error code and show them."""
-
-# The numbers of ACL elements go from 0, which is "unknown", to these.
-RESOURCE_TYPE_MAX = 7
-PATTERN_TYPE_MAX = 4
-OPERATION_MAX = 15
-PERMISSION_TYPE_MAX = 3
 
 
 def check_elements(resource_type: int, pattern_type: int, operation: int, permission_type: int) -> None:
@@ -21,11 +16,11 @@ def check_elements(resource_type: int, pattern_type: int, operation: int, permis
     Raises:
         CloseConnection: one of them is unknown.
     """
-    for number, most in (
-        (resource_type, RESOURCE_TYPE_MAX),
-        (pattern_type, PATTERN_TYPE_MAX),
-        (operation, OPERATION_MAX),
-        (permission_type, PERMISSION_TYPE_MAX),
+    for number, names in (
+        (resource_type, RESOURCE_TYPES),
+        (pattern_type, PATTERN_TYPES),
+        (operation, OPERATIONS),
+        (permission_type, PERMISSION_TYPES),
     ):
-        if not 0 < number <= most:
+        if not 0 < number < len(names):
             raise CloseConnection("an ACL request contains unknown elements")

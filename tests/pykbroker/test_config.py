@@ -141,6 +141,22 @@ def test_a_sasl_listener_must_be_able_to_offer_what_it_is_told_to() -> None:
         BrokerConfig.from_properties({**sasl, "sasl.enabled.mechanisms": "SCRAM-SHA-256"})
 
 
+def test_the_authorizer_and_its_settings() -> None:
+    """Its keys are nobody's when there is no authorizer."""
+    name = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    given = {"super.users": " User:admin ;User:o:o;", "allow.everyone.if.no.acl.found": "True"}
+    config = BrokerConfig.from_properties({"authorizer.class.name": name, **given})
+    assert config.super_users == {"User:admin", "User:o:o"}
+    assert config.allow_everyone_if_no_acl_found
+    assert config.unknown_keys == config.ineffective_keys == ()
+    assert BrokerConfig.from_properties(given).unknown_keys == tuple(sorted(given))
+    assert not BrokerConfig.from_properties({"authorizer.class.name": name}).allow_everyone_if_no_acl_found
+    with pytest.raises(ConfigError, match=r"authorizer.class.name.*only org.apache.*StandardAuthorizer is available"):
+        BrokerConfig.from_properties({"authorizer.class.name": "com.example.Authorizer"})
+    with pytest.raises(ConfigError, match=r"super.users.*User:alice"):
+        BrokerConfig.from_properties({"authorizer.class.name": name, "super.users": "admin"})
+
+
 @pytest.mark.parametrize(
     ("key", "text", "reason"),
     [

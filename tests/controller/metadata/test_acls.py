@@ -29,6 +29,9 @@ from pykbroker.protocol.error_codes import ErrorCode
 from tests.controller.world import World
 
 OK = (ErrorCode.NONE, None)
+NO_COLON = (
+    "Could not parse principal from `alice` (no colon is present separating the principal type from the principal name)"
+)
 
 
 def acl(
@@ -78,11 +81,7 @@ def test_an_entry_is_never_there_twice() -> None:
         (acl(operation=ANY), "Invalid operation ANY"),
         (acl(permission_type=ANY), "Invalid permissionType ANY"),
         (acl(""), "Resource name should not be empty"),
-        (
-            acl(principal="alice"),
-            "Could not parse principal from `alice` (no colon is present separating the principal type from the "
-            "principal name)",
-        ),
+        (acl(principal="alice"), NO_COLON),
     ],
 )
 def test_a_bad_entry_is_refused_alone(bad: Acl, reason: str) -> None:

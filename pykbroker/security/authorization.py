@@ -1,0 +1,54 @@
+"""What may be done on which kind of resource, and what clients are told of it (KIP-430).
+
+The question itself is `RequestContext.authorize`; `standard_authorizer` answers it, where one is configured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.protocol.acl_codes import (
+    ALTER,
+    ALTER_CONFIGS,
+    CLUSTER,
+    CLUSTER_ACTION,
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    IDEMPOTENT_WRITE,
+    OPERATIONS,
+    READ,
+    TOPIC,
+    WRITE,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NOT_ASKED = -(2**31)
+"""What stands in a response when the request did not ask (P-30)."""
+
+SUPPORTED_OPERATIONS: dict[int, tuple[int, ...]] = {
+    TOPIC: (READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
+    GROUP: (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
+    CLUSTER: (CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE),
+}
+"""By resource type; the bit of an operation in a bit field is its number."""
+
+
+def bit_field(operations: Iterable[int]) -> int:
+    """Operations as the number that stands in a response."""
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS = bit_field(SUPPORTED_OPERATIONS[TOPIC])
+CLUSTER_OPERATIONS = bit_field(SUPPORTED_OPERATIONS[CLUSTER])
+GROUP_OPERATIONS = bit_field(SUPPORTED_OPERATIONS[GROUP])
+"""Everything: what a client is told where there is no authorizer (P-30)."""
+
+
+def refusal(api_name: str, operation: int) -> str:
+    """The text that goes with CLUSTER_AUTHORIZATION_FAILED."""
+    return f"Request {api_name} needs {OPERATIONS[operation]} permission."
