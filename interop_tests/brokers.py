@@ -144,11 +144,22 @@ class PykbrokerProcess(BrokerProcess):
 
 
 class ApacheKafkaProcess(BrokerProcess):
-    """Apache Kafka, broker and controller in one process, from its published jars."""
+    """Apache Kafka, broker and controller in one process, from its published jars.
 
-    def __init__(self, folder: Path, log_path: Path, overrides: Mapping[str, str], tools: JavaTools) -> None:
+    `format_options` are further options of its format step, such as ``--feature NAME=LEVEL``.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        log_path: Path,
+        overrides: Mapping[str, str],
+        tools: JavaTools,
+        format_options: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(folder, log_path, overrides)
         self.tools = tools
+        self.format_options = format_options
 
     def start(self) -> None:
         properties = self.folder / "server.properties"
@@ -169,9 +180,8 @@ class ApacheKafkaProcess(BrokerProcess):
                 **self.overrides,
             }
             properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-            self.tools.check(
-                "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties), connected=False
-            )
+            where = ("-t", CLUSTER_ID, "-c", str(properties))
+            self.tools.check("kafka.tools.StorageTool", "format", *where, *self.format_options, connected=False)
         command = [JAVA, "-Xmx1G", *JAVA_FLAGS[1:], "-cp", self.tools.classpath, "kafka.Kafka", str(properties)]
         self.process = self._spawn(command, cwd=self.folder)
         deadline = time.monotonic() + START_TIMEOUT_S
