@@ -32,7 +32,7 @@ class Part(NamedTuple):
 def parts() -> dict[str, Part]:
     """All parts, in the order in which they should run."""
     return {
-        "unit": Part("unit tests", ["tests", "-m", "not java"]),
+        "unit": Part("unit tests, on all cores", ["tests", "-m", "not java", "-n", "auto"]),
         "java": Part("unit tests that ask Apache Kafka's jars", ["tests", "-m", "java"], needs_kafka_jars=True),
         "interop": Part(
             "stock clients, Java tools and Spark against a broker process", ["interop_tests"], needs_kafka_jars=True
