@@ -144,8 +144,10 @@ class RequestContext:
 
     def authorized_operations(self, resource_type: int, name: str) -> int:
         """What the client may do to a topic, group or the cluster, as a bit field (KIP-430, P-30)."""
-        from pykbroker.security.authorization import SUPPORTED_OPERATIONS, bit_field
+        from pykbroker.security.authorization import EVERY_OPERATION, SUPPORTED_OPERATIONS, bit_field
 
+        if self.services.authorizer is None:
+            return EVERY_OPERATION[resource_type]
         return bit_field(
             operation
             for operation in SUPPORTED_OPERATIONS[resource_type]

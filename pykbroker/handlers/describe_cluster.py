@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 
@@ -39,7 +39,7 @@ async def handle_describe_cluster(context: RequestContext, request: DescribeClus
     services = context.services
     brokers = services.metadata.brokers(context)
     alive_ids = [broker_id for broker_id, broker in services.metadata.image.brokers.items() if not broker.is_fenced]
-    return DescribeClusterResponse(
+    response = DescribeClusterResponse(
         endpoint_type=BROKER_ENDPOINT,
         cluster_id=services.cluster_id,
         controller_id=services.random.choice(alive_ids) if alive_ids else -1,
@@ -54,7 +54,9 @@ async def handle_describe_cluster(context: RequestContext, request: DescribeClus
             for broker in brokers
             if request.include_fenced_brokers or not broker.is_fenced
         ],
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
-        ),
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = (
+            context.authorized_operations(CLUSTER, CLUSTER_NAME) if context.authorize_cluster(DESCRIBE) else 0
+        )
+    return response

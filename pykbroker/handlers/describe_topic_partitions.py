@@ -1,16 +1,17 @@
 """DescribeTopicPartitions (key 75): topics page by page (KIP-966).
 
 Version 0. Topics come sorted by name; a page ends after `max.request.partition.size.limit` partitions and names where
-the next one begins (P-32). Topic operations are always filled in.
+the next one begins (P-32). Topic operations are always filled in. Topics that the client may not DESCRIBE are not in
+the list of all; those that it named come last, without a word on whether they exist.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.authorized_operations import TOPIC_OPERATIONS
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.metadata_cache import INTERNAL_TOPICS
+from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -47,13 +48,14 @@ async def handle_describe_topic_partitions(
     limit = context.services.config.max_request_partition_size_limit
     remaining = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
-    for name in sorted(names):
+    hidden = context.refused(DESCRIBE, TOPIC, names)
+    for name in sorted(names.difference(hidden)):
         if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         topic = image.topics_by_name.get(name)
         if topic is None:
-            response.topics.append(_missing(name))
+            response.topics.append(_missing(context, name))
             continue
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         end = min(start + remaining, len(topic.partitions))
@@ -63,13 +65,18 @@ async def handle_describe_topic_partitions(
                 topic_id=topic.topic_id,
                 is_internal=name in INTERNAL_TOPICS,
                 partitions=[_partition(context, topic.partitions[number]) for number in range(start, end)],
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=context.authorized_operations(TOPIC, name),
             )
         )
         if end < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
         remaining -= max(end - start, 0)
+    if not is_all:
+        response.topics += [
+            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+            for name in hidden
+        ]
     return response
 
 
@@ -83,13 +90,13 @@ def _request_error(request: DescribeTopicPartitionsRequest, message: str) -> Des
     )
 
 
-def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing(context: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:
     is_valid = reason_invalid(name) is None
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION,
         name=name,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=context.authorized_operations(TOPIC, name),
     )
 
 

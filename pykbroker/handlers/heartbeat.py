@@ -1,14 +1,18 @@
 """Heartbeat (key 12), versions 0 to 4.
 
-v3 group.instance.id (KIP-345).
+v3 group.instance.id (KIP-345). Needs READ on the group.
 """
 
 from __future__ import annotations
 
+from pykbroker.protocol.acl_codes import GROUP, READ
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykbroker.request_context import RequestContext
 
 
 async def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Keeps a member's session and tells it of a rebalance; P-90, P-101, P-102."""
+    if not context.authorize(READ, GROUP, request.group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return HeartbeatResponse(error_code=context.services.groups.heartbeat(request))

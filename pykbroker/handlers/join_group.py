@@ -2,7 +2,7 @@
 
 v1 rebalance timeout (before: the session timeout). v4 a new dynamic member is first given an id (KIP-394).
 v5 group.instance.id (KIP-345). v7 protocol type in the answer, protocol name nullable. v8 reason (KIP-800), which goes
-to the broker's log. v9 skip_assignment (KIP-814).
+to the broker's log. v9 skip_assignment (KIP-814). Needs READ on the group.
 
 Differs from Kafka: a join that a later one of the same member supersedes is answered with REBALANCE_IN_PROGRESS
 instead of never.
@@ -11,6 +11,8 @@ instead of never.
 from __future__ import annotations
 
 from pykbroker.groups.java_address import java_address
+from pykbroker.protocol.acl_codes import GROUP, READ
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykbroker.request_context import RequestContext
 
@@ -23,8 +25,11 @@ async def handle_join_group(context: RequestContext, request: JoinGroupRequest) 
     version = context.api_version
     if version < REBALANCE_TIMEOUT_SINCE:
         request.rebalance_timeout_ms = request.session_timeout_ms
-    host = java_address(context.client_host)
-    response = await context.services.groups.join_group(request, context.client_id, host, version)
+    if context.authorize(READ, GROUP, request.group_id):
+        host = java_address(context.client_host)
+        response = await context.services.groups.join_group(request, context.client_id, host, version)
+    else:
+        response = JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if version < PROTOCOL_NAME_NULLABLE_SINCE:
         response.protocol_name = response.protocol_name or ""
     else:

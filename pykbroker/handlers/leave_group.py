@@ -1,11 +1,12 @@
 """LeaveGroup (key 13), versions 0 to 5.
 
 v0-2 one member, whose error is the answer's. v3 several, by member id or group.instance.id, each with its error
-(KIP-345). v5 reason (KIP-800), which goes to the broker's log.
+(KIP-345). v5 reason (KIP-800), which goes to the broker's log. Needs READ on the group.
 """
 
 from __future__ import annotations
 
+from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from pykbroker.request_context import RequestContext
@@ -15,6 +16,8 @@ SEVERAL_MEMBERS_SINCE = 3
 
 async def handle_leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Takes members out of a group; P-104."""
+    if not context.authorize(READ, GROUP, request.group_id):
+        return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     groups = context.services.groups
     if context.api_version >= SEVERAL_MEMBERS_SINCE:
         return groups.leave_group(request)

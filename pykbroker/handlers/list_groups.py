@@ -2,11 +2,13 @@
 
 v4 filter by state, states in the answer (KIP-518). v5 filter by type, types in the answer (KIP-848).
 
-All groups here are of type Classic; a filter with other types only finds nothing.
+All groups here are of type Classic; a filter with other types only finds nothing. Without DESCRIBE on the cluster, a
+client sees the groups that it may DESCRIBE.
 """
 
 from __future__ import annotations
 
+from pykbroker.protocol.acl_codes import DESCRIBE, GROUP
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from pykbroker.request_context import RequestContext
 
@@ -15,4 +17,7 @@ async def handle_list_groups(context: RequestContext, request: ListGroupsRequest
     """The groups that this broker coordinates; names in filters in any case (P-106)."""
     states = {name.strip().lower() for name in request.states_filter}
     types = {name.strip().lower() for name in request.types_filter}
-    return context.services.groups.list_groups(states, types)
+    response = context.services.groups.list_groups(states, types)
+    if not context.authorize_cluster(DESCRIBE):
+        response.groups = [group for group in response.groups if context.authorize(DESCRIBE, GROUP, group.group_id)]
+    return response

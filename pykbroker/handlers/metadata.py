@@ -3,6 +3,8 @@
 Versions 0-13. v1 rack, controller, is_internal, and null instead of empty for all topics; v2 cluster id; v4
 allow_auto_topic_creation; v5 offline replicas; v7 leader epochs (KIP-320); v8-10 authorized operations (KIP-430), of
 the cluster only until v10; v9 flexible; v10 topic ids; v12 look-up by id (KIP-516); v13 top-level error (KIP-1102).
+Topics that the client may not DESCRIBE are not in the list of all; asked for by name, nothing is said of whether they
+exist. Creating one needs CREATE on the cluster or on the topic.
 One difference from Kafka: without `advertised.listeners` a client is told the address that it dialled.
 """
 
@@ -10,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.metadata_cache import INTERNAL_TOPICS
+from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, CREATE, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.metadata import (
     MetadataResponse,
@@ -59,13 +61,14 @@ async def handle_metadata(context: RequestContext, request: MetadataRequest) -> 
     response.topics = _all_topics(context) if is_all else await _named_topics(context, request)
     if version >= AUTHORIZED_OPERATIONS_VERSION:
         if request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+            response.cluster_authorized_operations = (
+                context.authorized_operations(CLUSTER, CLUSTER_NAME) if context.authorize_cluster(DESCRIBE) else 0
+            )
         if request.include_topic_authorized_operations:
             for topic in response.topics:
                 # Kafka asks its authorizer for the topics that it looked up by name, found or not.
-                topic.topic_authorized_operations = (
-                    NOT_ASKED if topic.error_code == ErrorCode.UNKNOWN_TOPIC_ID else TOPIC_OPERATIONS
-                )
+                if topic.name is not None and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    topic.topic_authorized_operations = context.authorized_operations(TOPIC, topic.name)
     return response
 
 
@@ -96,7 +99,9 @@ def _request_error(context: RequestContext, request: MetadataRequest) -> Metadat
 
 def _all_topics(context: RequestContext) -> list[MetadataResponseTopic]:
     """P-24: internal topics too, and nothing is created."""
-    return [_topic(context, topic) for topic in context.services.metadata.image.topics_by_name.values()]
+    topics = context.services.metadata.image.topics_by_name
+    hidden = context.refused(DESCRIBE, TOPIC, topics)
+    return [_topic(context, topic) for topic in topics.values() if topic.name not in hidden]
 
 
 async def _named_topics(context: RequestContext, request: MetadataRequest) -> list[MetadataResponseTopic]:
@@ -105,20 +110,17 @@ async def _named_topics(context: RequestContext, request: MetadataRequest) -> li
     ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
     if ids:
         # P-29: one id makes it a look-up by id; names are not looked at then.
-        found_by_id = [(topic_id, metadata.topic_by_id(topic_id)) for topic_id in ids]
-        return [
-            MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-            if topic is None
-            else _topic(context, topic)
-            for topic_id, topic in found_by_id
-        ]
+        return [_topic_by_id(context, topic_id) for topic_id in ids]
     names = list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
-    found = {name: topic for name in names if (topic := metadata.topic(name)) is not None}
-    missing = [name for name in names if name not in found]
-    codes: dict[str, ErrorCode] = {}
+    hidden = context.refused(DESCRIBE, TOPIC, names)
+    found = {name: topic for name in names if name not in hidden and (topic := metadata.topic(name)) is not None}
+    missing = [name for name in names if name not in found and name not in hidden]
+    codes: dict[str, ErrorCode] = dict.fromkeys(hidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if missing:
         if request.allow_auto_topic_creation and context.services.config.auto_create_topics_enable:
-            codes = await create_missing_topics(context.services, missing)
+            kept = () if context.authorize_cluster(CREATE) else context.refused(CREATE, TOPIC, missing)
+            codes |= dict.fromkeys(kept, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            codes |= await create_missing_topics(context.services, [name for name in missing if name not in kept])
         else:
             for name in missing:
                 is_valid = reason_invalid(name) is None
@@ -126,9 +128,20 @@ async def _named_topics(context: RequestContext, request: MetadataRequest) -> li
     return [
         _topic(context, found[name])
         if name in found
-        else MetadataResponseTopic(error_code=codes[name], name=name, is_internal=name in INTERNAL_TOPICS)
+        else MetadataResponseTopic(
+            error_code=codes[name], name=name, is_internal=name in INTERNAL_TOPICS and name not in hidden
+        )
         for name in names
     ]
+
+
+def _topic_by_id(context: RequestContext, topic_id: bytes) -> MetadataResponseTopic:
+    topic = context.services.metadata.topic_by_id(topic_id)
+    if topic is None:
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    if not context.authorize(DESCRIBE, TOPIC, topic.name):
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id)
+    return _topic(context, topic)
 
 
 def _topic(context: RequestContext, topic: TopicImage) -> MetadataResponseTopic:

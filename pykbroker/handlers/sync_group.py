@@ -1,6 +1,7 @@
 """SyncGroup (key 14), versions 0 to 5.
 
-v3 group.instance.id (KIP-345). v5 protocol type and name in request and answer; the request must have both.
+v3 group.instance.id (KIP-345). v5 protocol type and name in request and answer; the request must have both. Needs
+READ on the group.
 
 Differs from Kafka: a sync that a later one of the same member supersedes is answered with REBALANCE_IN_PROGRESS
 instead of never, and so is one whose member leaves meanwhile, with UNKNOWN_MEMBER_ID.
@@ -8,6 +9,7 @@ instead of never, and so is one whose member leaves meanwhile, with UNKNOWN_MEMB
 
 from __future__ import annotations
 
+from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykbroker.request_context import RequestContext
@@ -20,4 +22,6 @@ async def handle_sync_group(context: RequestContext, request: SyncGroupRequest) 
     is_incomplete = request.protocol_type is None or request.protocol_name is None
     if context.api_version >= PROTOCOL_REQUIRED_SINCE and is_incomplete:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not context.authorize(READ, GROUP, request.group_id):
+        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return await context.services.groups.sync_group(request)

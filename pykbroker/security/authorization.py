@@ -27,9 +27,6 @@ from pykbroker.protocol.acl_codes import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-NOT_ASKED = -(2**31)
-"""What stands in a response when the request did not ask (P-30)."""
-
 SUPPORTED_OPERATIONS: dict[int, tuple[int, ...]] = {
     TOPIC: (READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
     GROUP: (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
@@ -43,10 +40,8 @@ def bit_field(operations: Iterable[int]) -> int:
     return sum(1 << operation for operation in operations)
 
 
-TOPIC_OPERATIONS = bit_field(SUPPORTED_OPERATIONS[TOPIC])
-CLUSTER_OPERATIONS = bit_field(SUPPORTED_OPERATIONS[CLUSTER])
-GROUP_OPERATIONS = bit_field(SUPPORTED_OPERATIONS[GROUP])
-"""Everything: what a client is told where there is no authorizer (P-30)."""
+EVERY_OPERATION = {resource_type: bit_field(operations) for resource_type, operations in SUPPORTED_OPERATIONS.items()}
+"""What a client is told where there is no authorizer (P-30)."""
 
 
 def refusal(api_name: str, operation: int) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pykbroker.authorized_operations import CLUSTER_OPERATIONS
 from pykbroker.handlers.describe_cluster import handle_describe_cluster
+from pykbroker.protocol.acl_codes import CLUSTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import FenceBrokerRecord
 from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+from pykbroker.security.authorization import EVERY_OPERATION
 from tests.support.admin import CLUSTER_ID, apply_records, call, make_context
 
 
@@ -43,4 +44,4 @@ def test_authorized_operations() -> None:
     """P-30."""
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
     response = call(handle_describe_cluster, make_context(0), request)
-    assert response.cluster_authorized_operations == CLUSTER_OPERATIONS
+    assert response.cluster_authorized_operations == EVERY_OPERATION[CLUSTER]

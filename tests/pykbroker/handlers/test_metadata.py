@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from pykbroker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.metadata import handle_metadata
+from pykbroker.protocol.acl_codes import CLUSTER, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import FenceBrokerRecord, PartitionChangeRecord
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykbroker.request_context import RequestContext
+from pykbroker.security.authorization import EVERY_OPERATION
 from tests.support.admin import apply_records, call, make_context, make_services
+
+NOT_ASKED = -(2**31)
 
 
 def _context(version: int, *topics: str, **options: Any) -> RequestContext:
@@ -169,8 +172,8 @@ def test_authorized_operations_are_told_when_asked_for() -> None:
     silent = _ask(context, "a")
     assert silent.cluster_authorized_operations == silent.topics[0].topic_authorized_operations == NOT_ASKED
     full = _ask(context, "a", include_cluster_authorized_operations=True, include_topic_authorized_operations=True)
-    assert full.cluster_authorized_operations == CLUSTER_OPERATIONS
-    assert full.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
+    assert full.cluster_authorized_operations == EVERY_OPERATION[CLUSTER]
+    assert full.topics[0].topic_authorized_operations == EVERY_OPERATION[TOPIC]
 
 
 def test_a_name_asked_for_twice_is_answered_once() -> None:
