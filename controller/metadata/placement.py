@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pykbroker.controller.metadata.commands import RandomSource
-from pykbroker.controller.metadata.image import BrokerImage
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, RandomSource
+from pykbroker.controller.metadata.image import (
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    BrokerImage,
+    ClusterImage,
+)
+from pykbroker.protocol.error_codes import ErrorCode
 
 
 class InvalidReplicationFactor(Exception):
@@ -152,3 +158,47 @@ def has_only_cordoned_directories(broker: BrokerImage) -> bool:
     """Whether every log directory of the broker refuses new replicas (KIP-1066)."""
     cordoned: Sequence[bytes] = broker.cordoned_log_dirs or ()
     return bool(broker.log_dirs) and all(directory in cordoned for directory in broker.log_dirs)
+
+
+def default_directory(broker_id: int, image: ClusterImage) -> bytes:
+    """The log directory of a new replica: the broker's only one, or a reserved id when there is none or a choice."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return UNASSIGNED_DIRECTORY
+    if not broker.log_dirs:
+        return MIGRATING_DIRECTORY
+    return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
+
+
+def assignment_error(replicas: Sequence[int], replication_factor: int | None, image: ClusterImage) -> ApiError:
+    """Why these brokers cannot hold a partition, `NO_ERROR` when they can.
+
+    Args:
+        replicas: broker ids as a client gave them.
+        replication_factor: how many there must be; None when any number will do.
+    """
+    reason = _reason_invalid(replicas, replication_factor, image)
+    if reason is None:
+        return NO_ERROR
+    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}")
+
+
+def _reason_invalid(replicas: Sequence[int], replication_factor: int | None, image: ClusterImage) -> str | None:
+    if not replicas:
+        return "an empty replica list."
+    previous: int | None = None
+    for broker_id in sorted(replicas):
+        broker = image.brokers.get(broker_id)
+        if broker is None:
+            return f"broker {broker_id}, but no such broker is registered."
+        if has_only_cordoned_directories(broker):
+            return f"broker {broker_id}, but all its log directories are cordoned."
+        if broker_id == previous:
+            return f"the broker {broker_id} more than once."
+        previous = broker_id
+    if replication_factor is not None and len(replicas) != replication_factor:
+        return (
+            f"a partition with {len(replicas)} replica(s), but this is not consistent with previous partitions, which "
+            f"have {replication_factor} replica(s)."
+        )
+    return None

@@ -19,16 +19,15 @@ from pykbroker.controller.metadata.commands import (
     PlanContext,
 )
 from pykbroker.controller.metadata.image import (
-    MIGRATING_DIRECTORY,
     TOPIC_RESOURCE,
-    UNASSIGNED_DIRECTORY,
     ClusterImage,
     TopicImage,
 )
 from pykbroker.controller.metadata.placement import (
     InvalidReplicationFactor,
     ReplicaPlacer,
-    has_only_cordoned_directories,
+    assignment_error,
+    default_directory,
     usable_brokers,
 )
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, collision_form, reason_invalid
@@ -306,36 +305,13 @@ def _manual_assignment(
     partition: int, replicas: Sequence[int], replication_factor: int | None, image: ClusterImage
 ) -> Assignment:
     """One manual assignment, checked against the brokers and against the replication factor of those before."""
-    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    if not replicas:
-        raise _Refused(code, "The manual partition assignment includes an empty replica list.")
-    previous: int | None = None
-    for broker_id in sorted(replicas):
-        broker = image.brokers.get(broker_id)
-        if broker is None:
-            raise _Refused(
-                code,
-                f"The manual partition assignment includes broker {broker_id}, but no such broker is registered.",
-            )
-        if has_only_cordoned_directories(broker):
-            raise _Refused(
-                code,
-                f"The manual partition assignment includes broker {broker_id}, but all its log directories are "
-                "cordoned.",
-            )
-        if broker_id == previous:
-            raise _Refused(code, f"The manual partition assignment includes the broker {broker_id} more than once.")
-        previous = broker_id
-    if replication_factor is not None and len(replicas) != replication_factor:
-        raise _Refused(
-            code,
-            f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not "
-            f"consistent with previous partitions, which have {replication_factor} replica(s).",
-        )
+    error = assignment_error(replicas, replication_factor, image)
+    if error.is_failure:
+        raise _Refused(error.code, error.message)
     isr = _active(replicas, image)
     if not isr:
         raise _Refused(
-            code,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"All brokers specified in the manual partition assignment for partition {partition} are fenced or in "
             "controlled shutdown.",
         )
@@ -391,16 +367,6 @@ def _partition_record(
         partition_epoch=0,
         directories=[default_directory(broker_id, image) for broker_id in replicas],
     )
-
-
-def default_directory(broker_id: int, image: ClusterImage) -> bytes:
-    """The log directory of a new replica: the broker's only one, or a reserved id when there is none or a choice."""
-    broker = image.brokers.get(broker_id)
-    if broker is None:
-        return UNASSIGNED_DIRECTORY
-    if not broker.log_dirs:
-        return MIGRATING_DIRECTORY
-    return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
 
 
 def _find(reference: TopicReference, image: ClusterImage) -> TopicImage | None:

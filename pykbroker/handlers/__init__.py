@@ -68,11 +68,14 @@ APIS: dict[int, Api] = {
         _api(ApiKey.DELETE_ACLS, 1, 3, 2),
         _api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4),
         _api(ApiKey.ALTER_CONFIGS, 0, 2, 2),
+        _api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, 2),
         _api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2),
         _api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2),
         _api(ApiKey.CREATE_PARTITIONS, 0, 3, 2),
         _api(ApiKey.DELETE_GROUPS, 0, 2, 2),
+        _api(ApiKey.ELECT_LEADERS, 0, 2, 2),
         _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1),
+        _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0),
         _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0),
         _api(ApiKey.OFFSET_DELETE, 0, 0, NEVER_FLEXIBLE),
         _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1),
@@ -81,6 +84,7 @@ APIS: dict[int, Api] = {
         _api(ApiKey.UPDATE_FEATURES, 0, 2, 0),
         _api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0),
         _api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
+        _api(ApiKey.UNREGISTER_BROKER, 0, 0, 0),
         _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
     )
 }

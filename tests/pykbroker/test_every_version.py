@@ -19,6 +19,8 @@ from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Message, default_struct
 from pykbroker.protocol.messages.alter_configs import AlterableConfig as ReplacedConfig
 from pykbroker.protocol.messages.alter_configs import AlterConfigsResource as ReplacedResource
+from pykbroker.protocol.messages.alter_partition_reassignments import ReassignablePartition, ReassignableTopic
+from pykbroker.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDir, AlterReplicaLogDirTopic
 from pykbroker.protocol.messages.create_acls import AclCreation
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsTopic
 from pykbroker.protocol.messages.create_topics import CreatableTopic
@@ -28,6 +30,7 @@ from pykbroker.protocol.messages.describe_configs import DescribeConfigsResource
 from pykbroker.protocol.messages.describe_quorum import PartitionData as QuorumPartition
 from pykbroker.protocol.messages.describe_quorum import TopicData as QuorumTopic
 from pykbroker.protocol.messages.describe_topic_partitions import TopicRequest
+from pykbroker.protocol.messages.elect_leaders import TopicPartitions
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchTopic
 from pykbroker.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 from pykbroker.protocol.messages.join_group import JoinGroupRequestProtocol
@@ -250,6 +253,19 @@ def fields_of(api: ApiKey, topic: str, topic_id: bytes, group: str) -> dict[str,
             "feature_updates": [FeatureUpdateKey(feature="no.such", max_version_level=1, upgrade_type=1)],
         },
         ApiKey.DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True, "endpoint_type": 1},
+        ApiKey.ALTER_REPLICA_LOG_DIRS: {
+            "dirs": [AlterReplicaLogDir(path="/no", topics=[AlterReplicaLogDirTopic(name=topic, partitions=ids)])]
+        },
+        ApiKey.ELECT_LEADERS: {"topic_partitions": [TopicPartitions(topic=topic, partitions=ids)], "timeout_ms": 1000},
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: {
+            "timeout_ms": 1000,
+            "topics": [
+                ReassignableTopic(
+                    name=topic, partitions=[ReassignablePartition(partition_index=n, replicas=[9]) for n in ids]
+                )
+            ],
+        },
+        ApiKey.UNREGISTER_BROKER: {"broker_id": 9},
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [TopicRequest(name=topic)]},
     }
     return table.get(api, {})

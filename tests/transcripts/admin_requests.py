@@ -8,6 +8,7 @@ from typing import Any
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages import alter_configs as replacing
 from pykbroker.protocol.messages import (
+    alter_partition_reassignments,
     create_acls,
     create_partitions,
     create_topics,
@@ -20,10 +21,12 @@ from pykbroker.protocol.messages import (
     describe_quorum,
     describe_topic_partitions,
     describe_user_scram_credentials,
+    elect_leaders,
     init_producer_id,
     list_config_resources,
     list_partition_reassignments,
     metadata,
+    unregister_broker,
     update_features,
 )
 from pykbroker.protocol.messages import incremental_alter_configs as editing
@@ -76,6 +79,10 @@ def admin_requests() -> Iterator[Step]:
     yield from _producer_ids()
     yield from _security()
     yield from _deletions()
+    yield from _elections()
+    yield from _reassignments()
+    yield 0, unregister_broker.UnregisterBrokerRequest(broker_id=9)
+    yield 0, unregister_broker.UnregisterBrokerRequest(broker_id=-1)
 
 
 def _create(
@@ -542,3 +549,62 @@ def _deletions() -> Iterator[Step]:
         yield 6, delete_topics.DeleteTopicsRequest(topics=states, timeout_ms=5000)
     yield PAUSE
     yield 12, _ask("a", "b", allow_auto_topic_creation=False)
+
+
+def _elections() -> Iterator[Step]:
+    """P-156."""
+    yield 7, _create("elected", 2)
+    yield PAUSE
+    asked = [_partitions_of("elected", 0, 1, 2), _partitions_of("missing", 0)]
+    for version in (0, 1, 2):
+        for topics in (asked, [], None):
+            yield version, elect_leaders.ElectLeadersRequest(topic_partitions=topics, timeout_ms=5000)
+    for election_type in (1, 2, -1):
+        for topics in (asked, [], None):
+            yield (
+                2,
+                elect_leaders.ElectLeadersRequest(
+                    election_type=election_type, topic_partitions=topics, timeout_ms=5000
+                ),
+            )
+    twice = [_partitions_of("elected", 0), _partitions_of("elected", 0, 0), _partitions_of("elected")]
+    yield 2, elect_leaders.ElectLeadersRequest(topic_partitions=twice, timeout_ms=5000)
+
+
+def _partitions_of(topic: str, *partitions: int) -> elect_leaders.TopicPartitions:
+    return elect_leaders.TopicPartitions(topic=topic, partitions=list(partitions))
+
+
+def _reassignments() -> Iterator[Step]:
+    """P-157."""
+    everything: tuple[list[tuple[str, list[tuple[int, list[int] | None]]]], ...] = (
+        [],
+        [("elected", [(0, [1]), (1, None), (2, [1]), (3, None)])],
+        [("missing", [(0, [1]), (1, None)])],
+        [("elected", [(0, []), (1, [1, 1])])],
+        [("elected", [(0, [2]), (1, [1, 2]), (1, [-1])])],
+        [("elected", []), ("elected", [(0, [1]), (0, [1])]), ("", [(0, [1])])],
+    )
+    for version, may_change in ((0, True), (1, True), (1, False)):
+        for topics in everything:
+            yield (
+                version,
+                alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+                    timeout_ms=5000,
+                    allow_replication_factor_change=may_change,
+                    topics=[_reassigned(name, partitions) for name, partitions in topics],
+                ),
+            )
+    yield 0, list_partition_reassignments.ListPartitionReassignmentsRequest(topics=None, timeout_ms=5000)
+
+
+def _reassigned(
+    name: str, partitions: list[tuple[int, list[int] | None]]
+) -> alter_partition_reassignments.ReassignableTopic:
+    return alter_partition_reassignments.ReassignableTopic(
+        name=name,
+        partitions=[
+            alter_partition_reassignments.ReassignablePartition(partition_index=number, replicas=replicas)
+            for number, replicas in partitions
+        ],
+    )

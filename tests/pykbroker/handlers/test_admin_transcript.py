@@ -29,7 +29,17 @@ TRANSCRIPT = Path(__file__).parents[2] / "transcripts" / "admin.jsonl"
 NOT_COMPARED = {"host", "port", "cluster_id", "topic_id", "documentation", "producer_id", "log_dirs"}
 """Random or a matter of the place. A topic id is compared in being zero."""
 
-SORTED_BY = ("name", "topic_name", "user", "resource_type", "resource_name", "partition_index", "error_code")
+SORTED_BY = (
+    "name",
+    "topic_name",
+    "topic",
+    "user",
+    "resource_type",
+    "resource_name",
+    "partition_index",
+    "partition_id",
+    "error_code",
+)
 """Kafka's order is that of a hash table in many answers."""
 
 
@@ -99,7 +109,7 @@ def answers() -> list[tuple[Exchange, Message | None]]:
 
 
 def test_every_answer_is_kafkas(answers: list[tuple[Exchange, Message | None]]) -> None:
-    """P-22 to P-33, P-127, P-143 to P-149, P-151 to P-153, P-155, P-158, P-160."""
+    """P-22 to P-33, P-127, P-143 to P-149, P-151 to P-153, P-155 to P-158, P-160."""
     assert len(answers) > 400
     found: list[str] = []
     for exchange, answer in answers:

@@ -1,0 +1,94 @@
+"""ElectLeaders as a command: leaders chosen because somebody asks (KIP-183, KIP-460; P-156)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from pykbroker.controller.metadata.commands import (
+    NO_ERROR,
+    RECORD_COUNT_MAX,
+    ApiError,
+    CommandRefused,
+    Plan,
+    PlanContext,
+)
+from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, PartitionImage
+from pykbroker.controller.metadata.partition_changes import Assignment, Election, change_partition
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+
+PREFERRED = 0
+UNCLEAN = 1
+
+
+class ElectionResult(NamedTuple):
+    """What became of one partition."""
+
+    partition: int
+    error: ApiError
+
+
+class ElectLeaders(NamedTuple):
+    """Elects leaders; the result is a list of (topic, ElectionResults) in request order.
+
+    election_type   0 makes the first replica of each partition its leader, if it is in sync and serves; 1 gives a
+                    leaderless partition any leader, which may lose records
+    topics          (topic, partitions) pairs; None for all there are, of which only those are in the result where
+                    there was something to do
+
+    Raises:
+        CommandRefused: INVALID_REQUEST for another election type; UNKNOWN_SERVER_ERROR when more than 10,000
+            partitions would change.
+    """
+
+    election_type: int
+    topics: Sequence[tuple[str, Sequence[int]]] | None = None
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[tuple[str, list[ElectionResult]]]]:
+        if self.election_type not in (PREFERRED, UNCLEAN):
+            raise CommandRefused(ErrorCode.INVALID_REQUEST, f"Unknown election type {self.election_type}")
+        topics: Iterable[tuple[str, Iterable[int]]] = (
+            ((topic.name, topic.partitions) for topic in image.topics_by_name.values())
+            if self.topics is None
+            else self.topics
+        )
+        records: list[PartitionChangeRecord] = []
+        results: list[tuple[str, list[ElectionResult]]] = []
+        for name, partitions in topics:
+            of_topic: list[ElectionResult] = []
+            results.append((name, of_topic))
+            for number in partitions:
+                error, record = self._elect(image, name, number)
+                if record is not None:
+                    records.append(record)
+                if self.topics is not None or error.code != ErrorCode.ELECTION_NOT_NEEDED:
+                    of_topic.append(ElectionResult(number, error))
+        if len(records) > RECORD_COUNT_MAX:
+            raise CommandRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "Too many partitions for one election.")
+        return Plan(records, results)
+
+    def _elect(self, image: ClusterImage, name: str, number: int) -> tuple[ApiError, PartitionChangeRecord | None]:
+        topic = image.topics_by_name.get(name)
+        if topic is None:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"), None
+        partition = topic.partitions.get(number)
+        if partition is None:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{number}"), None
+        if self._has_its_leader(partition):
+            return ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."), None
+        election = Election.PREFERRED if self.election_type == PREFERRED else Election.UNCLEAN
+        record = change_partition(image, topic, partition, Assignment.of(partition), election)
+        if record is not None:
+            return NO_ERROR, record
+        if self.election_type == PREFERRED:
+            return ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."), None
+        return (
+            ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."),
+            None,
+        )
+
+    def _has_its_leader(self, partition: PartitionImage) -> bool:
+        if self.election_type == UNCLEAN:
+            return partition.leader != NO_LEADER
+        return partition.leader == partition.replicas[0]

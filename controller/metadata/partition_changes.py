@@ -1,0 +1,123 @@
+"""One change of one partition: new replicas, new in-sync set, new leader, as a single record (KIP-455, KIP-631).
+
+What decides is how a partition should look; what of it is possible at once, and who leads then, follows from the rules
+here. Eligible leader replicas (KIP-966) are not among them, as nowhere in this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from pykbroker.controller.metadata.elections import RECOVERING, elect_leader
+from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from pykbroker.controller.metadata.placement import default_directory
+from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+
+
+class Election(Enum):
+    """How the leader is chosen when a partition changes."""
+
+    ONLINE = "the present leader stays while it may, else the first replica that is in sync and serves"
+    PREFERRED = "the first replica if it is in sync and serves, else as online"
+    UNCLEAN = "as online, and when nobody is in sync any replica that serves"
+
+
+class Assignment(NamedTuple):
+    """Who should hold a partition. While a reassignment runs `replicas` has the old and the new ones."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    removing: tuple[int, ...]
+    adding: tuple[int, ...]
+
+    @classmethod
+    def of(cls, partition: PartitionImage) -> Assignment:
+        """What the partition has now."""
+        return cls(partition.replicas, partition.isr, partition.removing_replicas, partition.adding_replicas)
+
+
+def is_being_reassigned(partition: PartitionImage) -> bool:
+    """Whether replicas of the partition are being added or removed."""
+    return bool(partition.adding_replicas or partition.removing_replicas)
+
+
+def change_partition(
+    image: ClusterImage,
+    topic: TopicImage,
+    partition: PartitionImage,
+    target: Assignment,
+    election: Election = Election.ONLINE,
+) -> PartitionChangeRecord | None:
+    """The record that brings the partition to `target`, None when it is there already.
+
+    A reassignment whose new replicas are all in sync is completed by the same record.
+    """
+    target = _completed(target)
+    record = PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id)
+    leader, is_unclean = _elect(image, partition, target, election)
+    if leader != partition.leader:
+        record.leader = leader
+        if is_unclean:
+            target = target._replace(isr=(leader,))
+            if partition.leader_recovery_state != RECOVERING:
+                record.leader_recovery_state = RECOVERING
+    elif not set(partition.replicas) <= set(target.replicas):
+        # Naming the leader again starts a leader epoch, in which those that hold the partition no more have no say.
+        record.leader = leader
+    if target.isr and target.isr != partition.isr:
+        record.isr = list(target.isr)
+    directories = _directories(image, partition, target.replicas)
+    if directories != partition.directories:
+        record.directories = list(directories)
+    if target.replicas != partition.replicas:
+        record.replicas = list(target.replicas)
+    if target.removing != partition.removing_replicas:
+        record.removing_replicas = list(target.removing)
+    if target.adding != partition.adding_replicas:
+        record.adding_replicas = list(target.adding)
+    unchanged = PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id)
+    return None if record == unchanged else record
+
+
+def _completed(target: Assignment) -> Assignment:
+    """The end of the reassignment when it can be reached at once, else `target` as it is."""
+    if not (target.removing or target.adding):
+        return target
+    isr = _without(target.isr, target.removing)
+    replicas = _without(target.replicas, target.removing)
+    if not isr or not replicas or not set(target.adding) <= set(isr):
+        return target
+    # With fewer replicas than before, all that are left must be in sync: nobody in sync leaves for one who is not.
+    if len(target.adding) < len(target.removing) and not set(replicas) <= set(isr):
+        return target
+    return Assignment(replicas, isr, (), ())
+
+
+def _without(brokers: tuple[int, ...], removed: Sequence[int]) -> tuple[int, ...]:
+    return tuple(broker for broker in brokers if broker not in removed)
+
+
+def _elect(image: ClusterImage, partition: PartitionImage, target: Assignment, election: Election) -> tuple[int, bool]:
+    """The leader, and whether choosing it is unclean."""
+
+    def is_active(broker_id: int) -> bool:
+        broker = image.brokers.get(broker_id)
+        return broker is not None and broker.is_active
+
+    preferred = target.replicas[0] if target.replicas else NO_LEADER
+    if election is Election.PREFERRED and preferred in target.isr and is_active(preferred):
+        return preferred, False
+    return elect_leader(
+        partition._replace(replicas=target.replicas),
+        target.isr,
+        is_active,
+        allow_unclean=election is Election.UNCLEAN,
+    )
+
+
+def _directories(image: ClusterImage, partition: PartitionImage, replicas: tuple[int, ...]) -> tuple[bytes, ...]:
+    """A replica that stays keeps its log directory, a new one gets what new replicas get."""
+    known = dict(zip(partition.replicas, partition.directories, strict=True))
+    return tuple(known[broker] if broker in known else default_directory(broker, image) for broker in replicas)

@@ -1,0 +1,136 @@
+"""AlterPartitionReassignments as a command: other brokers for partitions that exist (KIP-455, KIP-860; P-157).
+
+A reassignment is started by one record, which adds the new replicas to the old ones. When the new ones are in sync a
+second record takes the old ones away; where that is so from the start, as for a mere change of order, one record does
+both. The second is due when the in-sync set grows (`partition_changes.change_partition` makes it so).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pykbroker.controller.metadata.commands import NO_ERROR, RECORD_COUNT_MAX, ApiError, Plan, PlanContext
+from pykbroker.controller.metadata.elections import is_unclean_election_allowed
+from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
+from pykbroker.controller.metadata.partition_changes import (
+    Assignment,
+    Election,
+    change_partition,
+    is_being_reassigned,
+)
+from pykbroker.controller.metadata.placement import assignment_error
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+
+
+class Reassignment(NamedTuple):
+    """The brokers that shall hold a partition, in order of preference; None cancels what is under way."""
+
+    partition: int
+    replicas: Sequence[int] | None
+
+
+class ReassignmentResult(NamedTuple):
+    """What became of one partition."""
+
+    partition: int
+    error: ApiError
+
+
+class AlterPartitionReassignments(NamedTuple):
+    """Starts, replaces and cancels reassignments, each by itself.
+
+    The result is a list of (topic, ReassignmentResults) in request order. With `allow_replication_factor_change` False
+    each new assignment must have as many replicas as the partition has without what is being removed.
+    """
+
+    topics: Sequence[tuple[str, Sequence[Reassignment]]]
+    allow_replication_factor_change: bool = True
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[tuple[str, list[ReassignmentResult]]]]:
+        records: list[PartitionChangeRecord] = []
+        results: list[tuple[str, list[ReassignmentResult]]] = []
+        for name, reassignments in self.topics:
+            of_topic: list[ReassignmentResult] = []
+            results.append((name, of_topic))
+            for reassignment in reassignments:
+                try:
+                    record = self._plan(image, name, reassignment)
+                except _Refused as refused:
+                    of_topic.append(ReassignmentResult(reassignment.partition, refused.error))
+                    continue
+                if record is not None and len(records) == RECORD_COUNT_MAX:
+                    error = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no better code for it
+                    of_topic.append(ReassignmentResult(reassignment.partition, error))
+                    continue
+                if record is not None:
+                    records.append(record)
+                of_topic.append(ReassignmentResult(reassignment.partition, NO_ERROR))
+        return Plan(records, results)
+
+    def _plan(self, image: ClusterImage, name: str, reassignment: Reassignment) -> PartitionChangeRecord | None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic = image.topics_by_name.get(name)
+        if topic is None:
+            raise _Refused(code, f"Unable to find a topic named {name}.")
+        partition = topic.partitions.get(reassignment.partition)
+        if partition is None:
+            raise _Refused(code, f"Unable to find partition {name}:{reassignment.partition}.")
+        if reassignment.replicas is None:
+            return _cancelled(image, topic, partition)
+        return self._changed(image, topic, partition, tuple(reassignment.replicas))
+
+    def _changed(
+        self, image: ClusterImage, topic: TopicImage, partition: PartitionImage, wanted: tuple[int, ...]
+    ) -> PartitionChangeRecord | None:
+        error = assignment_error(wanted, None, image)
+        if error.is_failure:
+            raise _Refused(error.code, error.message)
+        if not self.allow_replication_factor_change:
+            replication_factor = len(set(partition.replicas) - set(partition.removing_replicas))
+            if replication_factor != len(wanted):
+                raise _Refused(
+                    ErrorCode.INVALID_REPLICATION_FACTOR,
+                    f"The replication factor is changed from {replication_factor} to {len(wanted)}",
+                )
+        # Against the replicas from before the reassignment that may be under way: one that is still being added, or was
+        # to go, counts as what it was. (Kafka compares with the sum of both, and never ends a reassignment that is
+        # replaced by its reverse.)
+        before = set(partition.replicas) - set(partition.adding_replicas)
+        removing = tuple(sorted(set(partition.replicas) - set(wanted)))
+        adding = tuple(sorted(set(wanted) - before))
+        target = Assignment((*wanted, *removing), partition.isr, removing, adding)
+        return change_partition(image, topic, partition, target)
+
+
+class _Refused(Exception):
+    """One partition of a request is refused; never leaves this module."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message)
+        self.error = ApiError(code, message)
+
+
+def _cancelled(image: ClusterImage, topic: TopicImage, partition: PartitionImage) -> PartitionChangeRecord | None:
+    """Takes out what was being added, and keeps what was being removed."""
+    if not is_being_reassigned(partition):
+        raise _Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    is_unclean_allowed = is_unclean_election_allowed(image, topic.name)
+    replicas = tuple(broker for broker in partition.replicas if broker not in partition.adding_replicas)
+    isr = tuple(broker for broker in partition.isr if broker not in partition.adding_replicas)
+    if not isr:
+        if not replicas:
+            raise _Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "Invalid replica assignment: addingReplicas contains all replicas.",
+            )
+        if not is_unclean_allowed:
+            raise _Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Unable to revert partition assignment for {topic.name}:{partition.partition} because it would "
+                "require an unclean leader election.",
+            )
+        isr = replicas[:1]
+    election = Election.UNCLEAN if is_unclean_allowed else Election.ONLINE
+    return change_partition(image, topic, partition, Assignment(replicas, isr, (), ()), election)

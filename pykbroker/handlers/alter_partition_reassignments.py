@@ -1,0 +1,59 @@
+"""AlterPartitionReassignments (key 45): move partitions to other brokers (KIP-455; P-157).
+
+Versions 0-1. v1 allow_replication_factor_change (KIP-860), given back in the response. Null replicas cancel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
+from pykbroker.controller_requests import submit
+from pykbroker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_alter_partition_reassignments(
+    context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Starts or cancels each reassignment by itself; it may go on long after the answer (P-157)."""
+    if not request.topics:
+        return AlterPartitionReassignmentsResponse(error_message="")
+    command = AlterPartitionReassignments(
+        [
+            (
+                topic.name,
+                [Reassignment(partition.partition_index, partition.replicas) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+        request.allow_replication_factor_change,
+    )
+    results, error = await submit(context, command, request.timeout_ms)
+    if results is None:
+        return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                name=name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=result.partition,
+                        error_code=result.error.code,
+                        error_message=result.error.message,
+                    )
+                    for result in of_topic
+                ],
+            )
+            for name, of_topic in results
+        ],
+    )

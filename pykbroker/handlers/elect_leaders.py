@@ -1,0 +1,55 @@
+"""ElectLeaders (key 43): leaders chosen on demand (KIP-183, KIP-460; P-156).
+
+Versions 0-2. v0 knows the preferred leader alone; v1 election type and top-level error; v2 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.leader_elections import ElectLeaders
+from pykbroker.controller_requests import submit
+from pykbroker.protocol.messages.elect_leaders import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Elects leaders of the partitions named; null stands for all partitions, an empty list for none."""
+    asked = request.topic_partitions
+    if asked is not None and not asked:
+        return ElectLeadersResponse()
+    topics = None if asked is None else [(topic.topic, topic.partitions) for topic in asked]
+    results, error = await submit(context, ElectLeaders(request.election_type, topics), request.timeout_ms)
+    if results is None:
+        return ElectLeadersResponse(
+            error_code=error.code,
+            replica_election_results=[
+                ReplicaElectionResult(
+                    topic=topic.topic,
+                    partition_result=[
+                        PartitionResult(partition_id=number, error_code=error.code, error_message=error.message)
+                        for number in topic.partitions
+                    ],
+                )
+                for topic in asked or ()
+            ],
+        )
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=name,
+                partition_result=[
+                    PartitionResult(
+                        partition_id=result.partition,
+                        error_code=result.error.code,
+                        error_message=result.error.message,
+                    )
+                    for result in of_topic
+                ],
+            )
+            for name, of_topic in results
+        ]
+    )

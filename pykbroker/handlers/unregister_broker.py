@@ -1,0 +1,26 @@
+"""UnregisterBroker (key 64): forget a broker that will not come back (KIP-746).
+
+Version 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.brokers import UnregisterBroker
+from pykbroker.controller_requests import submit
+from pykbroker.protocol.messages.unregister_broker import UnregisterBrokerResponse
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.unregister_broker import UnregisterBrokerRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_unregister_broker(
+    context: RequestContext, request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
+    """Takes the broker out of the metadata, out of every in-sync set and leadership."""
+    command = UnregisterBroker(request.broker_id)
+    _, error = await submit(context, command, context.services.config.request_timeout_ms)
+    # Kafka leaves the text at its default, which is an empty one here.
+    return UnregisterBrokerResponse(error_code=error.code, error_message=error.message or "")
