@@ -27,6 +27,10 @@ class FileRange:
     def __len__(self) -> int:
         return self.size
 
+    def is_of(self, file: SegmentFile) -> bool:
+        """Whether it lies in this file."""
+        return self._file is file
+
     def read(self) -> bytes:
         """The bytes, copied out of the file."""
         return self._file.filesystem.read(self.fd, self.size, self.position)

@@ -42,6 +42,11 @@ class IndexFile:
     def __len__(self) -> int:
         return len(self.entries) // self.entry_size
 
+    @property
+    def is_written(self) -> bool:
+        """Whether the file has just these entries."""
+        return not self._shrunk and self._written == len(self.entries)
+
     def write(self) -> None:
         """Bring the file up to date; makes it when missing."""
         descriptor = self.filesystem.open(self.path, create=True)
@@ -141,6 +146,17 @@ class OffsetIndex(IndexFile):
             else:
                 high = middle - 1
         return low
+
+    def offset_above(self, position: int) -> int | None:
+        """The offset of the first entry that points to `position` or behind it."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) >> 1
+            if self.entry(middle)[1] < position:
+                low = middle + 1
+            else:
+                high = middle
+        return self.entry(low)[0] if low < len(self) else None
 
     def truncate_to(self, offset: int) -> None:
         """Drop entries for `offset` and above."""

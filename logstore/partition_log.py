@@ -391,12 +391,30 @@ class PartitionLog(LogCleanup):
         self._ready()
         return self._epochs.end_offset_for(epoch, self._end_offset)
 
+    def aborted_transactions_in(self, offset: int, records: FileRange) -> list[AbortedTransaction]:
+        """Aborted transactions that a reader of `records`, read at `offset`, must know of (P-67).
+
+        The end of the records is found in the sparse index, so a few more than these may be named, as by Kafka.
+        """
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        while number < len(self._segments) and not records.is_of(self._segments[number].file):
+            number += 1
+        if number == len(self._segments):
+            return []
+        segment = self._segments[number]
+        upper_offset = segment.offset_index.offset_above(records.position + len(records))
+        if upper_offset is None:
+            upper_offset = self._end_offset if segment is self._active else self._bases[number + 1]
+        return self.aborted_transactions(offset, upper_offset)
+
     def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions that overlap the offsets from `from_offset` to below `upper_offset` (P-67)."""
         self._ready()
         found: list[AbortedTransaction] = []
         for segment in self._segments[max(bisect_right(self._bases, from_offset) - 1, 0) :]:
-            segment.load_indexes()
+            segment.load_aborted()
+            if not segment.aborted.entries:
+                continue
             for transaction in segment.aborted.all():
                 if transaction.last_offset >= from_offset and transaction.first_offset < upper_offset:
                     found.append(transaction)

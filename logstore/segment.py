@@ -83,6 +83,9 @@ class Segment:
     def load_indexes(self) -> None:
         """Make sure that the indexes are in memory."""
 
+    def load_aborted(self) -> None:
+        """Make sure that the aborted transactions are in memory; the larger indexes may stay where they are."""
+
     def locate(self, offset: int) -> Located | None:
         """The first batch whose last offset is `offset` or more, None when this segment ends below.
 
@@ -275,12 +278,13 @@ class Segment:
 class SealedSegment(Segment):
     """A segment that is no longer written."""
 
-    __slots__ = ("_loaded", "_size")
+    __slots__ = ("_has_aborted", "_loaded", "_size")
 
     def __init__(self, folder: str, base_offset: int, open_files: OpenFiles, suffix: str = "") -> None:
         super().__init__(folder, base_offset, open_files, suffix)
         self._size = -1
         self._loaded = False
+        self._has_aborted = False
         self.file.on_close = self._forget
 
     @property
@@ -298,7 +302,7 @@ class SealedSegment(Segment):
         self.time_index = segment.time_index
         self.aborted = segment.aborted
         self._size = segment.size
-        self._loaded = True
+        self._loaded = self._has_aborted = True
 
     def _forget(self) -> None:
         if self._loaded:
@@ -309,10 +313,15 @@ class SealedSegment(Segment):
     def load_indexes(self) -> None:
         if not self._loaded:
             self._loaded = True
-            self.aborted.load()
+            self.load_aborted()
             whole = self.offset_index.load() and self.time_index.load()
             if not whole or not self.offset_index.is_sane(self.size) or not self.time_index.is_sane():
                 self.rebuild_indexes()
+
+    def load_aborted(self) -> None:
+        if not self._has_aborted:
+            self._has_aborted = True
+            self.aborted.load()
 
 
 class IndexBuilder:

@@ -19,6 +19,7 @@ from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
@@ -32,7 +33,7 @@ from pykbroker.replication.partition import FetchBound
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import FetchRequest
     from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition
-    from pykbroker.replication.partition import Partition
+    from pykbroker.replication.partition import Partition, PartitionRead
     from pykbroker.request_context import RequestContext
 
 READ_COMMITTED = 1
@@ -71,10 +72,18 @@ async def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchR
     wanted = request.min_bytes - read.size_bytes
     if request.max_wait_ms > 0 and wanted > 0 and not read.answer_now and fetch.partitions:
         # The log may be deleted or change leaders meanwhile: everything is looked up again after the wait.
-        logs = [partition.waiters for partition in read.waiting_on]
-        read.release()
-        await wait_for_bytes(logs, wanted, trio.current_time() + request.max_wait_ms / 1000)
-        read = _read_all(context, request, fetch)
+        if _bound(request) == FetchBound.LAST_STABLE_OFFSET:
+            logs = [partition.stable_waiters for partition in read.waiting_on]
+        else:
+            logs = [partition.waiters for partition in read.waiting_on]
+        deadline = trio.current_time() + request.max_wait_ms / 1000
+        while True:
+            read.release()
+            await wait_for_bytes(logs, wanted, deadline)
+            read = _read_all(context, request, fetch)
+            # A wake-up may bring nothing: what became stable can lie before the reader's offset. Then it waits on.
+            if read.size_bytes or read.answer_now or trio.current_time() >= deadline:
+                break
     return _response(context, fetch, read)
 
 
@@ -131,13 +140,25 @@ def _read_one(
         high_watermark=found.high_watermark,
         last_stable_offset=found.last_stable_offset,
         log_start_offset=found.log_start_offset,
-        aborted_transactions=[] if bound == FetchBound.LAST_STABLE_OFFSET else None,
+        aborted_transactions=None,
         records=b"" if found.records is None else found.records,
     )
+    if bound == FetchBound.LAST_STABLE_OFFSET:
+        data.aborted_transactions = _aborted(partition, asked.fetch_offset, found)
     if found.diverging is not None:
         read.answer_now = True
         data.diverging_epoch = EpochEndOffset(epoch=found.diverging[0], end_offset=found.diverging[1])
     return data
+
+
+def _aborted(partition: Partition, offset: int, found: PartitionRead) -> list[AbortedTransaction]:
+    """What a reader of committed records has to skip in these records (P-67)."""
+    if found.records is None:
+        return []
+    return [
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in partition.log.aborted_transactions_in(offset, found.records)
+    ]
 
 
 def _not_here(context: RequestContext, asked: FetchedPartition) -> KafkaError:

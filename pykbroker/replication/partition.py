@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import PartitionImage
     from pykbroker.logstore.file_range import FileRange
     from pykbroker.logstore.partition_log import AppendResult, PartitionLog
+    from pykbroker.logstore.producer_state import Verification
 
 NO_EPOCH = -1
 
@@ -54,6 +55,7 @@ class Partition:
         leader_epoch: the epoch under which this broker leads; stamped on every batch.
         high_watermark: end of what consumers may read.
         waiters: who waits for its log to grow.
+        stable_waiters: who waits for its last stable offset to move: readers of committed records only.
     """
 
     __slots__ = (
@@ -63,6 +65,7 @@ class Partition:
         "leader_id",
         "log",
         "partition",
+        "stable_waiters",
         "topic",
         "topic_id",
         "waiters",
@@ -75,6 +78,7 @@ class Partition:
         self.log = log
         self.high_watermark = log.log_end_offset
         self.waiters = OffsetWaiters()
+        self.stable_waiters = OffsetWaiters()
         self.update(image)
 
     def update(self, image: PartitionImage) -> None:
@@ -111,19 +115,39 @@ class Partition:
         )
 
     def append_as_leader(
-        self, data: bytes | bytearray | memoryview, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        data: bytes | bytearray | memoryview,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        *,
+        verification: Verification | None = None,
+        transaction_version: int = 0,
     ) -> AppendResult:
         """Appends batches under the current leader epoch and wakes whoever waits for them.
+
+        `verification` and `transaction_version` belong to batches and markers of transactions, see `PartitionLog`.
 
         Raises:
             LogError, RecordError: nothing was appended.
         """
         log = self.log
-        result = log.append_as_leader(data, self.leader_epoch, now_ms, origin)
+        stable_before = self.last_stable_offset if self.stable_waiters else -1
+        result = log.append_as_leader(
+            data, self.leader_epoch, now_ms, origin, verification=verification, transaction_version=transaction_version
+        )
         if not result.is_duplicate:
             self.high_watermark = log.log_end_offset
             self.waiters.notify(len(data))
+            if stable_before >= 0:
+                self._notify_stable(stable_before)
         return result
+
+    def _notify_stable(self, stable_before: int) -> None:
+        """Wakes readers of committed records by what became readable for them; many segments are always enough."""
+        stable = self.last_stable_offset
+        if stable > stable_before:
+            size = self.log.size_between(stable_before, stable)
+            self.stable_waiters.notify(ALL if size is None else size)
 
     def check_enough_replicas(self) -> None:
         """For acks=all: refuses when the in-sync set is below `min.insync.replicas` (P-46).
@@ -188,6 +212,7 @@ class Partition:
     def close(self) -> None:
         """Wakes all waiters: the partition is going away, they look again and find it gone."""
         self.waiters.notify(ALL)
+        self.stable_waiters.notify(ALL)
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"

@@ -1,0 +1,64 @@
+"""DescribeProducers (key 61), version 0: who writes to a partition, and since which offset in a transaction (KIP-664).
+
+The way to find a hanging transaction: one whose producer the coordinator no longer knows as being in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.errors import error_code_for
+from pykbroker.logstore.errors import LogError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.describe_producers import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.describe_producers import DescribeProducersRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_describe_producers(
+    context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    """Answers every partition by itself."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[_describe(context, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+    partition = context.services.partitions.get(topic, index)
+    if partition is None:
+        image = context.services.metadata.topic(topic)
+        is_known = image is not None and index in image.partitions
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return PartitionResponse(partition_index=index, error_code=code)
+    try:
+        producers = partition.log.producers.producers
+    except LogError as error:
+        return PartitionResponse(partition_index=index, error_code=error_code_for(error))
+    return PartitionResponse(
+        partition_index=index,
+        active_producers=[
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=entry.epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp_ms,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.current_txn_first_offset,
+            )
+            for producer_id, entry in producers.items()
+        ],
+    )

@@ -1,0 +1,108 @@
+"""Ends transactions in partitions: writes the marker, and tells the groups when offsets were part of it (P-133, P-139).
+
+Used where markers arrive: by the WriteTxnMarkers handler for those of other coordinators and of administrators, and by
+the transaction coordinator of this broker for the partitions that it leads itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
+from pykbroker.errors import KafkaError, error_code_for
+from pykbroker.logstore.errors import LogError
+from pykbroker.logstore.partition_log import AppendOrigin
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.records.batch import build_batch
+from pykbroker.protocol.records.control import ControlRecordType, control_record_key, end_transaction_value
+from pykbroker.protocol.records.record import Record
+
+if TYPE_CHECKING:
+    from pykbroker.replication.partition import Partition
+    from pykbroker.wall_clock import WallClock
+
+log = logging.getLogger(__name__)
+
+
+class TransactionMarker(NamedTuple):
+    """The end of a producer's transaction.
+
+    `transaction_version` is that of the transaction (KIP-890): with 2 the marker has an epoch above that of the
+    transaction's records, before that the same one (P-136).
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int
+
+
+class PartitionRegistry(Protocol):
+    """The partitions of this broker."""
+
+    def get(self, topic: str, partition: int) -> Partition | None:
+        """The partition, or None if it is not here."""
+
+
+class OffsetTransactions(Protocol):
+    """Offsets that wait for the end of a transaction."""
+
+    def is_loaded(self, number: int) -> bool:
+        """Whether the groups of this partition of `__consumer_offsets` are served here."""
+
+    def end_transaction(self, number: int, producer_id: int, is_commit: bool) -> None:
+        """The producer's marker is in this partition."""
+
+
+class MarkerWriter:
+    """Writes markers into partitions that this broker leads.
+
+    Args:
+        partitions: where to append.
+        groups: whose pending offsets end with a marker in `__consumer_offsets`.
+        clock: for the marker's timestamp.
+    """
+
+    def __init__(self, partitions: PartitionRegistry, groups: OffsetTransactions, clock: WallClock) -> None:
+        self._partitions = partitions
+        self._groups = groups
+        self._clock = clock
+
+    def write(self, marker: TransactionMarker, topic: str, partition: int) -> ErrorCode:
+        """Writes one marker; what is not NONE, INVALID_PRODUCER_EPOCH or a fenced coordinator may be tried again."""
+        found = self._partitions.get(topic, partition)
+        if found is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        holds_offsets = topic == OFFSETS_TOPIC
+        if holds_offsets and not self._groups.is_loaded(partition):
+            # Offsets that are still being read from the log would miss their marker. Coordinators know this error.
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        now_ms = self._clock.now_ms()
+        try:
+            found.check_enough_replicas()
+            found.append_as_leader(
+                marker_batch(marker, now_ms),
+                now_ms,
+                AppendOrigin.COORDINATOR,
+                transaction_version=marker.transaction_version,
+            )
+        except (KafkaError, LogError) as error:
+            log.info("%s: the marker of producer %d was not written: %s", found, marker.producer_id, error)
+            return error_code_for(error)
+        if holds_offsets:
+            self._groups.end_transaction(partition, marker.producer_id, marker.is_commit)
+        return ErrorCode.NONE
+
+
+def marker_batch(marker: TransactionMarker, now_ms: int) -> bytes:
+    """A marker as a control batch of one record (P-133)."""
+    kind = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
+    return build_batch(
+        [Record(0, now_ms, control_record_key(kind), end_transaction_value(marker.coordinator_epoch))],
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        is_control=True,
+        is_transactional=True,
+    )
