@@ -18,8 +18,10 @@ from pykbroker.controller.metadata.image import (
     TOPIC_RESOURCE,
 )
 from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
+from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
@@ -40,6 +42,8 @@ async def handle_alter_configs(context: RequestContext, request: AlterConfigsReq
             error = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         else:
             error = _decided_here(context, resource)
+        if error is None:
+            error = _refusal(context, resource)
         errors.append(error)
         if error is None:
             configs = [(config.name, config.value) for config in resource.configs]
@@ -74,6 +78,13 @@ def _decided_here(context: RequestContext, resource: AlterConfigsResource) -> Ap
             settings = {config.name: config.value or "" for config in resource.configs}
             error = check_settings(settings, resource.resource_name, context.services.config)
     return error if error.is_failure else None
+
+
+def _refusal(context: RequestContext, resource: AlterConfigsResource) -> ApiError | None:
+    """Why the client may not change this resource. Kafka asks for it after what the broker itself has to say."""
+    kind = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}.get(resource.resource_type, CLUSTER)
+    name = CLUSTER_NAME if kind == CLUSTER else resource.resource_name
+    return None if context.authorize(ALTER_CONFIGS, kind, name) else AUTHORIZATION_FAILED[kind]
 
 
 def _response(resource: AlterConfigsResource, error: ApiError) -> AlterConfigsResourceResponse:

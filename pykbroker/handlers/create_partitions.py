@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.topics import CreatePartitions, NewPartitions
 from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import ALTER, TOPIC
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ async def handle_create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Grows each topic by itself."""
+    refused = context.refused(ALTER, TOPIC, (topic.name for topic in request.topics))
     command = CreatePartitions(
         [
             NewPartitions(
@@ -28,6 +31,7 @@ async def handle_create_partitions(
                 None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments],
             )
             for topic in request.topics
+            if topic.name not in refused
         ],
         request.validate_only,
     )
@@ -39,7 +43,7 @@ async def handle_create_partitions(
                 for topic in request.topics
             ]
         )
-    return CreatePartitionsResponse(
+    response = CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(
                 name=result.name, error_code=result.error.code, error_message=result.error.message
@@ -47,3 +51,7 @@ async def handle_create_partitions(
             for result in results
         ]
     )
+    response.results += [
+        CreatePartitionsTopicResult(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in refused
+    ]
+    return response

@@ -7,14 +7,20 @@ controller's (P-143 to P-147). A topic can be produced to when the answer arrive
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pykbroker.config_views import ConfigViews
+from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import CREATE, DESCRIBE_CONFIGS, TOPIC
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pykbroker.controller.metadata.topics import CreateTopicResult
     from pykbroker.protocol.messages.create_topics import CreateTopicsRequest
     from pykbroker.request_context import RequestContext
@@ -24,6 +30,7 @@ CONFIG_ECHO_VERSION = 5
 
 async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Creates each topic by itself: one that is refused does not hinder the others."""
+    refused = _refused(context, request)
     command = CreateTopics(
         [
             NewTopic(
@@ -34,6 +41,7 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
                 [(config.name, config.value) for config in topic.configs],
             )
             for topic in request.topics
+            if topic.name not in refused
         ],
         request.validate_only,
     )
@@ -45,7 +53,23 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
                 for topic in request.topics
             ]
         )
-    return CreateTopicsResponse(topics=[_result(context, result) for result in results])
+    response = CreateTopicsResponse(topics=[_result(context, result) for result in results])
+    response.topics += [
+        CreatableTopicResult(
+            name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message="Authorization failed."
+        )
+        for name in refused
+    ]
+    return response
+
+
+def _refused(context: RequestContext, request: CreateTopicsRequest) -> Collection[str]:
+    """Topics that the client may not create; names that nobody may use or that occur twice are judged elsewhere."""
+    if context.authorize_cluster(CREATE):
+        return ()
+    counts = Counter(topic.name for topic in request.topics)
+    names = [name for name, count in counts.items() if count == 1 and name != CLUSTER_METADATA_TOPIC]
+    return context.refused(CREATE, TOPIC, names)
 
 
 def _result(context: RequestContext, result: CreateTopicResult) -> CreatableTopicResult:
@@ -53,6 +77,9 @@ def _result(context: RequestContext, result: CreateTopicResult) -> CreatableTopi
         name=result.name, error_code=result.error.code, error_message=result.error.message, topic_id=result.topic_id
     )
     if not result.error.is_failure and context.api_version >= CONFIG_ECHO_VERSION:
+        if not context.authorize(DESCRIBE_CONFIGS, TOPIC, result.name):
+            answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return answer
         services = context.services
         views = ConfigViews(services.config, services.metadata.config, services.metadata.image, services.node_id)
         answer.num_partitions = result.partition_count

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.metadata_cache import INTERNAL_TOPICS
+from pykbroker.protocol.acl_codes import DELETE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -27,12 +28,16 @@ INVALID_LOW_WATERMARK = -1
 
 async def handle_delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Moves each log's start to the offset asked for (P-150)."""
+    refused = context.refused(DELETE, TOPIC, (topic.name for topic in request.topics))
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
                 partitions=[
-                    _delete(context, topic.name, asked.partition_index, asked.offset) for asked in topic.partitions
+                    _failure(asked.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    if topic.name in refused
+                    else _delete(context, topic.name, asked.partition_index, asked.offset)
+                    for asked in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -44,10 +49,12 @@ def _delete(context: RequestContext, topic: str, index: int, offset: int) -> Del
     try:
         low_watermark = _advance(context, topic, index, offset)
     except (KafkaError, LogError) as error:
-        return DeleteRecordsPartitionResult(
-            partition_index=index, low_watermark=INVALID_LOW_WATERMARK, error_code=error_code_for(error)
-        )
+        return _failure(index, error_code_for(error))
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
+
+
+def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=INVALID_LOW_WATERMARK, error_code=code)
 
 
 def _advance(context: RequestContext, topic: str, index: int, offset: int) -> int:

@@ -19,6 +19,7 @@ from pykbroker.controller.metadata.image import (
 )
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.errors import KafkaError
+from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE_CONFIGS, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
@@ -26,12 +27,16 @@ from pykbroker.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
     from pykbroker.request_context import RequestContext
+
+ACL_RESOURCE_TYPES = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}
+"""What entries are asked for; the other configs belong to the cluster."""
 
 BROKER_LOGGER_SOURCE = 6
 DESCRIBED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
@@ -51,6 +56,11 @@ async def handle_describe_configs(context: RequestContext, request: DescribeConf
     for resource in request.resources:
         # Kafka leaves the message of a success empty instead of null, and that of an unknown topic, too.
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        results.append(result)
+        kind = ACL_RESOURCE_TYPES.get(resource.resource_type, CLUSTER)
+        if not context.authorize(DESCRIBE_CONFIGS, kind, CLUSTER_NAME if kind == CLUSTER else resource.resource_name):
+            result.error_code, result.error_message = AUTHORIZATION_FAILED[kind]
+            continue
         try:
             entries = _entries(context, views, resource)
         except KafkaError as error:
@@ -58,7 +68,6 @@ async def handle_describe_configs(context: RequestContext, request: DescribeConf
             result.error_message = error.message
         else:
             result.configs = [_shown(entry, request, resource.resource_type) for entry in entries]
-        results.append(result)
     return DescribeConfigsResponse(results=results)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pykbroker.protocol.acl_codes import DESCRIBE
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsResponse,
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 async def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """The one data directory with the logs asked for; null means all (P-154)."""
+    if not context.authorize_cluster(DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted: dict[str, set[int]] | None = None
     if request.topics is not None:
         wanted = {}

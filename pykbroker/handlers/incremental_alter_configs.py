@@ -28,11 +28,13 @@ from pykbroker.controller.metadata.image import (
     TOPIC_RESOURCE,
 )
 from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
+from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.incremental_alter_configs import (
@@ -57,6 +59,8 @@ async def handle_incremental_alter_configs(
             error = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         else:
             error = _decided_here(context, resource, request.validate_only)
+        if error is None:
+            error = _refusal(context, resource)
         errors.append(error)
         if error is None:
             stored.append(ConfigResourceEdits(resource.resource_type, resource.resource_name, _edits(resource)))
@@ -88,6 +92,8 @@ def _decided_here(context: RequestContext, resource: AlterConfigsResource, valid
     if error.is_failure:
         return error
     if resource.resource_type == BROKER_LOGGER_RESOURCE:
+        if not context.authorize_cluster(ALTER_CONFIGS):
+            return AUTHORIZATION_FAILED[CLUSTER]
         return _change_loggers(context, resource.resource_name, edits, validate_only)
     if resource.resource_type not in STORED_TYPES:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
@@ -136,6 +142,13 @@ def _change_loggers(context: RequestContext, name: str, edits: list[ConfigEdit],
         for edit in edits:
             set_level(edit.name, edit.value if edit.operation == SET else None)
     return NO_ERROR
+
+
+def _refusal(context: RequestContext, resource: AlterConfigsResource) -> ApiError | None:
+    """Why the client may not change this resource. Kafka asks for it after what the broker itself has to say."""
+    kind = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}.get(resource.resource_type, CLUSTER)
+    name = CLUSTER_NAME if kind == CLUSTER else resource.resource_name
+    return None if context.authorize(ALTER_CONFIGS, kind, name) else AUTHORIZATION_FAILED[kind]
 
 
 def _response(resource: AlterConfigsResource, error: ApiError) -> AlterConfigsResourceResponse:

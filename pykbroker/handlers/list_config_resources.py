@@ -15,6 +15,7 @@ from pykbroker.controller.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
+from pykbroker.protocol.acl_codes import DESCRIBE_CONFIGS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_config_resources import ConfigResource, ListConfigResourcesResponse
 
@@ -29,6 +30,8 @@ async def handle_list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """Names of all resources of the types asked for."""
+    if not context.authorize_cluster(DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     supported = (CLIENT_METRICS_RESOURCE,) if context.api_version == 0 else ALL_TYPES
     wanted = request.resource_types or supported
     if any(kind not in supported for kind in wanted):

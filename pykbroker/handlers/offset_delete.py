@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykbroker.protocol.acl_codes import DELETE, GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -15,15 +16,20 @@ from pykbroker.request_context import RequestContext
 
 async def handle_offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Deletes offsets of partitions that exist; an error of the group comes alone, without topics (P-107)."""
+    if not context.authorize(DELETE, GROUP, request.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    hidden = context.refused(READ, TOPIC, (topic.name for topic in request.topics))
     topics_by_name = context.services.metadata.image.topics_by_name
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     accepted: list[OffsetDeleteRequestTopic] = []
     for topic in request.topics:
-        found = topics_by_name.get(topic.name)
+        found = None if topic.name in hidden else topics_by_name.get(topic.name)
         existing = {} if found is None else found.partitions
         unknown = [p for p in topic.partitions if p.partition_index not in existing]
         if unknown:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if topic.name in hidden:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             partitions = [
                 OffsetDeleteResponsePartition(partition_index=p.partition_index, error_code=error) for p in unknown
             ]

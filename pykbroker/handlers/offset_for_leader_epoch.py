@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import KafkaError
+from pykbroker.protocol.acl_codes import CLUSTER_ACTION, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -16,6 +17,8 @@ from pykbroker.protocol.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pykbroker.protocol.messages.offset_for_leader_epoch import (
         OffsetForLeaderEpochRequest,
         OffsetForLeaderPartition,
@@ -27,10 +30,19 @@ async def handle_offset_for_leader_epoch(
     context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """The largest epoch not above the one asked for, with its end offset (P-87)."""
+    refused: Collection[str] = ()
+    if not context.authorize_cluster(CLUSTER_ACTION):
+        refused = context.refused(DESCRIBE, TOPIC, (topic.topic for topic in request.topics))
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_answer(context, topic.topic, asked) for asked in topic.partitions]
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(partition=asked.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    if topic.topic in refused
+                    else _answer(context, topic.topic, asked)
+                    for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.protocol.acl_codes import (
     ALTER,
     ALTER_CONFIGS,
@@ -23,6 +24,7 @@ from pykbroker.protocol.acl_codes import (
     TOPIC,
     WRITE,
 )
+from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +44,14 @@ def bit_field(operations: Iterable[int]) -> int:
 
 EVERY_OPERATION = {resource_type: bit_field(operations) for resource_type, operations in SUPPORTED_OPERATIONS.items()}
 """What a client is told where there is no authorizer (P-30)."""
+
+
+AUTHORIZATION_FAILED = {
+    TOPIC: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
+    GROUP: ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
+    CLUSTER: ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."),
+}
+"""The error by resource type, with Kafka's text."""
 
 
 def refusal(api_name: str, operation: int) -> str:
