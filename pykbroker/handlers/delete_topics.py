@@ -1,18 +1,23 @@
 """DeleteTopics (key 20).
 
 Versions 1-6. v3 TOPIC_DELETION_DISABLED where it was INVALID_REQUEST; v4 flexible; v5 messages and quota errors, of
-which there are none here; v6 topics by id (KIP-516). Name and id together are refused (P-148).
+which there are none here; v6 topics by id (KIP-516). Name and id together are refused (P-148). Needs DELETE on the
+cluster or on the topic; a client without DESCRIBE learns neither that a topic exists nor what an id is the id of.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.topics import DeleteTopics, TopicReference
 from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import DELETE, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from pykbroker.protocol.uuids import ZERO_UUID
+from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -27,11 +32,18 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
     references += [TopicReference(topic.name, topic.topic_id) for topic in request.topics]
     if not context.services.config.delete_topic_enable:
         return _refused(references, _deletion_disabled(context.api_version))
+    unauthorized: list[DeletableTopicResult] = []
+    if not context.authorize_cluster(DELETE):
+        counts = Counter(references)
+        answers = [(topic, _unauthorized(context, topic) if counts[topic] == 1 else None) for topic in references]
+        references = [reference for reference, answer in answers if answer is None]
+        unauthorized = [answer for _, answer in answers if answer is not None]
     results, error = await submit(context, DeleteTopics(references), request.timeout_ms)
     if results is None:
         return _refused(references, error)
     return DeleteTopicsResponse(
-        responses=[
+        responses=unauthorized
+        + [
             DeletableTopicResult(
                 name=result.name,
                 topic_id=result.topic_id,
@@ -41,6 +53,24 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
             for result in results
         ]
     )
+
+
+def _unauthorized(context: RequestContext, reference: TopicReference) -> DeletableTopicResult | None:
+    """The answer when the client may not delete the topic; None when it may, or the reference is wrong anyway."""
+    metadata = context.services.metadata
+    name = reference.name
+    if name is None:
+        topic = metadata.topic_by_id(reference.topic_id)
+        if topic is None or context.authorize(DELETE, TOPIC, topic.name):
+            return None
+        name = topic.name if context.authorize(DESCRIBE, TOPIC, topic.name) else None
+    elif reference.topic_id != ZERO_UUID or (
+        context.authorize(DESCRIBE, TOPIC, name)
+        and (metadata.topic(name) is None or context.authorize(DELETE, TOPIC, name))
+    ):
+        return None
+    code, message = AUTHORIZATION_FAILED[TOPIC]
+    return DeletableTopicResult(name=name, topic_id=reference.topic_id, error_code=code, error_message=message)
 
 
 def _deletion_disabled(version: int) -> ApiError:
