@@ -6,9 +6,11 @@ offset at that time, i64 each (protocol.md 1.4). The file exists only when there
 
 from __future__ import annotations
 
+from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple
 
+from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.offset_index import IndexFile
 
@@ -35,9 +37,14 @@ class AbortedTransactions(IndexFile):
         super().__init__(path, filesystem)
 
     def add(self, transaction: AbortedTransaction) -> None:
-        """Add a transaction whose marker is the last one so far. The file has it when this returns."""
+        """Add a transaction whose marker is the last one so far. The file has it at once, if it can be written."""
         self.entries += _ENTRY.pack(0, *transaction)
-        self.write()
+        self._write_or_later()
+
+    def _write_or_later(self) -> None:
+        # The log has the marker already. The segment's end writes what is missing here, and recovery makes it anew.
+        with suppress(StorageError):
+            self.write()
 
     def all(self) -> list[AbortedTransaction]:
         """All entries, by marker offset."""
@@ -48,4 +55,4 @@ class AbortedTransactions(IndexFile):
         kept = sum(1 for transaction in self.all() if transaction.last_offset < offset)
         if kept < len(self):
             self._cut(kept)
-            self.write()
+            self._write_or_later()

@@ -140,6 +140,8 @@ class ActiveSegment(Segment):
         if is_final and self.size:
             self.time_index.maybe_add(self.max_timestamp_so_far, self.max_timestamp_offset)
             self.filesystem.trim(self.file.descriptor())
+            if not self.aborted.is_written:
+                self.aborted.write()
         self.offset_index.write()
         self.time_index.write()
 

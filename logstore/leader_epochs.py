@@ -17,7 +17,11 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochs:
-    """The epochs of one partition. Changes are in the file at once, except those a reload would make again."""
+    """The epochs of one partition.
+
+    Changes are in the file at once, except those a reload would make again; one that cannot be written raises
+    StorageError and has not been made.
+    """
 
     __slots__ = ("_entries", "_filesystem", "_path", "is_durable", "latest_epoch")
 
@@ -25,29 +29,32 @@ class LeaderEpochs:
         self._filesystem = filesystem
         self._path = path
         self._entries: list[tuple[int, int]] = []
+        # The epoch of the last entry.
         self.latest_epoch = UNDEFINED_EPOCH
         # Whether the file was synced since it was last written; who syncs it says so here.
         self.is_durable = True
+        entries = []
         for line in read_lines(filesystem, path):
             try:
                 epoch, start_offset = line.split()
-                self._entries.append((int(epoch), int(start_offset)))
+                entries.append((int(epoch), int(start_offset)))
             except ValueError as error:
                 raise CorruptFile(path, f"line {line!r} is not 'epoch start_offset'") from error
-        self._changed()
+        self._set(entries)
 
     @property
     def entries(self) -> tuple[tuple[int, int], ...]:
         """(epoch, start offset), ascending."""
         return tuple(self._entries)
 
-    def _changed(self) -> None:
-        self.latest_epoch = self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
+    def _set(self, entries: list[tuple[int, int]]) -> None:
+        self._entries = entries
+        self.latest_epoch = entries[-1][0] if entries else UNDEFINED_EPOCH
 
-    def _write(self) -> None:
-        self._changed()
+    def _write(self, entries: list[tuple[int, int]]) -> None:
+        write_lines(self._filesystem, self._path, (f"{e} {o}" for e, o in entries), durable=False)
         self.is_durable = False
-        write_lines(self._filesystem, self._path, (f"{e} {o}" for e, o in self._entries), durable=False)
+        self._set(entries)
 
     def move(self, path: str) -> None:
         """The partition's folder has a new name."""
@@ -59,10 +66,11 @@ class LeaderEpochs:
             last_epoch, last_start = self._entries[-1]
             if epoch == last_epoch and start_offset >= last_start:
                 return
-        while self._entries and (self._entries[-1][0] >= epoch or self._entries[-1][1] >= start_offset):
-            self._entries.pop()
-        self._entries.append((epoch, start_offset))
-        self._write()
+        entries = self._entries[:]
+        while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start_offset):
+            entries.pop()
+        entries.append((epoch, start_offset))
+        self._write(entries)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(largest known epoch at or below `epoch`, where it ends), (-1, -1) when unknown (P-87)."""
@@ -86,22 +94,19 @@ class LeaderEpochs:
     def truncate_from_end(self, end_offset: int) -> None:
         """Drop epochs that begin at or after `end_offset`."""
         count = len(self._entries)
-        while self._entries and self._entries[-1][1] >= end_offset:
-            self._entries.pop()
-        if len(self._entries) != count:
-            self._write()
+        while count and self._entries[count - 1][1] >= end_offset:
+            count -= 1
+        if count != len(self._entries):
+            self._write(self._entries[:count])
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Drop epochs that ended before `start_offset`; the one that holds it now begins there."""
         number = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
         if number and self._entries[number - 1][1] != start_offset:
-            self._entries[:number] = [(self._entries[number - 1][0], start_offset)]
-            self._write()
+            self._write([(self._entries[number - 1][0], start_offset), *self._entries[number:]])
         elif number > 1:
-            del self._entries[: number - 1]
-            self._write()
+            self._write(self._entries[number - 1 :])
 
     def clear(self) -> None:
         """Forget all epochs."""
-        self._entries.clear()
-        self._write()
+        self._write([])

@@ -107,7 +107,8 @@ class SegmentFile:
         elif self._descriptor >= 0:
             self._is_closing = False
             self.open_files.closed(self)
-            self.open_files.filesystem.close(self._descriptor)
-            self._descriptor = -1
+            # The descriptor is gone even when the system refuses what closing would have written.
+            descriptor, self._descriptor = self._descriptor, -1
             if self.on_close is not None:
                 self.on_close()
+            self.open_files.filesystem.close(descriptor)

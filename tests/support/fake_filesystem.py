@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from pykbroker.logstore.errors import DirectoryLocked, StorageError, StorageFull
 from pykbroker.logstore.filesystem import Buffer, DirectoryEntry
 
 ALLOCATED_AHEAD = 100
 """Zeros behind the data of a file that is appended to by `append_mapped`."""
+
+
+_NEVER_REFUSED = {"exists"}
 
 
 class _File:
@@ -24,12 +27,18 @@ class FakeFileSystem:
     `capacity_bytes` bounds the content of all files together: an append or a file that does not fit raises StorageFull
     and leaves things as they were. `fail_next[method] = error` makes the next call of a method raise. `calls` counts
     calls per method. `crash` forgets what was not synced, descriptors and locks.
+
+    `faults` are the numbers of calls that raise StorageError, counted by `fault_clock` over all methods that the system
+    can refuse, or over `fault_methods` alone.
     """
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
         self.fail_next: dict[str, Exception] = {}
         self.calls: dict[str, int] = {}
+        self.faults: Container[int] = ()
+        self.fault_clock = 0
+        self.fault_methods: Container[str] | None = None
         self.now_ms = 0
         self._files: dict[str, _File] = {}
         self._directories: set[str] = {"", "/"}
@@ -60,6 +69,11 @@ class FakeFileSystem:
         error = self.fail_next.pop(method, None)
         if error is not None:
             raise error
+        if method in _NEVER_REFUSED or (self.fault_methods is not None and method not in self.fault_methods):
+            return
+        self.fault_clock += 1
+        if self.fault_clock - 1 in self.faults:
+            raise StorageError("file", f"Input/output error at call {self.fault_clock - 1}, {method}")
 
     def _file_of(self, descriptor: int) -> _File:
         file = self._descriptors.get(descriptor)
@@ -90,10 +104,13 @@ class FakeFileSystem:
         return self._next
 
     def close(self, descriptor: int) -> None:
-        self._called("close")
         self._file_of(descriptor)
-        self.trim(descriptor)
-        del self._descriptors[descriptor]
+        try:
+            self.trim(descriptor)
+            self._called("close")
+        finally:
+            # A descriptor is gone whatever the system says about its last write.
+            del self._descriptors[descriptor]
 
     def read(self, descriptor: int, size: int, position: int) -> bytes:
         self._called("read")
@@ -128,6 +145,7 @@ class FakeFileSystem:
     def trim(self, descriptor: int) -> None:
         size = self._data_sizes.pop(descriptor, None)
         if size is not None:
+            self._called("trim")
             del self._file_of(descriptor).content[size:]
 
     def trim_idle(self) -> int:
