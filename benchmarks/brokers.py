@@ -143,6 +143,13 @@ class Broker:
             self._process.wait()
         self._process = None
 
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
     def __enter__(self) -> Self:
         self.prepare()
         self.start()
