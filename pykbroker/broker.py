@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import resource
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -28,7 +29,7 @@ from pykbroker.errors import KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.housekeeping import high_watermarks, start_housekeeping
-from pykbroker.listener import Listener, bind
+from pykbroker.listener import Listener, ListenerLimits, bind
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, METADATA_TOPIC, LogDirectory
@@ -40,6 +41,8 @@ from pykbroker.protocol.uuids import random_uuid, uuid_from_text, uuid_to_text
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.partitions import Partitions
 from pykbroker.request_context import Services
+from pykbroker.transactions.coordinator import TransactionCoordinator
+from pykbroker.transactions.settings import TransactionSettings
 from pykbroker.wall_clock import SystemWallClock
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from pykbroker.listener_addresses import ListenerAddress
     from pykbroker.security.sasl import SaslSession
     from pykbroker.security.standard_authorizer import StandardAuthorizer
+    from pykbroker.transactions.markers import MarkerToWrite
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
@@ -178,8 +182,13 @@ async def _run_in_directory(
             await _register(controller, config, bound, directory, identity, generator)
             services = _make_services(config, controller, directory, identity, clock, generator)
             await nursery.start(services.groups.run)
+            # After the groups: a transaction that goes on to its end may end offsets of theirs.
+            await nursery.start(services.transactions.run)
+            limits = ListenerLimits(services)
+            controller.subscribe(lambda old, new: limits.connections.look_again())
             listeners = [
-                Listener(address.name, sockets, services, _sasl_maker(config, address)) for address, sockets in bound
+                Listener(address.name, sockets, services, _sasl_maker(config, address), limits)
+                for address, sockets in bound
             ]
             start_housekeeping(nursery, services, listeners)
             await _serve(listeners, config, on_ready)
@@ -187,6 +196,7 @@ async def _run_in_directory(
         # Anything but the cancellation that is a stop leaves no mark of a clean one: the next start looks at every log.
         if services is not None and _is_cancellation(stop):
             services.groups.stop()
+            services.transactions.stop()
             directory.close(services.metadata.broker_epoch(), high_watermarks(services))
         raise
     finally:
@@ -281,17 +291,7 @@ def _make_services(
     partitions = Partitions(config.node_id, directory, metadata.log_config, clock)
     partitions.set_strays_aside(image)
 
-    async def create_internal_topic(topic: InternalTopic) -> None:
-        # Imported when the first group appears: a start is faster without.
-        from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
-
-        new = NewTopic(
-            topic.name, topic.partition_count, topic.replication_factor, configs=tuple(topic.configs.items())
-        )
-        (result,) = await controller.submit(CreateTopics([new]), INTERNAL_TOPIC_TIMEOUT_MS)
-        if result.error.is_failure and result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise KafkaError(result.error.code, result.error.message or "")
-
+    create_internal_topic = partial(_create_internal_topic, controller)
     groups = GroupCoordinator(
         GroupSettings.from_config(config),
         config.node_id,
@@ -301,9 +301,22 @@ def _make_services(
         create_internal_topic,
         generator,
     )
+    producer_ids = ProducerIds(controller, metadata, config.node_id)
+
+    transactions = TransactionCoordinator(
+        TransactionSettings.from_config(config),
+        config.node_id,
+        clock,
+        partitions,
+        metadata,
+        next_producer_id=producer_ids.next,
+        create_internal_topic=create_internal_topic,
+        write_marker=partial(_write_marker, partitions, groups, clock),
+    )
     controller.subscribe(metadata.apply)
     controller.subscribe(partitions.apply)
     controller.subscribe(groups.on_metadata_change)
+    controller.subscribe(transactions.on_metadata_change)
     return Services(
         config=config,
         cluster_id=identity.cluster_id,
@@ -312,13 +325,37 @@ def _make_services(
         partitions=partitions,
         controller=controller,
         groups=groups,
-        producer_ids=ProducerIds(controller, metadata, config.node_id),
+        transactions=transactions,
+        producer_ids=producer_ids,
         fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, generator),
         log_directory=directory,
         clock=clock,
         random=generator,
         authorizer=_authorizer(config, metadata),
     )
+
+
+async def _create_internal_topic(controller: ControllerNode, topic: InternalTopic) -> None:
+    # Imported when the first coordinator is looked for: a start is faster without.
+    from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+
+    new = NewTopic(topic.name, topic.partition_count, topic.replication_factor, configs=tuple(topic.configs.items()))
+    (result,) = await controller.submit(CreateTopics([new]), INTERNAL_TOPIC_TIMEOUT_MS)
+    if result.error.is_failure and result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+        raise KafkaError(result.error.code, result.error.message or "")
+
+
+def _write_marker(
+    partitions: Partitions,
+    groups: GroupCoordinator,
+    clock: WallClock,
+    marker: MarkerToWrite,
+    topic: str,
+    partition: int,
+) -> ErrorCode:
+    from pykbroker.transaction_markers import MarkerWriter, TransactionMarker
+
+    return MarkerWriter(partitions, groups, clock).write(TransactionMarker(*marker), topic, partition)
 
 
 def _authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAuthorizer | None:

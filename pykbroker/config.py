@@ -32,11 +32,14 @@ SINGLE_NODE_DEFAULTS = {
 """Where Kafka has no default and demands a value, ours makes one node that is broker and controller."""
 
 # Keys with an effect that are not attributes of their own.
-_PER_LISTENER = frozenset({"sasl.enabled.mechanisms", "sasl.jaas.config"})
+_PER_LISTENER = frozenset(
+    {"max.connection.creation.rate", "max.connections", "sasl.enabled.mechanisms", "sasl.jaas.config"}
+)
 _READ_OTHERWISE = _PER_LISTENER | {
     "advertised.listeners",
     "broker.id",
     "controller.quorum.voters",
+    "inter.broker.listener.name",
     "listener.security.protocol.map",
     "log.dir",
     *(name for synonyms in BROKER_SYNONYMS.values() for name, _ in synonyms),
@@ -64,6 +67,8 @@ class BrokerConfig:
     """
 
     # One attribute, one key; `_fill` reads these annotations.
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    add_partitions_to_txn_retry_backoff_ms: int
     authorizer_class_name: str
     auto_create_topics_enable: bool
     broker_rack: str | None
@@ -87,8 +92,10 @@ class BrokerConfig:
     log_flush_start_offset_checkpoint_interval_ms: int
     log_initial_task_delay_ms: int
     log_retention_check_interval_ms: int
+    max_connection_creation_rate: int
     max_connections: int
     max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
     metadata_log_max_record_bytes_between_snapshots: int
@@ -107,17 +114,22 @@ class BrokerConfig:
     process_roles: list[str]
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
+    queued_max_request_bytes: int
     request_timeout_ms: int
     sasl_server_max_receive_size: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_state_log_min_isr: int
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
+    transactional_id_expiration_ms: int
 
     listeners: tuple[ListenerAddress, ...]
     controller_listeners: tuple[ListenerAddress, ...]
@@ -181,6 +193,12 @@ class BrokerConfig:
         if text is None and key in BROKER_CONFIGS:
             text = BROKER_CONFIGS[key].default
         return text
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """Name of the listener for other brokers: that of `inter.broker.listener.name`, else of the protocol's name."""
+        name = self.static_properties.get("inter.broker.listener.name")
+        return (name or self.static_properties.get("security.inter.broker.protocol") or "PLAINTEXT").upper()
 
     def with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         """These settings under dynamic ones: `own` before `cluster_wide` before the given ones (KIP-226)."""
@@ -377,6 +395,7 @@ def _check_together(values: Mapping[str, Any]) -> None:
         raise ConfigError(
             "log.dirs", ",".join(values["log_dirs"]), "must be one directory: several are not available yet"
         )
+    _check_limits(values)
     idle_ms = values["connections_max_idle_ms"]
     if 0 <= idle_ms <= values["connection_failed_authentication_delay_ms"]:
         raise ConfigError(
@@ -384,4 +403,21 @@ def _check_together(values: Mapping[str, Any]) -> None:
             idle_ms,
             f"must exceed connection.failed.authentication.delay.ms, which is "
             f"{values['connection_failed_authentication_delay_ms']}",
+        )
+
+
+def _check_limits(values: Mapping[str, Any]) -> None:
+    queued, largest = values["queued_max_request_bytes"], values["socket_request_max_bytes"]
+    if 0 < queued < largest:
+        raise ConfigError(
+            "queued.max.request.bytes", queued, f"must not be below socket.request.max.bytes, which is {largest}"
+        )
+    overrides = values["max_connections_per_ip_overrides"]
+    for entry in filter(None, (part.strip() for part in overrides.split(","))):
+        host, _, count = entry.rpartition(":")
+        if not host or not count.strip().isdigit():
+            raise ConfigError("max.connections.per.ip.overrides", overrides, f"{entry!r} is not of the form host:count")
+    if values["max_connections_per_ip"] == 0 and not overrides:
+        raise ConfigError(
+            "max.connections.per.ip", 0, "can be zero only where max.connections.per.ip.overrides lets somebody in"
         )

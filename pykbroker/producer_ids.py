@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+
 if TYPE_CHECKING:
     from pykbroker.controller.node import ControllerNode
     from pykbroker.metadata_cache import MetadataCache
@@ -28,7 +31,8 @@ class ProducerIds:
         """A producer id that no one has had.
 
         Raises:
-            CommandRefused: the controller gives no block.
+            KafkaError: the controller gives no block. When none comes in time it is COORDINATOR_LOAD_IN_PROGRESS, upon
+                which a producer asks again as of a coordinator that is not ready.
         """
         if self._next_id == self._end_id:
             async with self._allocating:
@@ -41,8 +45,14 @@ class ProducerIds:
 
     async def _take_block(self) -> None:
         # Imported with the first producer: a start is faster without.
+        from pykbroker.controller.metadata.commands import CommandRefused
         from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
 
         command = AllocateProducerIds(self._node_id, self._metadata.broker_epoch())
-        block = await self._controller.submit(command, ALLOCATION_TIMEOUT_MS)
+        try:
+            block = await self._controller.submit(command, ALLOCATION_TIMEOUT_MS)
+        except CommandRefused as refused:
+            is_late = refused.error.code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_late else refused.error.code
+            raise KafkaError(code, refused.error.message or "") from None
         self._next_id, self._end_id = block.first_id, block.first_id + block.id_count

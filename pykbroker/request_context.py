@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.fetch_sessions import FetchSessions
     from pykbroker.replication.partitions import Partitions
     from pykbroker.security.sasl import SaslSession
+    from pykbroker.transactions.coordinator import TransactionCoordinator
     from pykbroker.security.standard_authorizer import StandardAuthorizer
     from pykbroker.wall_clock import WallClock
 
@@ -37,6 +38,7 @@ class Services(NamedTuple):
     partitions: Partitions
     controller: ControllerNode
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     log_directory: LogDirectory

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
-from pykbroker.coordination.log_io import append_pairs, last_records
+from pykbroker.coordination.log_io import append_pairs, last_records, response_error
 from pykbroker.groups.offset_log import decode_record, encode_record
 from pykbroker.groups.output import LogRecord
 from pykbroker.groups.shard import Shard
@@ -37,21 +36,3 @@ def append_records(partition: Any, records: list[LogRecord], codec: int, now_ms:
     """
     error = append_pairs(partition, (encode_record(record) for record in records), codec, now_ms)
     return response_error(error)
-
-
-def response_error(error: ErrorCode) -> ErrorCode:
-    """What a client is told when an append to `__consumer_offsets` failed (P-115)."""
-    return _RESPONSE_ERRORS.get(error, error)
-
-
-_RESPONSE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}

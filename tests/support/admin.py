@@ -96,6 +96,7 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
         partitions=unused,
         controller=controller,  # type: ignore[arg-type]
         groups=unused,
+        transactions=unused,
         producer_ids=ProducerIds(controller, cache, config.node_id),  # type: ignore[arg-type]
         fetch_sessions=unused,
         log_directory=unused,

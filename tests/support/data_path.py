@@ -83,6 +83,7 @@ class DataPath:
             partitions=partitions,
             controller=unused,
             groups=unused,
+            transactions=unused,
             producer_ids=unused,
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, generator),
             log_directory=self.directory,

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
+from pykbroker.coordination.log_io import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.groups.deadlines import Deadlines
-from pykbroker.groups.log_io import response_error
 from pykbroker.handlers.heartbeat import handle_heartbeat
 from pykbroker.handlers.list_groups import handle_list_groups
 from pykbroker.logstore.errors import StorageError

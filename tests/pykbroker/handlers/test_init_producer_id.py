@@ -55,22 +55,6 @@ def test_callers_at_the_same_time_share_a_block() -> None:
     assert services.metadata.image.next_producer_id == 1000
 
 
-@pytest.mark.parametrize(
-    ("transactional_id", "timeout_ms", "code"),
-    [
-        ("", 1000, ErrorCode.INVALID_REQUEST),
-        ("t", 900001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-        ("t", 0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-        ("t", 1000, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-    ],
-)
-def test_transactional_ids_are_refused_at_once(transactional_id: str, timeout_ms: int, code: ErrorCode) -> None:
-    """P-127 for what is wrong with the request itself; transactions do not exist yet."""
-    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
-    answer = call(handle_init_producer_id, make_context(4), request)
-    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
-
-
 @pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
 def test_id_and_epoch_come_together(producer_id: int, epoch: int) -> None:
     """P-129."""

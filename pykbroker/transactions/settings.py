@@ -1,0 +1,23 @@
+"""The broker settings that transactions obey, as one frozen value with Kafka's defaults."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class TransactionSettings(NamedTuple):
+    """Names are Kafka's keys; times in milliseconds, sizes in bytes."""
+
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
+    transaction_max_timeout_ms: int = 900_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
+    transaction_state_log_min_isr: int = 2
+    transaction_state_log_num_partitions: int = 50
+    transaction_state_log_replication_factor: int = 3
+    transaction_state_log_segment_bytes: int = 104_857_600
+    transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
+
+    @classmethod
+    def from_config(cls, config: Any) -> TransactionSettings:
+        """Reads a `BrokerConfig`, whose attributes are Kafka's keys."""
+        return cls(*(getattr(config, name) for name in cls._fields))

@@ -1,0 +1,85 @@
+"""The state of a transactional id as a record of `__transaction_state`, in exactly Kafka's formats, and back."""
+
+from __future__ import annotations
+
+import struct
+
+from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned
+from pykbroker.protocol.errors import DecodeError
+from pykbroker.protocol.log_messages.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from pykbroker.transactions.states import ENDED, ENDING, LoggedState, TransactionState
+
+FLEXIBLE_VALUE_LEVEL = 1
+"""From this transaction.version on values are written in version 1, with the fields of KIP-890."""
+
+WRITTEN = ENDED | ENDING | {TransactionState.ONGOING}
+"""The other states exist in memory alone."""
+
+
+def encode_key(transactional_id: str) -> bytes:
+    """The key of a transactional id; with a null value its tombstone."""
+    return struct.pack(">h", TransactionLogKey.KEY) + encode(TransactionLogKey(transactional_id=transactional_id), 0)
+
+
+def encode_value(state: LoggedState, level: int) -> bytes:
+    """A state under the finalized transaction.version `level`; without KIP-890's fields below level 1."""
+    value = TransactionLogValue(
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        transaction_timeout_ms=state.timeout_ms,
+        transaction_status=state.state,
+        transaction_partitions=_partitions(state),
+        transaction_last_update_timestamp_ms=state.last_update_ms,
+        transaction_start_timestamp_ms=state.start_ms,
+    )
+    if level < FLEXIBLE_VALUE_LEVEL:
+        return encode_versioned(value, 0)
+    value.previous_producer_id = state.previous_producer_id
+    value.next_producer_id = state.next_producer_id
+    value.client_transaction_version = state.client_version
+    return encode_versioned(value, 1)
+
+
+def _partitions(state: LoggedState) -> list[PartitionsSchema] | None:
+    if state.state is TransactionState.EMPTY:
+        return None
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(state.partitions):
+        topics.setdefault(topic, []).append(partition)
+    return [PartitionsSchema(topic=topic, partition_ids=partitions) for topic, partitions in topics.items()]
+
+
+def decode_record(key: bytes, value: bytes | None) -> tuple[str, LoggedState | None] | None:
+    """Transactional id and state, None for a tombstone; no pair at all for a key type that is to be skipped.
+
+    Raises:
+        DecodeError, UnsupportedVersion: the record cannot be read.
+    """
+    if int.from_bytes(key[:2], "big", signed=True) != TransactionLogKey.KEY:
+        return None
+    transactional_id = decode(TransactionLogKey, 0, key[2:]).transactional_id
+    if value is None:
+        return transactional_id, None
+    read = decode_versioned(TransactionLogValue, value)
+    if read.transaction_status not in WRITTEN:
+        reason = f"a state of number {read.transaction_status} is never written"
+        raise DecodeError("TransactionLogValue", 0, "transaction_status", 0, reason)
+    state = TransactionState(read.transaction_status)
+    partitions = frozenset(
+        (schema.topic, partition)
+        for schema in read.transaction_partitions or ()
+        for partition in schema.partition_ids
+        if state is not TransactionState.EMPTY
+    )
+    return transactional_id, LoggedState(
+        producer_id=read.producer_id,
+        previous_producer_id=read.previous_producer_id,
+        next_producer_id=read.next_producer_id,
+        producer_epoch=read.producer_epoch,
+        timeout_ms=read.transaction_timeout_ms,
+        state=state,
+        partitions=partitions,
+        start_ms=read.transaction_start_timestamp_ms,
+        last_update_ms=read.transaction_last_update_timestamp_ms,
+        client_version=read.client_transaction_version,
+    )

@@ -1,0 +1,85 @@
+"""The states of a transaction, and everything about one transactional id that the log keeps (protocol.md 1.7)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+NO_TIME_MS = -1
+
+LAST_EPOCH = 32767
+"""Never given to a producer, so that one can always be fenced."""
+
+FIRST_LEVEL_THAT_BUMPS = 2
+"""From this transaction.version on every end of a transaction raises the epoch (KIP-890 part 2, P-136)."""
+
+TopicPartition = tuple[str, int]
+
+
+class TransactionState(IntEnum):
+    """States under the numbers that the log has for them.
+
+    PREPARE_EPOCH_FENCE is never written: an ongoing transaction is fenced and moved to PREPARE_ABORT in one step.
+    DEAD is one that expires: its tombstone is being written.
+    """
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def title(self) -> str:
+        """Kafka's name in DescribeTransactions and ListTransactions, such as ``PrepareCommit``."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+STATES_BY_TITLE = {state.title: state for state in TransactionState}
+
+ENDED = frozenset((TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT))
+"""No transaction is open: one may begin, the id may expire."""
+
+ENDING = frozenset((TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT))
+"""Decided and durable; markers are being written."""
+
+
+class LoggedState(NamedTuple):
+    """What a record of `__transaction_state` says; `last_producer_epoch` is kept in memory alone, as in Kafka.
+
+    Attributes:
+        previous_producer_id: the id before this record; a producer whose epochs ran out may still ask with it.
+        next_producer_id: the id that a transaction under way will end with, because the epochs run out; -1 for none.
+        last_producer_epoch: what the producer had before, so that it may repeat a request whose answer was lost.
+        timeout_ms: the transaction is aborted when it takes longer.
+        partitions: what belongs to the transaction; while it ends, what still waits for its marker.
+        start_ms: when the first partition was added; -1 before.
+        client_version: the transaction.version that the client speaks: 0 or 2.
+    """
+
+    producer_id: int
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    last_producer_epoch: int = NO_EPOCH
+    timeout_ms: int = 0
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NO_TIME_MS
+    last_update_ms: int = 0
+    client_version: int = 0
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        """Whether the producer cannot have a further epoch under this id."""
+        return is_epoch_exhausted(self.producer_epoch)
+
+
+def is_epoch_exhausted(epoch: int) -> bool:
+    """Whether this is the last epoch that a producer may have; the one above it is for fencing."""
+    return epoch >= LAST_EPOCH - 1
