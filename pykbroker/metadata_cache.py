@@ -164,6 +164,7 @@ def log_properties(config: BrokerConfig, topic_settings: Mapping[str, str]) -> d
     """Texts for `LogConfig.from_properties`: a topic's settings over the broker's defaults."""
     properties = {
         "producer.id.expiration.ms": str(config.producer_id_expiration_ms),
+        "transaction.partition.verification.enable": str(config.transaction_partition_verification_enable),
         **config.topic_defaults,
         **topic_settings,
     }

@@ -5,12 +5,12 @@ Versions 3-13. v5 log_start_offset; v7 zstd allowed; v8 record_errors (KIP-467);
 
 Every partition of the request gets its result (P-43, P-50); the records are appended synchronously, in the order of the
 request. With one replica per partition the high watermark has passed the batch when append returns, so acks=all
-has nothing to wait for. No transaction can be open here yet, so a transactional batch is answered as Kafka answers
-a partition that is not part of the transaction (P-135).
+has nothing to wait for. Records of a transaction are appended once its coordinator knows of the partition (P-135).
 """
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.errors import CloseConnection, KafkaError, error_code_for
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
     from pykbroker.replication.partition import Partition
     from pykbroker.request_context import RequestContext
+    from pykbroker.transaction_verification import Verified
 
 ACKS_ALL = -1
 ADMIN_CLIENT_ID = "__admin_client"
@@ -39,12 +40,20 @@ CODEC_MASK = 7
 CODEC_ZSTD = 4
 TRANSACTIONAL_BIT = 0x10
 LEADER_HINT_VERSION = 10
+ABORTABLE_VERSION = 11
+EPOCH_BUMP_VERSION = 12
 TOPIC_ID_VERSION = 13
+_PRODUCER = Struct(">qhi")
+"""Producer id, epoch and first sequence in the header of a batch."""
+_PRODUCER_POSITION = 43
 
 
 async def handle_produce(context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     """Appends every partition's batch; None with acks=0, where the client waits for nothing (P-10)."""
     refused = _refusal_of_all(request)
+    verified: Verified | None = None
+    if request.transactional_id is not None and not refused:
+        refused, verified = await _verify(context, request, request.transactional_id)
     now_ms = context.services.clock.now_ms()
     endpoints: dict[int, NodeEndpoint] = {}
     failed = ErrorCode.NONE
@@ -52,7 +61,7 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
     for topic in request.topic_data:
         results = []
         for data in topic.partition_data:
-            result = _append_one(context, request, topic, data, now_ms, refused, endpoints)
+            result = _append_one(context, request, topic, data, now_ms, refused, verified, endpoints)
             if result.error_code:
                 failed = ErrorCode(result.error_code)
             results.append(result)
@@ -75,6 +84,37 @@ def _refusal_of_all(request: ProduceRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
+async def _verify(
+    context: RequestContext, request: ProduceRequest, transactional_id: str
+) -> tuple[ErrorCode, Verified | None]:
+    """Asks the coordinator for the transactional batches of a request; or the error that every partition gets."""
+    from pykbroker.transaction_verification import ClientGeneration, ProducerIdentity, verify_and_retry
+
+    producers: set[tuple[int, int]] = set()
+    first_sequences: dict[Partition, int] = {}
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            partition = _find(context, topic, data.index)
+            if partition is None or not _attributes(data.records) & TRANSACTIONAL_BIT:
+                continue
+            producer_id, epoch, sequence = _PRODUCER.unpack_from(data.records, _PRODUCER_POSITION)
+            if producer_id >= 0:
+                producers.add((producer_id, epoch))
+                first_sequences[partition] = sequence
+    if len(producers) > 1:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING, None
+    if not producers:
+        return ErrorCode.NONE, None
+    ((producer_id, epoch),) = producers
+    client = ClientGeneration.OLD_ERRORS
+    if context.api_version >= EPOCH_BUMP_VERSION:
+        client = ClientGeneration.EPOCH_BUMPS
+    elif context.api_version >= ABORTABLE_VERSION:
+        client = ClientGeneration.NEW_ERRORS
+    identity = ProducerIdentity(transactional_id, producer_id, epoch)
+    return ErrorCode.NONE, await verify_and_retry(context.services, identity, first_sequences, client)
+
+
 def _attributes(records: Any) -> int:
     """Low byte of the first batch's attributes; 0 for what is too short to have one."""
     if records is None or len(records) < HEADER_SIZE:
@@ -90,20 +130,23 @@ def _append_one(
     data: PartitionProduceData,
     now_ms: int,
     refused: ErrorCode,
+    verified: Verified | None,
     endpoints: dict[int, NodeEndpoint],
 ) -> PartitionProduceResponse:
     if refused:
         return _failure(data.index, refused)
-    services = context.services
-    if context.api_version >= TOPIC_ID_VERSION:
-        partition = services.partitions.get_by_id(topic.topic_id, data.index)
-    else:
-        partition = services.partitions.get(topic.name, data.index)
+    partition = _find(context, topic, data.index)
     if partition is None:
         return _not_here(context, topic, data.index, endpoints)
+    verification = None
+    if verified is not None:
+        place = (partition.topic, partition.partition)
+        if place in verified.errors:
+            return _verification_failure(data.index, verified.errors[place])
+        verification = verified.verifications.get(place)
     try:
         _check(context, request, partition, data)
-        result = partition.append_as_leader(data.records, now_ms)
+        result = partition.append_as_leader(data.records, now_ms, verification=verification)
     except RecordError as error:
         return _record_failure(data.index, error, partition)
     except (KafkaError, LogError) as error:
@@ -129,11 +172,15 @@ def _check(context: RequestContext, request: ProduceRequest, partition: Partitio
     attributes = _attributes(data.records)
     if attributes & CODEC_MASK == CODEC_ZSTD and context.api_version < 7:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
-    if attributes & TRANSACTIONAL_BIT:
-        code = ErrorCode.TRANSACTION_ABORTABLE if context.api_version >= 11 else ErrorCode.INVALID_TXN_STATE
-        raise KafkaError(code, "the partition is not part of a transaction")
     if request.acks == ACKS_ALL:
         partition.check_enough_replicas()
+
+
+def _find(context: RequestContext, topic: TopicProduceData, index: int) -> Partition | None:
+    partitions = context.services.partitions
+    if context.api_version >= TOPIC_ID_VERSION:
+        return partitions.get_by_id(topic.topic_id, index)
+    return partitions.get(topic.name, index)
 
 
 def _not_here(
@@ -161,6 +208,12 @@ def _not_here(
 
 def _failure(index: int, error_code: ErrorCode) -> PartitionProduceResponse:
     return PartitionProduceResponse(index=index, error_code=error_code, base_offset=-1, log_start_offset=-1)
+
+
+def _verification_failure(index: int, error: KafkaError) -> PartitionProduceResponse:
+    response = _failure(index, error.error_code)
+    response.error_message = error.message or None
+    return response
 
 
 def _record_failure(index: int, error: RecordError, partition: Partition) -> PartitionProduceResponse:

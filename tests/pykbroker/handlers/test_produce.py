@@ -233,15 +233,6 @@ async def test_acks_0_is_not_answered(path: DataPath) -> None:
         await path.call(handle_produce, request(batch(), partition=9, acks=0), NEWEST)
 
 
-async def test_transactional_batches(path: DataPath) -> None:
-    """P-49: without a transactional id every partition is refused; P-135: no partition is in a transaction here."""
-    data = batch(1, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-    refused = await produce(path, data)
-    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (await produce(path, data, transactional_id="t")).error_code == ErrorCode.TRANSACTION_ABORTABLE
-    assert (await produce(path, data, transactional_id="t", version=10)).error_code == ErrorCode.INVALID_TXN_STATE
-
-
 async def test_every_partition_of_the_request_is_answered(path: DataPath) -> None:
     """P-50."""
     asked = request(batch())
