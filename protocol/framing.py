@@ -3,6 +3,9 @@
 The reader owns the buffer that the socket fills, so bytes go from the kernel into their final place and a frame is a
 view of it. A frame is valid until the next call of `buffer`: one request at a time is in progress on a
 connection (P-8), and whoever wants to keep bytes copies them.
+
+An announced size is only a claim: the buffer grows with the bytes that came, four times each time it is full. A client
+that has sent a large frame already gets the room for the next one at once, up to `SIZE_TRUSTED_MAX`.
 """
 
 from __future__ import annotations
@@ -15,6 +18,11 @@ BUFFER_SIZE_MIN = 4096
 BUFFER_SIZE_KEPT = 1 << 18
 """A buffer above this size is given back as soon as it is empty."""
 
+SIZE_TRUSTED_MAX = 1 << 20
+"""Room that is given for a mere claim, to a client that sent a frame of that size before."""
+
+GROWTH = 4
+
 
 class FrameReader:
     """Bytes in, whole frames out.
@@ -22,14 +30,27 @@ class FrameReader:
     Usage: fill some of `buffer()`, report it with `received(n)`, then take frames by `next_frame()` until it gives
     None.
 
+    `announced` is the size of the frame that `next_frame` found to be incomplete.
+
     Raises:
         FrameTooLarge: from `next_frame`, for a size below 0 or above `frame_size_max` (P-7).
     """
 
-    __slots__ = ("_buffer", "_end", "_start", "_view", "frame_size_max", "received_nothing")
+    __slots__ = (
+        "_buffer",
+        "_end",
+        "_size_trusted",
+        "_start",
+        "_view",
+        "announced",
+        "frame_size_max",
+        "received_nothing",
+    )
 
     def __init__(self, frame_size_max: int) -> None:
         self.frame_size_max = frame_size_max
+        self.announced = 0
+        self._size_trusted = 0
         self.received_nothing = False
         self._start = 0
         self._end = 0
@@ -45,10 +66,10 @@ class FrameReader:
                 self._replace(BUFFER_SIZE_MIN)
         elif end - start >= 4:
             wanted = 4 + int.from_bytes(self._view[start : start + 4], "big", signed=True)
-            if wanted > size:
-                # The frame gets a buffer of its own size: the rest of it is received in as few calls as possible.
-                self._replace(wanted)
-            elif start + wanted > size:
+            if wanted > size and (end == size or wanted <= self._size_trusted):
+                room = size if end - start < size else size * GROWTH
+                self._replace(min(wanted, max(room, self._size_trusted)))
+            elif start + wanted > size and (wanted <= size or end == size):
                 self._replace(size)
         elif size - end < 4:
             self._replace(size)
@@ -83,9 +104,38 @@ class FrameReader:
             raise FrameTooLarge(f"a frame of {size} bytes is announced; the limit is {self.frame_size_max} bytes")
         end = start + 4 + size
         if end > self._end:
+            self.announced = size
             return None
         self._start = end
+        if size > self._size_trusted:
+            self._size_trusted = min(size + 4, SIZE_TRUSTED_MAX)
         return self._view[start + 4 : end]
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the buffer."""
+        return len(self._buffer)
+
+    @property
+    def must_grow_to(self) -> int:
+        """The size of the announced frame if `buffer` may now make more room than `BUFFER_SIZE_KEPT` for it, else 0."""
+        size = self.announced
+        if size <= BUFFER_SIZE_KEPT or len(self._buffer) > BUFFER_SIZE_KEPT:
+            return 0
+        is_begun = self._end - self._start >= BUFFER_SIZE_KEPT // GROWTH
+        return size if is_begun or size + 4 <= self._size_trusted else 0
+
+    def shrink(self) -> None:
+        """Gives back the buffer of a client that sends nothing; `buffer` has to be asked for again."""
+        if self._start == self._end and len(self._buffer) > BUFFER_SIZE_MIN:
+            self._start = self._end = 0
+            self._size_trusted = 0
+            self._replace(BUFFER_SIZE_MIN)
+
+    @property
+    def first_bytes(self) -> bytes:
+        """What an unfinished frame begins with, its size included: to tell what a stranger speaks."""
+        return bytes(self._view[self._start : min(self._end, self._start + 16)])
 
     @property
     def has_unread_bytes(self) -> bool:

@@ -10,12 +10,13 @@ import trio
 
 from pykbroker.dispatch import dispatch
 from pykbroker.errors import CloseConnection
-from pykbroker.protocol.errors import EncodeError, ProtocolError
-from pykbroker.protocol.framing import FrameReader
+from pykbroker.protocol.errors import FrameTooLarge, ProtocolError
+from pykbroker.protocol.framing import BUFFER_SIZE_KEPT, FrameReader
 from pykbroker.reply import send_chunks
 
 if TYPE_CHECKING:
     from pykbroker.request_context import ConnectionInfo, Services
+    from pykbroker.request_memory import RequestMemory
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +29,26 @@ class Connection:
     """Serves one accepted socket until either side closes.
 
     `run` ends by itself when the client goes, breaks the protocol or sends what must close the connection; `close`
-    ends it from outside. `last_used` is the time of trio's clock at the last request, for idle expiry (P-11).
+    ends it from outside. `last_used` is the time of trio's clock at which bytes last came or a reply had gone, for idle
+    expiry (P-11).
     """
 
-    __slots__ = ("_frame_size_max", "_scope", "_services", "_socket", "info", "last_used")
+    __slots__ = ("_close_reason", "_memory", "_reader", "_scope", "_services", "_socket", "info", "last_used")
 
-    def __init__(self, services: Services, connected: socket.socket, info: ConnectionInfo, frame_size_max: int) -> None:
+    def __init__(
+        self,
+        services: Services,
+        connected: socket.socket,
+        info: ConnectionInfo,
+        frame_size_max: int,
+        memory: RequestMemory,
+    ) -> None:
         self._services = services
         self._socket = connected
-        self._frame_size_max = frame_size_max
+        self._reader = FrameReader(frame_size_max)
+        self._memory = memory
         self._scope = trio.CancelScope()
+        self._close_reason: str | None = None
         self.info = info
         self.last_used = trio.current_time()
 
@@ -46,40 +57,50 @@ class Connection:
         try:
             with self._scope:
                 await self._serve()
+            if self._close_reason is not None:
+                log.warning("closing the connection from %s: %s", self._client, self._close_reason)
         except (OSError, trio.TooSlowError) as error:
             log.debug("connection from %s is gone: %s", self._client, error)
-        except EncodeError:
-            log.exception("closing the connection from %s: a response of ours does not fit its version", self._client)
+        except FrameTooLarge as error:
+            log.warning("closing the connection from %s: %s%s", self._client, error, what_it_speaks(self._reader))
         except (CloseConnection, ProtocolError) as error:
             log.warning("closing the connection from %s: %s", self._client, error)
         except Exception:
             log.exception("closing the connection from %s after an error of ours", self._client)
         finally:
+            self._memory.release(self)
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 
-    def close(self) -> None:
-        """Ends `run` at its next wait."""
+    def close(self, reason: str | None = None) -> None:
+        """Ends `run` at its next wait; a reason goes into the log."""
+        self._close_reason = reason
         self._scope.cancel()
+
+    def shrink(self) -> None:
+        """Gives back the memory of a connection that nothing comes from."""
+        self._reader.shrink()
 
     @property
     def _client(self) -> str:
         return f"{self.info.client_host}:{self.info.client_port}"
 
     async def _serve(self) -> None:
-        services, connected, info = self._services, self._socket, self.info
-        limit = self._frame_size_max
-        reader = FrameReader(limit if info.sasl is None else info.sasl.frame_size_max(limit))
+        services, connected, info, reader = self._services, self._socket, self.info, self._reader
+        limit = reader.frame_size_max
+        if info.sasl is not None:
+            reader.frame_size_max = info.sasl.frame_size_max(limit)
         turns = 0
         while True:
             frame = reader.next_frame()
             if frame is None:
+                if reader.announced > BUFFER_SIZE_KEPT and (size := reader.must_grow_to):
+                    await self._memory.reserve(self, size)
                 if await self._receive(reader):
                     turns = 0
                 if reader.received_nothing:
                     return
                 continue
-            self.last_used = trio.current_time()
             chunks = await dispatch(services, info, frame)
             if info.sasl is not None:
                 reader.frame_size_max = info.sasl.frame_size_max(limit)
@@ -87,20 +108,41 @@ class Connection:
                 await send_chunks(connected, chunks)
             if info.close_reason is not None:
                 raise CloseConnection(info.close_reason)
+            if reader.announced > BUFFER_SIZE_KEPT:
+                reader.announced = 0
+                self._memory.release(self)
             turns += 1
             if turns >= REQUESTS_PER_TURN:
                 turns = 0
+                self.last_used = trio.current_time()
                 await trio.lowlevel.checkpoint()
 
     async def _receive(self, reader: FrameReader) -> bool:
         """Receives what is there; says whether it had to wait for it."""
-        buffer = reader.buffer()
         waited = False
         while True:
             try:
-                reader.received(self._socket.recv_into(buffer))
+                reader.received(self._socket.recv_into(reader.buffer()))
             except BlockingIOError:
                 waited = True
                 await trio.lowlevel.wait_readable(self._socket)
                 continue
+            self.last_used = trio.current_time()
             return waited
+
+
+_STRANGERS = (
+    (b"\x16\x03", "TLS; this listener has no encryption: clients need security.protocol=PLAINTEXT or SASL_PLAINTEXT"),
+    (b"SSH-", "SSH"),
+    (b"PRI * HTTP/2", "HTTP/2; this port speaks Kafka's protocol alone"),
+    *(
+        (method + b" ", "HTTP; this port speaks Kafka's protocol alone")
+        for method in (b"GET", b"POST", b"PUT", b"HEAD", b"OPTIONS", b"DELETE", b"CONNECT", b"TRACE", b"PATCH")
+    ),
+)
+
+
+def what_it_speaks(reader: FrameReader) -> str:
+    """What the bytes that were taken for a size look like, for the log; nothing if they look like nothing known."""
+    first = reader.first_bytes
+    return next((f" (looks like {name})" for start, name in _STRANGERS if first.startswith(start)), "")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.handlers import APIS, FLEXIBLE_FROM, camel_case, load_handler
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode_chunks
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.request_context import RequestContext
 from pykbroker.security.sasl import State
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pykbroker.request_context import ConnectionInfo, Services
+
+log = logging.getLogger(__name__)
+
+SERVER_ERROR_MESSAGE = "The server experienced an unexpected error when processing the request."
 
 _handlers: dict[int, tuple[type[Any], Callable[[Any, Any], Awaitable[Any]]]] = {}
 
@@ -26,6 +32,8 @@ async def dispatch(services: Services, connection: ConnectionInfo, frame: memory
     Raises:
         CloseConnection: the request cannot be answered (P-4), or its API says so (P-10, P-15).
         DecodeError: the bytes are not the request that their header names.
+
+    A handler that fails is answered with an error, as in Kafka; only what it raises as `CloseConnection` gets here.
     """
     if connection.sasl is not None and connection.sasl.state is State.RAW_TOKEN:
         return _raw_token(connection, bytes(frame))
@@ -48,10 +56,34 @@ async def dispatch(services: Services, connection: ConnectionInfo, frame: memory
     request_type, handler = entry
     request, _ = decode_from(request_type, version, frame, header.body_position)
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
-    response = await handler(context, request)
+    has_tags = version >= api.flexible_from and key != ApiKey.API_VERSIONS
+    try:
+        response = await handler(context, request)
+        return None if response is None else _reply(header, response, version, has_tags)
+    except CloseConnection:
+        raise
+    except Exception as error:
+        return _reply(header, _failed(context, request, error), version, has_tags)
+
+
+def _failed(context: RequestContext, request: Any, error: Exception) -> Any:
+    """The answer when a handler failed: as in Kafka an error of the whole request, and the connection stays.
+
+    Raises:
+        CloseConnection: the client waits for no answer.
+    """
+    from pykbroker.error_responses import error_response
+
+    what = f"{camel_case(context.api_key.name.lower())} v{context.api_version} of {context.client_host}"
+    code, message = ErrorCode.UNKNOWN_SERVER_ERROR, SERVER_ERROR_MESSAGE
+    if isinstance(error, KafkaError):
+        code, message = error.error_code, error.message
+    else:
+        log.error("%s:%d failed by an error of ours", what, context.connection.client_port, exc_info=error)
+    response = error_response(request, context.api_version, code, message)
     if response is None:
-        return None
-    return _reply(header, response, version, version >= api.flexible_from and key != ApiKey.API_VERSIONS)
+        raise CloseConnection(f"{what} failed with {code.name} and has acks=0; closing tells the client")
+    return response
 
 
 def _unsupported_api_versions() -> Any:

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 IDLE_CHECKS_PER_TIMEOUT = 10
 """A connection may live this fraction of `connections.max.idle.ms` longer than it should."""
 
+BUFFER_CHECK_MS = 60_000
+
 TRIM_INTERVAL_S = 0.5
 """A log that gets less than 64 KiB in such an interval is trimmed at its end."""
 
@@ -52,8 +54,7 @@ def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Seq
     nursery.start_soon(_trim_idle_logs, services)
     if config.log_cleaner_enable:
         nursery.start_soon(_clean_logs, config.log_cleaner_backoff_ms, services)
-    if config.connections_max_idle_ms > 0:
-        nursery.start_soon(_close_idle_connections, config.connections_max_idle_ms, listeners)
+    nursery.start_soon(_look_after_connections, config.connections_max_idle_ms, listeners)
 
 
 async def _every(
@@ -196,9 +197,12 @@ async def _trim_idle_logs(services: Services) -> None:
             log.error("a log file could not be trimmed: %s", error)
 
 
-async def _close_idle_connections(timeout_ms: int, listeners: Sequence[Listener]) -> None:
-    """P-11."""
+async def _look_after_connections(idle_ms: int, listeners: Sequence[Listener]) -> None:
+    """Closes connections that were idle too long (P-11), and takes the buffers of quiet ones."""
+    interval_ms = idle_ms / IDLE_CHECKS_PER_TIMEOUT if idle_ms > 0 else BUFFER_CHECK_MS
     while True:
-        await trio.sleep(timeout_ms / 1000 / IDLE_CHECKS_PER_TIMEOUT)
+        await trio.sleep(min(interval_ms, BUFFER_CHECK_MS) / 1000)
         for listener in listeners:
-            listener.close_idle(trio.current_time() - timeout_ms / 1000)
+            if idle_ms > 0:
+                listener.close_idle(trio.current_time() - idle_ms / 1000)
+            listener.shrink_idle()

@@ -1,4 +1,4 @@
-"""Ports to connections: bind, accept, count, expire, close."""
+"""Ports to connections: bind, accept, expire, close."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from pykbroker.connection import Connection
+from pykbroker.connection_limits import ConnectionLimits
 from pykbroker.request_context import ConnectionInfo
+from pykbroker.request_memory import RequestMemory, limit_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,11 +25,27 @@ log = logging.getLogger(__name__)
 ACCEPT_PAUSE_S = 0.1
 """Pause after accept failed for want of descriptors or memory: the clients wait in the backlog meanwhile."""
 
+ACCEPTS_PER_TURN = 16
+"""Connections accepted before other tasks get their turn, while more and more are waiting."""
+
+BUFFER_KEPT_S = 30.0
+"""A connection without a request for so long keeps only the smallest buffer."""
+
 _BUSY_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
 class BindError(Exception):
     """A listener's address cannot be bound; says which and what to do."""
+
+
+class ListenerLimits:
+    """What the listeners of one broker share: the number of connections and the memory of their requests."""
+
+    __slots__ = ("connections", "request_memory")
+
+    def __init__(self, services: Services) -> None:
+        self.connections = ConnectionLimits(lambda: services.metadata.config)
+        self.request_memory = RequestMemory(limit_bytes(services.config))
 
 
 class Listener:
@@ -38,6 +56,7 @@ class Listener:
         sockets: bound non-blocking sockets, as `bind` gives them.
         services: what the handlers need.
         make_sasl: gives each connection its SASL exchange, or None for a listener without authentication.
+        limits: those of the broker; its own for a listener that is alone.
     """
 
     def __init__(
@@ -46,13 +65,15 @@ class Listener:
         sockets: list[socket.socket],
         services: Services,
         make_sasl: Callable[[], SaslSession] | None = None,
+        limits: ListenerLimits | None = None,
     ) -> None:
         self.name = name
         self.sockets = sockets
         self.connections: set[Connection] = set()
         self._services = services
         self._make_sasl = make_sasl
-        self._connections_by_host: dict[str, int] = {}
+        self._limits = limits or ListenerLimits(services)
+        self._limits.connections.add_listener(self)
 
     @property
     def port(self) -> int:
@@ -76,10 +97,14 @@ class Listener:
                 listening.close()
 
     async def _accept(self, listening: socket.socket, connection_nursery: trio.Nursery) -> None:
+        limits = self._limits.connections
+        accepted = 0
         while True:
+            await limits.wait_for_slot(self)
             try:
                 connected, address = listening.accept()
             except BlockingIOError:
+                accepted = 0
                 await trio.lowlevel.wait_readable(listening)
             except OSError as error:
                 if error.errno in _BUSY_ERRORS:
@@ -87,23 +112,23 @@ class Listener:
                     await trio.sleep(ACCEPT_PAUSE_S)
                 # Anything else concerns the one connection, which is gone before it was accepted.
             else:
+                accepted += 1
+                try:
+                    await limits.keep_to_rate(self)
+                    if accepted % ACCEPTS_PER_TURN == 0:
+                        await trio.lowlevel.checkpoint()
+                except trio.Cancelled:
+                    connected.close()
+                    raise
                 self._start(connected, address, connection_nursery)
 
     def _start(self, connected: socket.socket, address: tuple[str, int], nursery: trio.Nursery) -> None:
-        # As they are now: the limits can be changed while the broker runs.
-        config = self._services.metadata.config
+        """Has a connection served in a task of its own, or closes it."""
+        config = self._services.config
         host = address[0]
-        count = self._connections_by_host.get(host, 0)
-        if len(self.connections) >= config.max_connections or count >= config.max_connections_per_ip:
-            log.warning(
-                "refusing a connection from %s: %d connections, %d of them from this address (max.connections=%d, "
-                "max.connections.per.ip=%d)",
-                host,
-                len(self.connections),
-                count,
-                config.max_connections,
-                config.max_connections_per_ip,
-            )
+        refused = self._limits.connections.admit(self, host)
+        if refused is not None:
+            log.warning("refusing a connection from %s: %s", host, refused)
             connected.close()
             return
         try:
@@ -120,11 +145,13 @@ class Listener:
             local = connected.getsockname()
         except OSError:
             connected.close()
+            self._limits.connections.leave(host)
             return
         sasl = self._make_sasl() if self._make_sasl is not None else None
         info = ConnectionInfo(self.name, (host, address[1]), (local[0], local[1]), sasl)
-        connection = Connection(self._services, connected, info, config.socket_request_max_bytes)
-        self._connections_by_host[host] = count + 1
+        connection = Connection(
+            self._services, connected, info, config.socket_request_max_bytes, self._limits.request_memory
+        )
         self.connections.add(connection)
         nursery.start_soon(self._run, connection)
 
@@ -133,16 +160,20 @@ class Listener:
             await connection.run()
         finally:
             self.connections.discard(connection)
-            host = connection.info.client_host
-            self._connections_by_host[host] -= 1
-            if not self._connections_by_host[host]:
-                del self._connections_by_host[host]
+            self._limits.connections.leave(connection.info.client_host)
 
     def close_idle(self, used_before: float) -> None:
         """Closes the connections without a request since the time given (of trio's clock, P-11)."""
         for connection in list(self.connections):
             if connection.last_used < used_before:
                 connection.close()
+
+    def shrink_idle(self) -> None:
+        """Takes the buffers of connections that have been quiet."""
+        quiet_since = trio.current_time() - BUFFER_KEPT_S
+        for connection in self.connections:
+            if connection.last_used < quiet_since:
+                connection.shrink()
 
     def close_connections(self) -> None:
         """Ends all connections at their next wait; a reply that is being sent is cut."""

@@ -36,7 +36,9 @@ class Findings:
 
     def add(self, kind: str, text: str, frames: list[bytes]) -> None:
         """Notes a finding, unless it was noted already."""
-        key = kind + "".join(re.findall(r'File "\S+", line \d+', text)[-1:] or re.sub(r"0x[0-9a-f]+|\d+", "N", text)[:200])
+        key = kind + "".join(
+            re.findall(r'File "\S+", line \d+', text)[-1:] or re.sub(r"0x[0-9a-f]+|\d+", "N", text)[:200]
+        )
         if key in self._seen:
             return
         self._seen.add(key)
@@ -98,8 +100,9 @@ def fuzz(arguments: argparse.Namespace) -> int:
             sent += client.frames_sent
             used = (target.rss_bytes(), target.descriptor_count())
             print(
-                f"{time.monotonic() - began:6.0f} s  {sent:8d} frames  {client.answers / client.frames_sent:4.0%} answered  "
-                f"{client.closed:6d} closed  slowest answer {slowest * 1000:5.0f} ms  "
+                f"{time.monotonic() - began:6.0f} s  {sent:8d} frames  "
+                f"{client.answers / client.frames_sent:4.0%} answered  {client.closed:6d} closed  "
+                f"slowest answer {slowest * 1000:5.0f} ms  "
                 f"{used[0] / 1e6:6.1f} MB  {used[1]:4d} descriptors",
                 flush=True,
             )

@@ -1,4 +1,4 @@
-"""Many connections at once, from one thread: frames out, answers in, everything that happened remembered for a while."""
+"""Many connections at once, from one thread: frames out, answers in, and what happened remembered for a while."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from pykbroker.handlers import APIS, FLEXIBLE_FROM
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from
 from pykbroker.protocol.errors import DecodeError
-from pykbroker.handlers import APIS
+from pykbroker.protocol.headers import read_request_header
 from tests.fuzz.frames import GARBAGE, FrameMaker, is_known, request_type, response_type
 from tests.fuzz.world import World
 
@@ -114,7 +115,8 @@ class FuzzClient:
         assert connected is not None
         kind = generator.random()
         count = 1 if kind < 0.96 else generator.randint(2, 40)
-        frames = [self._maker.frame() for _ in range(count)]
+        # Ids of their own, by which answers are told apart: a Produce with acks=0 has none.
+        frames = [frame[:4] + generator.randbytes(len(frame[4:8])) + frame[8:] for frame in self._made(count)]
         data = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
         if kind > 0.99:
             data = generator.choice(GARBAGE)
@@ -135,6 +137,9 @@ class FuzzClient:
             if generator.random() < 0.5:
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             self._drop(slot)
+
+    def _made(self, count: int) -> list[bytes]:
+        return [self._maker.frame() for _ in range(count)]
 
     def _receive(self, slot: Slot) -> None:
         assert slot.socket is not None
@@ -188,9 +193,6 @@ class FuzzClient:
     def _learn(self, key: int, version: int, frame: bytes, response: Any) -> None:
         if key not in (ApiKey.METADATA, ApiKey.JOIN_GROUP, ApiKey.INIT_PRODUCER_ID, ApiKey.FETCH):
             return
-        from pykbroker.handlers import FLEXIBLE_FROM
-        from pykbroker.protocol.headers import read_request_header
-
         position = read_request_header(frame, FLEXIBLE_FROM).body_position
         request, _ = decode_from(request_type(key), version, frame, position)
         self._world.learn(key, request, response)

@@ -157,4 +157,3 @@ def is_known(frame: bytes) -> tuple[int, int] | None:
     key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
     api = APIS.get(key)
     return (key, version) if api is not None and api.lowest <= version <= api.highest else None
-

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
 
 from pykbroker.protocol.errors import DecodeError, FrameTooLarge
-from pykbroker.protocol.framing import BUFFER_SIZE_KEPT, BUFFER_SIZE_MIN, FrameReader
+from pykbroker.protocol.framing import BUFFER_SIZE_KEPT, BUFFER_SIZE_MIN, GROWTH, SIZE_TRUSTED_MAX, FrameReader
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 
 
@@ -45,18 +46,81 @@ def test_a_large_buffer_is_given_back() -> None:
 
 
 def test_a_frame_given_out_is_not_overwritten_by_growth() -> None:
-    """The rest of a larger frame goes into a new buffer; the view of the frame before it stays whole."""
+    """The rest of a larger frame goes behind it or into a new buffer; the view of the frame before it stays whole."""
     reader = FrameReader(1 << 20)
     data = framed(b"first") + (100_000).to_bytes(4, "big") + b"begin"
     reader.buffer()[: len(data)] = data
     reader.received(len(data))
     first = reader.next_frame()
     assert first is not None
-    assert reader.next_frame() is None
-    room = reader.buffer()
-    room[:] = b"x" * len(room)
+    left = 100_000 - len(b"begin")
+    while left:
+        assert reader.next_frame() is None
+        room = reader.buffer()
+        count = min(left, len(room))
+        room[:count] = b"x" * count
+        reader.received(count)
+        left -= count
     assert bytes(first) == b"first"
-    assert len(room) >= 100_000 - len(b"begin")
+    assert bytes(reader.next_frame() or b"") == b"begin".ljust(100_000, b"x")
+
+
+def test_a_claim_costs_nothing() -> None:
+    """The buffer grows with the bytes that came and not with the size that was announced."""
+    reader = FrameReader(1 << 27)
+    room = reader.buffer()
+    room[:4] = (100 << 20).to_bytes(4, "big")
+    reader.received(4)
+    held = []
+    for _ in range(6):
+        assert reader.next_frame() is None
+        held.append(reader.size_bytes)
+        reader.received(len(reader.buffer()))
+    assert held[:2] == [BUFFER_SIZE_MIN, BUFFER_SIZE_MIN]
+    assert all(later <= GROWTH * earlier for earlier, later in itertools.pairwise(held))
+
+
+@pytest.mark.parametrize(
+    ("claim", "room"), [(900_000, 900_004), (100 << 20, BUFFER_SIZE_MIN)], ids=["of that size", "a larger one"]
+)
+def test_who_sent_a_large_frame_gets_the_room_for_the_next_at_once(claim: int, room: int) -> None:
+    reader = FrameReader(1 << 27)
+    body = bytes(900_000)
+    assert feed(reader, framed(body), 1 << 18) == [body]
+    assert len(reader.buffer()) == BUFFER_SIZE_MIN
+    reader.buffer()[:4] = claim.to_bytes(4, "big")
+    reader.received(4)
+    assert reader.next_frame() is None
+    reader.buffer()
+    assert reader.size_bytes == room <= SIZE_TRUSTED_MAX
+
+
+def test_a_large_frame_is_told_before_there_is_room_for_it() -> None:
+    """So that whoever receives it can wait for memory."""
+    reader = FrameReader(1 << 27)
+    size = 10 << 20
+    reader.buffer()[:4] = size.to_bytes(4, "big")
+    reader.received(4)
+    while not reader.must_grow_to:
+        assert reader.next_frame() is None
+        assert reader.size_bytes <= BUFFER_SIZE_KEPT
+        reader.received(len(reader.buffer()))
+        assert reader.next_frame() is None
+    assert reader.must_grow_to == size
+    reader.buffer()
+    assert reader.size_bytes <= BUFFER_SIZE_KEPT * GROWTH
+
+
+def test_a_quiet_connection_gives_its_buffer_back() -> None:
+    reader = FrameReader(1 << 20)
+    assert feed(reader, framed(bytes(100_000)), 4096) == [bytes(100_000)]
+    assert reader.size_bytes >= 100_000
+    reader.shrink()
+    assert reader.size_bytes == BUFFER_SIZE_MIN
+    reader.buffer()[:2] = b"\0\0"
+    reader.received(2)
+    reader.shrink()
+    assert feed(reader, b"\0\x03abc", 2) == [b"abc"]
 
 
 @pytest.mark.parametrize("size", [-1, -(1 << 31), 101])

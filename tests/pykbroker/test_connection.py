@@ -13,14 +13,18 @@ import trio.testing
 
 import pykbroker.dispatch
 from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.errors import KafkaError
 from pykbroker.handlers import APIS
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykbroker.request_memory import PATIENCE_S, RequestMemory
 from pykbroker.security.sasl import RECEIVE_SIZE_MAX, SaslSession, passwords_from_jaas
 from tests.support.connections import FRAME_SIZE_MAX, served
 
@@ -136,17 +140,101 @@ async def test_replies_keep_the_order_of_requests(monkeypatch: pytest.MonkeyPatc
             assert frame[:4] == number.to_bytes(4, "big")
 
 
-async def test_an_error_of_ours_closes_only_that_connection(
+async def test_a_handler_that_fails_is_answered_with_an_error_and_the_connection_stays(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """As Kafka does; what went wrong is in the log, with the client and the API."""
+
     async def broken(context: Any, request: Any) -> None:
         raise RuntimeError("invariant")
 
     monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.HEARTBEAT, (HeartbeatRequest, broken))
-    async with served(services()) as other, served(services()) as client:
-        assert await client.call(HeartbeatRequest(), 4, HeartbeatResponse) is None
-        assert (await other.call(NAMED, 4, ApiVersionsResponse)).error_code == 0
+    async with served(services()) as client:
+        response = await client.call(HeartbeatRequest(), 4, HeartbeatResponse)
+        assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert (await client.call(NAMED, 4, ApiVersionsResponse)).error_code == 0
     assert "RuntimeError: invariant" in caplog.text
+    assert "Heartbeat v4 of 127.0.0.1:50000 failed by an error of ours" in caplog.text
+
+
+async def test_an_answer_that_does_not_fit_becomes_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def too_long(context: Any, request: Any) -> SyncGroupResponse:
+        return SyncGroupResponse(protocol_name="x" * 40_000)
+
+    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.SYNC_GROUP, (SyncGroupRequest, too_long))
+    async with served(services()) as client:
+        response = await client.call(SyncGroupRequest(), 5, SyncGroupResponse)
+        assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_the_code_of_an_error_that_got_through_is_answered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refusing(context: Any, request: Any) -> None:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too late")
+
+    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.HEARTBEAT, (HeartbeatRequest, refusing))
+    async with served(services()) as client:
+        response = await client.call(HeartbeatRequest(), 4, HeartbeatResponse)
+    assert response.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert caplog.text == ""
+
+
+async def test_a_failed_produce_without_answer_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(context: Any, request: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.PRODUCE, (ProduceRequest, broken))
+    async with served(services()) as client:
+        assert await client.call(ProduceRequest(acks=0), 9, ProduceResponse) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (bytes.fromhex("16030100c8010000c40303") + bytes(190), "looks like TLS; this listener has no encryption"),
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "looks like HTTP; this port speaks Kafka's protocol"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "looks like HTTP/2"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "looks like SSH"),
+    ],
+    ids=["TLS", "HTTP", "HTTP/2", "SSH"],
+)
+async def test_strangers_are_named(data: bytes, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with served(services()) as client:
+        await client.stream.send_all(data)
+        assert await client.frame() is None
+    (record,) = caplog.records
+    assert said in record.getMessage()
+
+
+async def test_a_client_that_sends_a_byte_now_and_then_is_not_idle() -> None:
+    """As in Kafka: bytes count as use, so a slow upload is not cut off."""
+    async with served(services()) as client:
+        started = client.connection.last_used
+        for byte in (7).to_bytes(4, "big"):
+            await trio.sleep(60)
+            await client.stream.send_all(bytes([byte]))
+        await trio.testing.wait_all_tasks_blocked()
+        assert client.connection.last_used >= started + 240
+
+
+async def test_memory_of_large_requests_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """queued.max.request.bytes: who comes later waits, who holds memory for long while others wait is closed."""
+    memory = RequestMemory(400_000)
+    frame = (b"\0\x12\0\x03\0\0\0\7\0\4test\0" + encode(NAMED, 3)).ljust(500_000, b"\0")
+    async with served(services(), memory=memory) as slow, served(services(), memory=memory) as quick:
+        await slow.stream.send_all(len(frame).to_bytes(4, "big") + frame[:100_000])
+        await trio.testing.wait_all_tasks_blocked()
+        assert memory.reserved_bytes == 500_000
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(quick.send_frame, frame)
+            assert await quick.frame() is not None
+        assert PATIENCE_S <= trio.current_time() - began < PATIENCE_S + 1
+        assert await slow.frame() is None
+        await trio.testing.wait_all_tasks_blocked()
+        assert memory.reserved_bytes == 0
+    assert "is in the way of others since 10 s (queued.max.request.bytes=400000)" in caplog.text
 
 
 async def test_mutated_frames_are_answered_or_close() -> None:

@@ -115,7 +115,7 @@ async def test_connections_are_limited(tmp_path: Path, caplog: pytest.LogCapture
             await client.aclose()
         nursery.cancel_scope.cancel()
     path.close()
-    assert "max.connections.per.ip=1" in caplog.text
+    assert "the configured maximum of 1 connections (max.connections.per.ip)" in caplog.text
 
 
 def test_a_taken_port_is_named() -> None:

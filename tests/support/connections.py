@@ -13,15 +13,18 @@ import trio
 from pykbroker.connection import Connection
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.request_context import ConnectionInfo
+from pykbroker.request_memory import RequestMemory
 
 FRAME_SIZE_MAX = 1 << 20
+MEMORY_MAX = 1 << 30
 
 
 class Client:
     """The client's end of a socket pair."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.SocketStream, connection: Connection) -> None:
         self.stream = stream
+        self.connection = connection
         self._received = b""
 
     async def send_frame(self, frame: bytes) -> None:
@@ -61,14 +64,18 @@ class Client:
 
 
 @asynccontextmanager
-async def served(services: Any = None, *, sasl: Any = None) -> AsyncIterator[Client]:
+async def served(
+    services: Any = None, *, sasl: Any = None, memory: RequestMemory | None = None
+) -> AsyncIterator[Client]:
     """A client whose other end is served until the block ends."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     info = ConnectionInfo("PLAINTEXT", ("127.0.0.1", 50000), ("127.0.0.1", 9092), sasl)
-    connection = Connection(services or SimpleNamespace(), ours, info, FRAME_SIZE_MAX)
+    connection = Connection(
+        services or SimpleNamespace(), ours, info, FRAME_SIZE_MAX, memory or RequestMemory(MEMORY_MAX)
+    )
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
     async with trio.open_nursery() as nursery, stream:
         nursery.start_soon(connection.run)
-        yield Client(stream)
+        yield Client(stream, connection)
         connection.close()

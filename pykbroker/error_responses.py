@@ -1,0 +1,149 @@
+"""The response of an API that says nothing but an error, as Kafka answers a handler that failed.
+
+Kafka writes one by hand for each API. Here it is made from the declarations: what the response carries for each topic,
+partition, group or resource is filled in for those of the request, with the error where the response has a place for
+one. Imported when something fails for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.fields import Field, Message
+
+# Kafka repeats the error for each part of the request only where there is no place for it on top, but for these.
+_ON_TOP_AND_IN_PARTS = {
+    ApiKey.METADATA: 32767,
+    ApiKey.FETCH: 12,
+    ApiKey.ELECT_LEADERS: 32767,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 32767,
+}
+
+# What names a part, under any of its names; nothing else of a request is repeated.
+_IDENTITIES = (
+    ("name", "topic", "topic_name"),
+    ("topic_id",),
+    ("index", "partition", "partition_index", "partition_id"),
+    ("group_id", "key"),
+    ("resource_type",),
+    ("resource_name",),
+    ("producer_id",),
+    ("transactional_id",),
+    ("member_id",),
+    ("session_id",),
+)
+
+# What Kafka says instead of an offset, epoch or node where there is none, if the declaration has another default.
+_NOTHING = {
+    "base_offset": -1,
+    "committed_offset": -1,
+    "end_offset": -1,
+    "high_watermark": -1,
+    "leader_epoch": -1,
+    "low_watermark": -1,
+    "node_id": -1,
+    "port": -1,
+    "records": b"",
+    "timestamp": -1,
+}
+
+
+def error_response(request: Message, version: int, error_code: int, message: str | None) -> Message | None:
+    """The response to `request` with the error everywhere; None where the client expects no answer (acks=0)."""
+    key = ApiKey(request.KEY)
+    if key is ApiKey.PRODUCE and getattr(request, "acks", 1) == 0:
+        return None
+    name = type(request).__name__.removesuffix("Request")
+    response_type: type[Message] = getattr(import_module(type(request).__module__), f"{name}Response")
+    parts: Any = request
+    if key is ApiKey.ALTER_REPLICA_LOG_DIRS:
+        parts = [topic for folder in getattr(request, "dirs", ()) for topic in folder.topics]
+    has_top = _has_error_code(response_type, version)
+    goes_deeper = not has_top or version <= _ON_TOP_AND_IN_PARTS.get(key, -1)
+    return _Filler(version, error_code, message).fill(response_type, parts, goes_deeper)
+
+
+class _Filler:
+    """Makes a response struct for a part of the request."""
+
+    def __init__(self, version: int, error_code: int, message: str | None) -> None:
+        self._version = version
+        self._error_code = error_code
+        self._message = message
+
+    def fill(self, response_type: type[Message], part: Any, goes_deeper: bool) -> Message:
+        values: dict[str, Any] = {}
+        for field in response_type.FIELDS:
+            if self._version not in field.versions:
+                continue
+            if field.name == "error_code":
+                values[field.name] = self._error_code
+            elif field.name == "error_message":
+                values[field.name] = self._message
+            elif field.kind == "array":
+                if (
+                    goes_deeper
+                    and field.element.kind == "struct"
+                    and _leads_to_error(field.element.element, self._version)
+                ):
+                    values[field.name] = self._elements(field, part)
+            elif (found := _named(field.name, part)) is not None:
+                values[field.name] = found
+            elif field.name in _NOTHING:
+                values[field.name] = _NOTHING[field.name]
+        return response_type(**values)
+
+    def _elements(self, field: Field, part: Any) -> list[Message]:
+        element_type = field.element.element
+        goes_deeper = not _has_error_code(element_type, self._version)
+        return [self._element(element_type, item, goes_deeper) for item in _items(part, self._version)]
+
+    def _element(self, element_type: type[Message], item: Any, goes_deeper: bool) -> Message:
+        element = self.fill(element_type, item, goes_deeper)
+        if not isinstance(item, Message):
+            # A bare name or number: it belongs into the first field that can hold it.
+            for field in element_type.FIELDS:
+                holds = field.kind == "string" if isinstance(item, str) else field.kind == "int32"
+                if self._version in field.versions and holds and field.name != "error_message":
+                    setattr(element, field.name, item)
+                    break
+        return element
+
+
+def _items(part: Any, version: int) -> Sequence[Any]:
+    """What the response repeats of a part of the request: its first array that has something in it."""
+    if isinstance(part, list):
+        return part
+    if not isinstance(part, Message):
+        return ()
+    for field in part.FIELDS:
+        if field.kind == "array" and version in field.versions and getattr(part, field.name):
+            items: Sequence[Any] = getattr(part, field.name)
+            return items
+    return ()
+
+
+def _named(name: str, part: Any) -> Any:
+    """What the part calls by that name or a synonym; None for nothing."""
+    if not isinstance(part, Message):
+        return None
+    names = next((group for group in _IDENTITIES if name in group), ())
+    declared = {field.name for field in part.FIELDS if field.kind != "array"}
+    return next((getattr(part, known) for known in names if known in declared), None)
+
+
+def _has_error_code(message_type: type[Message], version: int) -> bool:
+    return any(field.name == "error_code" and version in field.versions for field in message_type.FIELDS)
+
+
+def _leads_to_error(message_type: type[Message], version: int) -> bool:
+    return _has_error_code(message_type, version) or any(
+        field.kind == "array"
+        and version in field.versions
+        and field.element.kind == "struct"
+        and _leads_to_error(field.element.element, version)
+        for field in message_type.FIELDS
+    )
