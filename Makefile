@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 jars format lint check test unit unit-all interop spark demo bench bench-start build clean clean-all
+.PHONY: help setup java spark35 jars format lint check test unit unit-all interop kafka-python spark demo bench bench-start build clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ unit-all: setup ## the unit tests on every CPython from 3.11 that this machine h
 
 interop: jars ## stock clients against a broker; TARGET=kafka starts Apache Kafka, BOOTSTRAP=host:port uses what runs
 	@$(RUN) -m pytest interop_tests $(if $(TARGET),--target $(TARGET)) $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(ARGS)
+
+kafka-python: setup ## kafka-python's own integration tests; TARGET=kafka runs them against Apache Kafka
+	@$(RUN) -m interop_tests.kafka_python_suite $(if $(TARGET),--target $(TARGET)) $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(ARGS)
 
 spark: java setup spark35 ## the Spark tests alone, with Spark 4 and with Spark 3.5
 	@$(RUN) -m pytest interop_tests/test_spark*.py $(ARGS)

@@ -166,11 +166,13 @@ class ApacheKafkaProcess(BrokerProcess):
         if not self.bootstrap:
             port, controller_port = free_ports(2)
             self.bootstrap = f"127.0.0.1:{port}"
+            node_id = self.overrides.get("node.id", "1")
             settings = {
                 "process.roles": "broker,controller",
-                "node.id": "1",
-                "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+                "node.id": node_id,
+                "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
                 "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
                 "controller.listener.names": "CONTROLLER",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "log.dirs": str(self.data_dir),

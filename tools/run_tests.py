@@ -1,4 +1,4 @@
-"""Runs the parts of the test suite one after another: `python tools/run_tests.py unit java interop spark35`.
+"""Runs the parts of the test suite one after another: `python tools/run_tests.py unit java interop`.
 
 A part that fails does not keep the next from running. The last lines are pytest's own summaries, so that whoever
 sees only the end of a log knows what ran; the exit code is 0 only when every part passed.
@@ -21,12 +21,13 @@ NOTHING_COLLECTED = 5
 
 
 class Part(NamedTuple):
-    """One run of pytest."""
+    """One run of pytest, or of a module that runs pytest."""
 
     description: str
     arguments: list[str]
     python: str = sys.executable
     needs_kafka_jars: bool = False
+    module: str = "pytest"
 
 
 def parts() -> dict[str, Part]:
@@ -36,6 +37,11 @@ def parts() -> dict[str, Part]:
         "java": Part("unit tests that ask Apache Kafka's jars", ["tests", "-m", "java"], needs_kafka_jars=True),
         "interop": Part(
             "stock clients, Java tools and Spark against a broker process", ["interop_tests"], needs_kafka_jars=True
+        ),
+        "kafka-python": Part(
+            "kafka-python's own integration tests against a broker process",
+            ["-q"],
+            module="interop_tests.kafka_python_suite",
         ),
         "spark35": Part(
             "Spark 3.5 against a broker process",
@@ -62,13 +68,13 @@ def main(names: list[str]) -> int:
         code, summary = run(part)
         failed = failed or code not in (0, NOTHING_COLLECTED)
         verdict = "ok    " if code in (0, NOTHING_COLLECTED) else "FAILED"
-        summaries.append(f"{verdict} {name:8} {time.monotonic() - started:5.0f} s  {summary}")
+        summaries.append(f"{verdict} {name:12} {time.monotonic() - started:5.0f} s  {summary}")
     say("\n" + "\n".join(summaries))
     return 1 if failed else 0
 
 
 def run(part: Part) -> tuple[int, str]:
-    """Exit code of pytest and its last line; everything it prints is passed on as it comes."""
+    """Exit code of the part and its last line; everything it prints is passed on as it comes."""
     environment = os.environ | {"PYKBROKER_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
     if part.needs_kafka_jars:
         jars = subprocess.run(
@@ -82,7 +88,7 @@ def run(part: Part) -> tuple[int, str]:
         if jars.returncode != 0:
             return jars.returncode, "the jars of Apache Kafka could not be fetched (see above)"
         environment["PYKBROKER_KAFKA_LIBS"] = jars.stdout.strip()
-    return passing_on([part.python, "-m", "pytest", *part.arguments], environment, sys.stdout.write)
+    return passing_on([part.python, "-m", part.module, *part.arguments], environment, sys.stdout.write)
 
 
 def passing_on(command: list[str], environment: dict[str, str], write: Callable[[str], object]) -> tuple[int, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykbroker.controller.metadata.brokers import FenceBroker, UnfenceBroker
@@ -24,7 +26,7 @@ def partition(world: World, number: int = 0) -> PartitionImage:
     return world.image.topics_by_name["t"].partitions[number]
 
 
-def change(world: World, **fields: object) -> None:
+def change(world: World, **fields: Any) -> None:
     topic_id = world.image.topics_by_name["t"].topic_id
     world.apply([PartitionChangeRecord(partition_id=0, topic_id=topic_id, **fields)])
 
