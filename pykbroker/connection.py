@@ -12,7 +12,7 @@ from pykbroker.dispatch import dispatch
 from pykbroker.errors import CloseConnection
 from pykbroker.protocol.errors import FrameTooLarge, ProtocolError
 from pykbroker.protocol.framing import BUFFER_SIZE_KEPT, FrameReader
-from pykbroker.reply import send_chunks
+from pykbroker.reply import SEND_TIMEOUT_S, send_chunks
 
 if TYPE_CHECKING:
     from pykbroker.request_context import ConnectionInfo, Services
@@ -29,11 +29,21 @@ class Connection:
     """Serves one accepted socket until either side closes.
 
     `run` ends by itself when the client goes, breaks the protocol or sends what must close the connection; `close`
-    ends it from outside. `last_used` is the time of trio's clock at which bytes last came or a reply had gone, for idle
-    expiry (P-11).
+    ends it from outside. `last_used` is the time of trio's clock at which bytes last came, for idle expiry (P-11); one
+    that is sending (`is_sending`) has its own deadline.
     """
 
-    __slots__ = ("_close_reason", "_memory", "_reader", "_scope", "_services", "_socket", "info", "last_used")
+    __slots__ = (
+        "_close_reason",
+        "_memory",
+        "_reader",
+        "_scope",
+        "_services",
+        "_socket",
+        "info",
+        "is_sending",
+        "last_used",
+    )
 
     def __init__(
         self,
@@ -50,6 +60,7 @@ class Connection:
         self._scope = trio.CancelScope()
         self._close_reason: str | None = None
         self.info = info
+        self.is_sending = False
         self.last_used = trio.current_time()
 
     async def run(self) -> None:
@@ -59,7 +70,9 @@ class Connection:
                 await self._serve()
             if self._close_reason is not None:
                 log.warning("closing the connection from %s: %s", self._client, self._close_reason)
-        except (OSError, trio.TooSlowError) as error:
+        except trio.TooSlowError:
+            log.warning("closing the connection from %s: it reads no reply for %.0f s", self._client, SEND_TIMEOUT_S)
+        except OSError as error:
             log.debug("connection from %s is gone: %s", self._client, error)
         except FrameTooLarge as error:
             log.warning("closing the connection from %s: %s%s", self._client, error, what_it_speaks(self._reader))
@@ -105,7 +118,9 @@ class Connection:
             if info.sasl is not None:
                 reader.frame_size_max = info.sasl.frame_size_max(limit)
             if chunks is not None:
+                self.is_sending = True
                 await send_chunks(connected, chunks)
+                self.is_sending = False
             if info.close_reason is not None:
                 raise CloseConnection(info.close_reason)
             if reader.announced > BUFFER_SIZE_KEPT:

@@ -165,7 +165,7 @@ class Listener:
     def close_idle(self, used_before: float) -> None:
         """Closes the connections without a request since the time given (of trio's clock, P-11)."""
         for connection in list(self.connections):
-            if connection.last_used < used_before:
+            if connection.last_used < used_before and not connection.is_sending:
                 connection.close()
 
     def shrink_idle(self) -> None:

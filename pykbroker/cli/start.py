@@ -200,8 +200,11 @@ def _origin(key: str, options: StartOptions) -> str:
 def _set_up_logging() -> None:
     import logging
 
+    from pykbroker.log_output import FloodFilter, OneLineFormatter
+
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.addFilter(FloodFilter())
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)

@@ -133,13 +133,15 @@ def replay(path: Path) -> int:
             if line.startswith("#"):
                 continue
             frame = bytes.fromhex(line)
+            began = target.cpu_s()
             with socket.create_connection(target.address, timeout=2) as connection:
                 connection.sendall(len(frame).to_bytes(4, "big") + frame)
                 try:
                     answer = connection.recv(1 << 16)
                 except OSError as error:
                     answer = str(error).encode()
-                print(f"{frame[:40].hex()}: {answer[:60].hex() or 'closed'}")
+                used_ms = (target.cpu_s() - began) * 1000
+                print(f"{frame[:40].hex()}: {answer[:60].hex() or 'closed'} ({used_ms:.0f} ms)")
         print("\n".join(target.new_log_lines()))
         return 0 if target.is_alive else 1
     finally:

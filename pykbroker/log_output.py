@@ -1,0 +1,52 @@
+"""What goes to the log as text: one line an entry whatever a client put into it, and no more than somebody can read.
+
+Clients choose names and make errors, so they can make log lines: control characters are escaped, lines are cut off, and
+of lines that differ in their arguments only so many are written in a time; how many were left out is said.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+MESSAGE_SIZE_MAX = 1000
+LINES_AT_ONCE = 30
+LINES_PER_SECOND = 0.2
+"""Of each kind of line: a burst is written whole, a flood at twelve lines a minute."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class OneLineFormatter(logging.Formatter):
+    """Escapes control characters and cuts off what is too long; a traceback follows as it is."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
+        text = super().formatMessage(record)
+        if len(text) > MESSAGE_SIZE_MAX:
+            text = f"{text[:MESSAGE_SIZE_MAX]}... ({len(text)} characters)"
+        return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+class FloodFilter(logging.Filter):
+    """Lets through `LINES_AT_ONCE` records from one place in the code, and then `LINES_PER_SECOND`.
+
+    Time comes from the records. The first record after others were left out says how many.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # By place: lines left, time of the last look, lines left out.
+        self._places: dict[tuple[str, int], tuple[float, float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        place = record.pathname, record.lineno
+        left, looked_at, left_out = self._places.get(place, (float(LINES_AT_ONCE), record.created, 0))
+        left = min(float(LINES_AT_ONCE), left + max(0.0, record.created - looked_at) * LINES_PER_SECOND)
+        if left < 1:
+            self._places[place] = left, record.created, left_out + 1
+            return False
+        self._places[place] = left - 1, record.created, 0
+        if left_out:
+            # Without arguments the message is not formatted once more: a percent sign in it stays one.
+            record.msg, record.args = f"{record.getMessage()} ({left_out} more like this were left out)", None
+        return True
