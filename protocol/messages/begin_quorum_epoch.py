@@ -1,0 +1,58 @@
+"""BeginQuorumEpoch (key 53): a leader tells the voters of its epoch."""
+
+from __future__ import annotations
+
+from pykbroker.protocol.fields import Message, array, int16, int32, string, uint16, uuid
+
+
+class PartitionData(Message):
+    partition_index: int = int32("0+")
+    voter_directory_id: bytes = uuid("1+", ignorable=True)
+    leader_id: int = int32("0+")
+    leader_epoch: int = int32("0+")
+
+
+class TopicData(Message):
+    topic_name: str = string("0+")
+    partitions: list[PartitionData] = array(PartitionData, "0+")
+
+
+class LeaderEndpoint(Message):
+    name: str = string("1+")
+    host: str = string("1+")
+    port: int = uint16("1+")
+
+
+class BeginQuorumEpochRequest(Message, versions="0-1", flexible="1+", key=53):
+    """What is sent to BeginQuorumEpoch."""
+
+    cluster_id: str | None = string("0+", default=None, nullable="0+")
+    voter_id: int = int32("1+", default=-1, ignorable=True)
+    topics: list[TopicData] = array(TopicData, "0+")
+    leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint, "1+", ignorable=True)
+
+
+class PartitionDataResponse(Message):
+    partition_index: int = int32("0+")
+    error_code: int = int16("0+")
+    leader_id: int = int32("0+")
+    leader_epoch: int = int32("0+")
+
+
+class TopicDataResponse(Message):
+    topic_name: str = string("0+")
+    partitions: list[PartitionDataResponse] = array(PartitionDataResponse, "0+")
+
+
+class NodeEndpoint(Message):
+    node_id: int = int32("1+")
+    host: str = string("1+")
+    port: int = uint16("1+")
+
+
+class BeginQuorumEpochResponse(Message, versions="0-1", flexible="1+", key=53):
+    """What the answer to BeginQuorumEpoch holds."""
+
+    error_code: int = int16("0+")
+    topics: list[TopicDataResponse] = array(TopicDataResponse, "0+")
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0, tagged="1+")

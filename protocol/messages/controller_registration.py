@@ -1,0 +1,36 @@
+"""ControllerRegistration (key 70): a controller joins the cluster."""
+
+from __future__ import annotations
+
+from pykbroker.protocol.fields import Message, array, boolean, int16, int32, string, uint16, uuid
+
+
+class Listener(Message):
+    name: str = string("0+")
+    host: str = string("0+")
+    port: int = uint16("0+")
+    security_protocol: int = int16("0+")
+
+
+class Feature(Message):
+    name: str = string("0+")
+    min_supported_version: int = int16("0+")
+    max_supported_version: int = int16("0+")
+
+
+class ControllerRegistrationRequest(Message, versions="0", flexible="0+", key=70):
+    """What is sent to ControllerRegistration."""
+
+    controller_id: int = int32("0+")
+    incarnation_id: bytes = uuid("0+")
+    zk_migration_ready: bool = boolean("0+")
+    listeners: list[Listener] = array(Listener, "0+")
+    features: list[Feature] = array(Feature, "0+")
+
+
+class ControllerRegistrationResponse(Message, versions="0", flexible="0+", key=70):
+    """What the answer to ControllerRegistration holds."""
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")

@@ -1,0 +1,20 @@
+"""Envelope (key 58): a request forwarded to the controller for a client."""
+
+from __future__ import annotations
+
+from pykbroker.protocol.fields import Message, byte_string, int16
+
+
+class EnvelopeRequest(Message, versions="0", flexible="0+", key=58):
+    """What is sent to Envelope."""
+
+    request_data: bytes = byte_string("0+")
+    request_principal: bytes | None = byte_string("0+", nullable="0+")
+    client_host_address: bytes = byte_string("0+")
+
+
+class EnvelopeResponse(Message, versions="0", flexible="0+", key=58):
+    """What the answer to Envelope holds."""
+
+    response_data: bytes | None = byte_string("0+", default=None, nullable="0+")
+    error_code: int = int16("0+")

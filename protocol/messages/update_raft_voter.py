@@ -1,0 +1,42 @@
+"""UpdateRaftVoter (key 82): a voter has new endpoints."""
+
+from __future__ import annotations
+
+from pykbroker.protocol.fields import Message, array, int16, int32, string, struct, uint16, uuid
+
+
+class Listener(Message):
+    name: str = string("0+")
+    host: str = string("0+")
+    port: int = uint16("0+")
+
+
+class KRaftVersionFeature(Message):
+    min_supported_version: int = int16("0+")
+    max_supported_version: int = int16("0+")
+
+
+class UpdateRaftVoterRequest(Message, versions="0", flexible="0+", key=82):
+    """What is sent to UpdateRaftVoter."""
+
+    cluster_id: str | None = string("0+", nullable="0+")
+    current_leader_epoch: int = int32("0+")
+    voter_id: int = int32("0+")
+    voter_directory_id: bytes = uuid("0+")
+    listeners: list[Listener] = array(Listener, "0+")
+    kraft_version_feature: KRaftVersionFeature = struct(KRaftVersionFeature, "0+")
+
+
+class CurrentLeader(Message):
+    leader_id: int = int32("0+", default=-1)
+    leader_epoch: int = int32("0+", default=-1)
+    host: str = string("0+")
+    port: int = int32("0+")
+
+
+class UpdateRaftVoterResponse(Message, versions="0", flexible="0+", key=82):
+    """What the answer to UpdateRaftVoter holds."""
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    current_leader: CurrentLeader = struct(CurrentLeader, "0+", tag=0, tagged="0+")
