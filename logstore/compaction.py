@@ -260,6 +260,8 @@ class CompactionWork:
         builder.finish()
         for transaction in tracker.kept:
             cleaned.aborted.add(AbortedTransaction(*transaction))
+        if not cleaned.aborted.is_written:
+            cleaned.aborted.write()
         tracker.kept.clear()
         self._filesystem.sync(descriptor)
         for path in (cleaned.offset_index.path, cleaned.time_index.path, cleaned.aborted.path):
@@ -267,7 +269,11 @@ class CompactionWork:
 
 
 def begin_compaction(log: PartitionLog, plan: CleaningPlan, high_watermark: int, now_ms: int) -> CompactionWork:
-    """Capture what a cleaning needs of the log. Call `run` and then, always, `finish` on the result."""
+    """Capture what a cleaning needs of the log. Call `run` and then, always, `finish` on the result.
+
+    Raises StorageError when the result of an earlier one cannot be put in its place yet.
+    """
+    log.finish_swaps(now_ms)
     return CompactionWork(log, plan, high_watermark, now_ms)
 
 

@@ -117,14 +117,6 @@ class FileSystem(Protocol):
         """(total, usable) bytes of the volume that holds `path`."""
 
 
-def name_of(descriptor: int) -> str:
-    """The path of an open file for an error message, where the system tells it."""
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:
-        return f"file descriptor {descriptor}"
-
-
 def storage_error(error: OSError, path: str) -> StorageError:
     """The typed error for an OSError on `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -153,24 +145,37 @@ class OsFileSystem:
 
     def __init__(self) -> None:
         self._mappings: dict[int, AppendMapping] = {}
+        # For error messages: the path that an open file had when it was opened.
+        self._paths: dict[int, str] = {}
+
+    def _name_of(self, descriptor: int) -> str:
+        return self._paths.get(descriptor, f"file descriptor {descriptor}")
 
     def open(self, path: str, *, create: bool = False) -> int:
         try:
-            return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
         except OSError as error:
             raise storage_error(error, path) from error
+        self._paths[descriptor] = path
+        return descriptor
 
     def close(self, descriptor: int) -> None:
         try:
             self.trim(descriptor)
         finally:
-            os.close(descriptor)
+            # Another file may get this number next.
+            self._mappings.pop(descriptor, None)
+            path = self._paths.pop(descriptor, "")
+            try:
+                os.close(descriptor)
+            except OSError as error:
+                raise storage_error(error, path) from error
 
     def read(self, descriptor: int, size: int, position: int) -> bytes:
         try:
             return os.pread(descriptor, size, position)
         except OSError as error:
-            raise storage_error(error, name_of(descriptor)) from error
+            raise storage_error(error, self._name_of(descriptor)) from error
 
     def append(self, descriptor: int, parts: Sequence[Buffer], size: int, position: int, path: str) -> None:
         if len(parts) > _PARTS_MAX:
@@ -201,12 +206,13 @@ class OsFileSystem:
             raise storage_error(error, path) from error
 
     def trim(self, descriptor: int) -> None:
-        mapping = self._mappings.pop(descriptor, None)
+        mapping = self._mappings.get(descriptor)
         if mapping is not None:
             try:
                 mapping.close()
             except OSError as error:
-                raise storage_error(error, name_of(descriptor)) from error
+                raise storage_error(error, self._name_of(descriptor)) from error
+            del self._mappings[descriptor]
 
     def trim_idle(self) -> int:
         for descriptor, mapping in list(self._mappings.items()):
@@ -228,13 +234,13 @@ class OsFileSystem:
         try:
             os.ftruncate(descriptor, size)
         except OSError as error:
-            raise storage_error(error, name_of(descriptor)) from error
+            raise storage_error(error, self._name_of(descriptor)) from error
 
     def sync(self, descriptor: int) -> None:
         try:
             _sync_data(descriptor)
         except OSError as error:
-            raise storage_error(error, name_of(descriptor)) from error
+            raise storage_error(error, self._name_of(descriptor)) from error
 
     def sync_file(self, path: str) -> None:
         try:
@@ -254,7 +260,7 @@ class OsFileSystem:
         try:
             mapping = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
         except OSError as error:
-            raise storage_error(error, name_of(descriptor)) from error
+            raise storage_error(error, self._name_of(descriptor)) from error
         mapping.madvise(mmap.MADV_SEQUENTIAL)
         return memoryview(mapping)
 
@@ -309,6 +315,9 @@ class OsFileSystem:
                 os.close(descriptor)
             os.replace(temporary, path)
         except OSError as error:
+            # On a full disk what was written so far would only take space.
+            with suppress(OSError):
+                os.unlink(temporary)
             raise storage_error(error, path) from error
         if durable:
             self.sync_directory(os.path.dirname(path))
@@ -362,14 +371,14 @@ class OsFileSystem:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(descriptor)
+            self.close(descriptor)
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise DirectoryLocked(path, "held by another process: is a broker already running here?") from error
             raise storage_error(error, path) from error
         return descriptor
 
     def unlock(self, handle: int) -> None:
-        os.close(handle)
+        self.close(handle)
 
     def space(self, path: str) -> tuple[int, int]:
         try:

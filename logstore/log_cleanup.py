@@ -73,12 +73,19 @@ class LogCleanup(LogParts):
         return segment.filesystem.modified_ms(segment.file.path)
 
     def delete_due_files(self, now_ms: int) -> int:
-        """Remove `.deleted` files whose `file.delete.delay.ms` has passed; returns how many."""
+        """Remove `.deleted` files whose `file.delete.delay.ms` has passed; returns how many.
+
+        What the file system refused before is tried again. Raises StorageError.
+        """
+        self._mark_doomed(now_ms)
+        self.finish_swaps(now_ms)
         count = 0
         while self._deleted_files and self._deleted_files[0][0] <= now_ms:
-            for path in self._deleted_files.pop(0)[1]:
-                self._open_files.filesystem.remove(path)
-                count += 1
+            for path in self._deleted_files[0][1]:
+                if self._open_files.filesystem.exists(path):
+                    self._open_files.filesystem.remove(path)
+                    count += 1
+            del self._deleted_files[0]
         return count
 
     def remove_expired_producers(self, now_ms: int) -> None:
@@ -87,23 +94,42 @@ class LogCleanup(LogParts):
             self._producers.remove_expired(now_ms, self._config.producer_id_expiration_ms)
 
     def replace_segments(self, cleaned: SealedSegment, olds: Sequence[Segment], now_ms: int) -> None:
-        """Put a `.cleaned` segment in place of neighbouring sealed ones. A crash leaves all old ones or the new one."""
-        filesystem = self._open_files.filesystem
+        """Put a `.cleaned` segment in place of neighbouring sealed ones. A crash leaves all old ones or the new one.
+
+        Raises StorageError. Then the old segments are still in the log; or the new one is, which waits for its place,
+        see `finish_swaps`.
+        """
         number = self._bases.index(olds[0].base_offset)
+        # From its new name on it holds: a start would put it in place.
         cleaned.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
-        paths: list[str] = []
-        for old in olds:
-            paths += old.mark_deleted()
-            if old.base_offset in self._snapshots and old is not olds[0]:
-                self._snapshots.remove(old.base_offset)
-                filesystem.remove(segment_path(self.path, old.base_offset, SNAPSHOT_SUFFIX))
-        cleaned.change_suffix(SWAP_SUFFIX, "")
-        self._segments[number : number + len(olds)] = [SealedSegment(self.path, cleaned.base_offset, self._open_files)]
+        cleaned.close()
+        cleaned.file.open_files = self._open_files
+        self._segments[number : number + len(olds)] = [cleaned]
         self._bases = [segment.base_offset for segment in self._segments]
-        self._deleted_files.append((now_ms + self._config.file_delete_delay_ms, paths))
+        self._swaps.append((cleaned, list(olds)))
+        self.finish_swaps(now_ms)
+
+    def finish_swaps(self, now_ms: int) -> None:
+        """Give cleaned segments the names of those that they replace. Raises StorageError; then it can be tried again.
+
+        What was tried half may not be compacted again before.
+        """
+        while self._swaps:
+            cleaned, olds = self._swaps[0]
+            while olds:
+                old = olds[-1]
+                keeps_snapshot = old.base_offset == cleaned.base_offset
+                paths = old.mark_deleted() if keeps_snapshot else self._mark_deleted(old)
+                self._deleted_files.append((now_ms + self._config.file_delete_delay_ms, paths))
+                del olds[-1]
+            cleaned.change_suffix(SWAP_SUFFIX, "")
+            del self._swaps[0]
 
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
-        """Drop everything from `offset` on; a batch that holds it goes whole. False when the log ends there."""
+        """Drop everything from `offset` on; a batch that holds it goes whole. False when the log ends there.
+
+        Raises StorageError; the log must not be used then before a truncation to this offset or below has succeeded.
+        """
         self._ready()
         if offset >= self._end_offset:
             self._epochs.truncate_from_end(self._end_offset)
@@ -111,8 +137,8 @@ class LogCleanup(LogParts):
         if offset < self._bases[0]:
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
-        kept = bisect_right(self._bases, offset)
-        self._remove_segments(self._segments[kept:], now_ms)
+        self.finish_swaps(now_ms)
+        self._drop_from(bisect_right(self._bases, offset), now_ms)
         last = self._segments[-1]
         if last is not self._active:
             last.close()
@@ -121,20 +147,24 @@ class LogCleanup(LogParts):
             self._segments[-1] = self._active
         self._active.truncate_to(offset)
         self._boundaries.clear()
-        self._end_offset = self._active.next_offset()
-        self._start_offset = min(self._start_offset, self._end_offset)
-        self.recovery_point = min(self.recovery_point, self._end_offset)
+        end_offset = self._active.next_offset()
+        self._start_offset = min(self._start_offset, end_offset)
+        self.recovery_point = min(self.recovery_point, end_offset)
         self._sealed_durable_to = min(self._sealed_durable_to, self._active.base_offset)
-        self._epochs.truncate_from_end(self._end_offset)
+        self._epochs.truncate_from_end(end_offset)
         self._producers = load_producers(
-            self._segments, self._snapshots, self._start_offset, self._end_offset, self._load_request()
+            self._segments, self._snapshots, self._start_offset, end_offset, self._load_request()
         )
+        # Last: while it is the old one, another call does all of this again.
+        self._end_offset = end_offset
         return True
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
-        """Drop everything; the next record gets `offset`."""
+        """Drop everything; the next record gets `offset`. Raises StorageError as `truncate_to` does."""
         self._ready()
-        self._remove_segments(self._segments[:], now_ms)
+        self.finish_swaps(now_ms)
+        self._mark_doomed(now_ms)
+        self._drop_from(0, now_ms)
         for snapshot in self._snapshots:
             self._open_files.filesystem.remove(segment_path(self.path, snapshot, SNAPSHOT_SUFFIX))
         self._snapshots.clear()
@@ -148,3 +178,11 @@ class LogCleanup(LogParts):
         self._producers = ProducerState()
         self._producers.end_offset = self._start_offset = self._end_offset = offset
         self.recovery_point = self._sealed_durable_to = min(self.recovery_point, offset)
+
+    def _drop_from(self, number: int, now_ms: int) -> None:
+        """Drop the segments from a number on, the last one first, each when its files no longer have their names: a
+        segment that begins at the same offset may come after it."""
+        while len(self._segments) > number:
+            paths = self._mark_deleted(self._segments[-1])
+            self._deleted_files.append((now_ms + self._config.file_delete_delay_ms, paths))
+            del self._segments[-1], self._bases[-1]

@@ -13,10 +13,11 @@ cleaner-offset-checkpoint          up to where compacted logs were cleaned
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 from pykbroker.logstore.checkpoint_file import read_offsets, write_offsets
-from pykbroker.logstore.errors import CorruptFile
+from pykbroker.logstore.errors import CorruptFile, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
@@ -56,6 +57,8 @@ class LogDirectory:
         self.previous_broker_epoch = -1
         self._lock_handle = -1
         self._deleted_folders: list[tuple[int, str]] = []
+        # Deleted logs whose folders still have their names: the file system refused.
+        self._doomed: dict[TopicPartition, PartitionLog] = {}
 
     @classmethod
     def open(cls, path: str, *, filesystem: FileSystem, open_file_limit: int = 512) -> LogDirectory:
@@ -157,6 +160,7 @@ class LogDirectory:
         """The log of a partition, made when it does not exist. Raises StorageFull, StorageError."""
         log = self.logs.get((topic, partition))
         if log is None:
+            self._rename_doomed((topic, partition), now_ms)
             log = self.logs[topic, partition] = PartitionLog.open(
                 f"{self.path}/{topic}-{partition}",
                 topic,
@@ -169,10 +173,21 @@ class LogDirectory:
         return log
 
     def delete_log(self, topic: str, partition: int, now_ms: int) -> None:
-        """Rename a log's folder away; `delete_due_logs` removes it after `file.delete.delay.ms`."""
+        """Rename a log's folder away; `delete_due_logs` removes it after `file.delete.delay.ms`.
+
+        Raises StorageError when it cannot be renamed: the log is gone all the same, and the renaming is tried again.
+        """
         log = self.logs.pop((topic, partition), None)
         if log is not None:
+            self._doomed[topic, partition] = log
+            self._rename_doomed((topic, partition), now_ms)
+
+    def _rename_doomed(self, key: TopicPartition, now_ms: int) -> None:
+        """Rename the folder of a deleted log away, if it still has its name. Raises StorageError."""
+        log = self._doomed.get(key)
+        if log is not None:
             self._rename_away(log, "-delete")
+            del self._doomed[key]
             log.close_files()
             self._deleted_folders.append((now_ms + log.config.file_delete_delay_ms, log.path))
             self._deleted_folders.sort()
@@ -196,10 +211,13 @@ class LogDirectory:
         log.move(f"{self.path}/{name}")
 
     def delete_due_logs(self, now_ms: int) -> int:
-        """Remove the folders of deleted logs whose delay has passed; returns how many."""
+        """Remove the folders of deleted logs whose delay has passed; returns how many. Raises StorageError."""
+        for key in list(self._doomed):
+            self._rename_doomed(key, now_ms)
         count = 0
         while self._deleted_folders and self._deleted_folders[0][0] <= now_ms:
-            self.filesystem.remove_tree(self._deleted_folders.pop(0)[1])
+            self.filesystem.remove_tree(self._deleted_folders[0][1])
+            del self._deleted_folders[0]
             count += 1
         return count
 
@@ -260,9 +278,10 @@ class LogDirectory:
             self.abandon()
 
     def abandon(self) -> None:
-        """Give back files and lock without the marks of a clean stop."""
+        """Give back files and lock without the marks of a clean stop. What cannot be closed keeps nothing else open."""
         for log in self:
-            log.close_files()
+            with suppress(StorageError):
+                log.close_files()
         if self._lock_handle >= 0:
             self.filesystem.unlock(self._lock_handle)
             self._lock_handle = -1

@@ -160,8 +160,12 @@ def _clean_up(filesystem: FileSystem, open_files: OpenFiles, request: LoadReques
 def _finish_swap(filesystem: FileSystem, open_files: OpenFiles, folder: str, swaps: list[str]) -> None:
     """A compaction was interrupted after its result was complete: put it in place of what it replaces."""
     first, end = 1 << 63, -1
+    whole = {base_offset_of(name) for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)}
     for name in swaps:
-        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+        if base_offset_of(name) not in whole:
+            # An index of one that did not get so far: the log is renamed last.
+            filesystem.remove(f"{folder}/{name}")
+        elif name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             segment = SealedSegment(folder, base_offset_of(name), open_files, SWAP_SUFFIX)
             first = min(first, segment.base_offset)
             end = max(end, segment.next_offset())

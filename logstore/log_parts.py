@@ -21,7 +21,7 @@ from pykbroker.logstore.log_loader import Cut, LoadRequest, first_base_offset, l
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_metadata import read_topic_id, write_topic_id
 from pykbroker.logstore.producer_state import ProducerState
-from pykbroker.logstore.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_path
+from pykbroker.logstore.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, SealedSegment, Segment, segment_path
 from pykbroker.protocol.records.validation import AppendPolicy
 
 
@@ -34,6 +34,7 @@ class LogParts:
         "_boundaries",
         "_config",
         "_deleted_files",
+        "_doomed",
         "_end_offset",
         "_epochs",
         "_expected_end_offset",
@@ -50,6 +51,7 @@ class LogParts:
         "_snapshots",
         "_start_is_known",
         "_start_offset",
+        "_swaps",
         "_topic_id",
         "cut",
         "partition",
@@ -73,6 +75,10 @@ class LogParts:
         self._bases: list[int] = []
         self._boundaries: dict[int, int] = {}
         self._deleted_files: list[tuple[int, list[str]]] = []
+        # Segments that are gone from the log and whose files still have their names: the file system refused.
+        self._doomed: list[Segment] = []
+        # Cleaned segments that are in use and not in place yet, with those whose names they will get.
+        self._swaps: list[tuple[SealedSegment, list[Segment]]] = []
         self._start_offset = 0
         self._start_is_known = False
         # Base offset of the first segment as far as it is known before the log is loaded.
@@ -226,7 +232,7 @@ class LogParts:
     @property
     def has_hidden_start(self) -> bool:
         """Whether the log start lies above the first segment's base offset, so that the files do not tell it."""
-        return self._start_offset > (self._bases[0] if self._bases else self._first_base)
+        return self._start_offset > (self._bases[0] if self._bases else self._first_base) or bool(self._doomed)
 
     @property
     def size_bytes(self) -> int:
@@ -331,14 +337,14 @@ class LogParts:
         active.create_file()
         if old.size:
             self._segments[-1] = old.sealed(self._open_files)
-        else:
-            # An empty segment that cannot hold the next offset is replaced, not kept.
-            self._remove_segments([old], now_ms)
         self._segments.append(active)
         self._bases.append(base_offset)
         self._boundaries.clear()
         self._has_new_names = True
         self._active = active
+        if not old.size:
+            # An empty segment that cannot hold the next offset is replaced, not kept.
+            self._remove_segments([old], now_ms)
         return active
 
     def _take_snapshot(self) -> None:
@@ -348,20 +354,33 @@ class LogParts:
             write_snapshot(self._open_files.filesystem, self.path, self._producers, self._snapshots)
 
     def _remove_segments(self, segments: list[Segment], now_ms: int) -> None:
-        """Take segments out of the log and mark their files, with their producer snapshots."""
-        filesystem = self._open_files.filesystem
-        paths: list[str] = []
+        """Take segments out of the log and mark their files, with their producer snapshots.
+
+        Raises StorageError when a file could not be marked: the segments are out of the log all the same.
+        """
         for segment in segments:
             number = self._bases.index(segment.base_offset)
             del self._segments[number], self._bases[number]
-            paths += segment.mark_deleted()
-            if segment.base_offset in self._snapshots:
-                self._snapshots.remove(segment.base_offset)
-                path = segment_path(self.path, segment.base_offset, SNAPSHOT_SUFFIX)
-                filesystem.rename(path, path + DELETED_SUFFIX)
-                paths.append(path + DELETED_SUFFIX)
-        if paths:
+            self._doomed.append(segment)
+        self._mark_doomed(now_ms)
+
+    def _mark_doomed(self, now_ms: int) -> None:
+        """Give the files of segments that are no longer in the log names that say so. Raises StorageError."""
+        while self._doomed:
+            paths = self._mark_deleted(self._doomed[0])
             self._deleted_files.append((now_ms + self._config.file_delete_delay_ms, paths))
+            del self._doomed[0]
+
+    def _mark_deleted(self, segment: Segment) -> list[str]:
+        """Rename the files of one segment and its producer snapshot; the new paths. May be tried again."""
+        paths = segment.mark_deleted()
+        if segment.base_offset in self._snapshots:
+            path = segment_path(self.path, segment.base_offset, SNAPSHOT_SUFFIX)
+            if self.filesystem.exists(path):
+                self.filesystem.rename(path, path + DELETED_SUFFIX)
+            self._snapshots.remove(segment.base_offset)
+            paths.append(path + DELETED_SUFFIX)
+        return paths
 
     # Durability and the end
 

@@ -7,6 +7,7 @@ of use. The segment being written is `ActiveSegment`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from pykbroker.logstore.aborted_transactions import AbortedTransactions
@@ -21,7 +22,7 @@ from pykbroker.logstore.batch_scan import (
     last_offset_at,
     read_header,
 )
-from pykbroker.logstore.errors import CorruptSegment
+from pykbroker.logstore.errors import CorruptSegment, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from pykbroker.logstore.open_files import OpenFiles, SegmentFile
@@ -243,17 +244,21 @@ class Segment:
 
     def paths(self) -> list[str]:
         """Paths of the segment's files that exist."""
-        candidates = (self.file.path, self.offset_index.path, self.time_index.path, self.aborted.path)
-        return [path for path in candidates if self.filesystem.exists(path)]
+        return [path for path in self._possible_paths() if self.filesystem.exists(path)]
+
+    def _possible_paths(self) -> tuple[str, ...]:
+        return self.file.path, self.offset_index.path, self.time_index.path, self.aborted.path
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files to `.deleted` and give up the segment; returns the new paths. Leased bytes stay readable."""
-        renamed = []
+        """Rename the files to `.deleted` and give up the segment; returns the new paths. Leased bytes stay readable.
+
+        Raises StorageError; a later call goes on where this one had to end.
+        """
         for path in self.paths():
             self.filesystem.rename(path, path + DELETED_SUFFIX)
-            renamed.append(path + DELETED_SUFFIX)
-        self.file.close()
-        return renamed
+        with suppress(StorageError):
+            self.file.close()
+        return [path + DELETED_SUFFIX for path in self._possible_paths()]
 
     def change_suffix(self, old_suffix: str, new_suffix: str) -> None:
         """Rename the files that exist, the log last: while it has its old name nothing has happened."""

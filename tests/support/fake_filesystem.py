@@ -110,6 +110,7 @@ class FakeFileSystem:
             self._called("close")
         finally:
             # A descriptor is gone whatever the system says about its last write.
+            self._data_sizes.pop(descriptor, None)
             del self._descriptors[descriptor]
 
     def read(self, descriptor: int, size: int, position: int) -> bytes:
@@ -143,10 +144,11 @@ class FakeFileSystem:
         self._data_sizes[descriptor] = position + size
 
     def trim(self, descriptor: int) -> None:
-        size = self._data_sizes.pop(descriptor, None)
+        size = self._data_sizes.get(descriptor)
         if size is not None:
             self._called("trim")
             del self._file_of(descriptor).content[size:]
+            del self._data_sizes[descriptor]
 
     def trim_idle(self) -> int:
         for descriptor in list(self._data_sizes):
