@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
 from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import ALTER
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -24,6 +27,24 @@ async def handle_alter_partition_reassignments(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Starts or cancels each reassignment by itself; it may go on long after the answer (P-157)."""
+    if not context.authorize_cluster(ALTER):
+        code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("AlterPartitionReassignments", ALTER)
+        return AlterPartitionReassignmentsResponse(
+            error_code=code,
+            error_message=message,
+            responses=[
+                ReassignableTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ReassignablePartitionResponse(
+                            partition_index=partition.partition_index, error_code=code, error_message=message
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ],
+        )
     if not request.topics:
         return AlterPartitionReassignmentsResponse(error_message="")
     command = AlterPartitionReassignments(

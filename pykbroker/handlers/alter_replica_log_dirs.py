@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -29,13 +30,17 @@ async def handle_alter_replica_log_dirs(
         for topic in directory.topics:
             for number in topic.partitions:
                 paths.setdefault(topic.name, {})[number] = directory.path
+    is_authorized = context.authorize_cluster(ALTER)
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(
                 topic_name=name,
                 partitions=[
                     AlterReplicaLogDirPartitionResult(
-                        partition_index=number, error_code=_move(context.services, name, number, path)
+                        partition_index=number,
+                        error_code=_move(context.services, name, number, path)
+                        if is_authorized
+                        else ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                     )
                     for number, path in partitions.items()
                 ],

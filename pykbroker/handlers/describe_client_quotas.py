@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import KafkaError
+from pykbroker.protocol.acl_codes import DESCRIBE_CONFIGS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord
 from pykbroker.protocol.messages.describe_client_quotas import (
@@ -37,6 +38,10 @@ async def handle_describe_client_quotas(
     context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     """The entries that match all components; with `strict`, those without further ones."""
+    if not context.authorize_cluster(DESCRIBE_CONFIGS):
+        return DescribeClientQuotasResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None, entries=None
+        )
     try:
         exact, specified = _filters(request)
     except KafkaError as error:

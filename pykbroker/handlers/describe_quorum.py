@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC
+from pykbroker.protocol.acl_codes import CLUSTER, DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_quorum import (
     DescribeQuorumResponse,
@@ -18,6 +19,7 @@ from pykbroker.protocol.messages.describe_quorum import (
     ReplicaState,
     TopicDataResponse,
 )
+from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
     from pykbroker.controller.raft.roles import ReplicaDescription
@@ -33,6 +35,9 @@ NOT_LEADER_TEXT = (
 
 async def handle_describe_quorum(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """The quorum as its leader sees it at this moment."""
+    if not context.authorize_cluster(DESCRIBE):
+        code, message = AUTHORIZATION_FAILED[CLUSTER]
+        return DescribeQuorumResponse(error_code=code, error_message=message)
     asked = [
         (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]

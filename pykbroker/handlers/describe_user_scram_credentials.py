@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import UserScramCredentialRecord
 from pykbroker.protocol.messages.describe_user_scram_credentials import (
@@ -25,13 +26,17 @@ async def handle_describe_user_scram_credentials(
     context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """No users given are all."""
+    if not context.authorize_cluster(DESCRIBE):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        results = [DescribeUserScramCredentialsResult(error_code=code, error_message=None) for _ in request.users or ()]
+        return DescribeUserScramCredentialsResponse(error_code=code, error_message=None, results=results)
     stored: dict[str, list[CredentialInfo]] = {}
     for record in context.services.metadata.image.kept_records.values():
         if isinstance(record, UserScramCredentialRecord):
             info = CredentialInfo(mechanism=record.mechanism, iterations=record.iterations)
             stored.setdefault(record.name, []).append(info)
     counts = Counter(user.name for user in request.users or [])
-    results: list[DescribeUserScramCredentialsResult] = []
+    results = []
     for name in counts or stored:
         result = DescribeUserScramCredentialsResult(user=name, error_message=None)
         if counts[name] > 1:

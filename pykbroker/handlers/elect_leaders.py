@@ -9,34 +9,29 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.leader_elections import ElectLeaders
 from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import ALTER
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.elect_leaders import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
-    from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest
+    from collections.abc import Iterable
+
+    from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
     from pykbroker.request_context import RequestContext
 
 
 async def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elects leaders of the partitions named; null stands for all partitions, an empty list for none."""
     asked = request.topic_partitions
+    if not context.authorize_cluster(ALTER):
+        return _failure(asked or (), ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("ElectLeaders", ALTER))
     if asked is not None and not asked:
         return ElectLeadersResponse()
     topics = None if asked is None else [(topic.topic, topic.partitions) for topic in asked]
     results, error = await submit(context, ElectLeaders(request.election_type, topics), request.timeout_ms)
     if results is None:
-        return ElectLeadersResponse(
-            error_code=error.code,
-            replica_election_results=[
-                ReplicaElectionResult(
-                    topic=topic.topic,
-                    partition_result=[
-                        PartitionResult(partition_id=number, error_code=error.code, error_message=error.message)
-                        for number in topic.partitions
-                    ],
-                )
-                for topic in asked or ()
-            ],
-        )
+        return _failure(asked or (), error.code, error.message)
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(
@@ -52,4 +47,21 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
             )
             for name, of_topic in results
         ]
+    )
+
+
+def _failure(asked: Iterable[TopicPartitions], code: ErrorCode, message: str | None) -> ElectLeadersResponse:
+    """The same answer for all partitions that were named, and for the request as a whole."""
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=number, error_code=code, error_message=message)
+                    for number in topic.partitions
+                ],
+            )
+            for topic in asked
+        ],
     )

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.protocol.acl_codes import DESCRIBE
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +28,21 @@ async def handle_list_partition_reassignments(
     context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Null topics are all; topics and partitions that do not exist, or do not move, are left out."""
+    if not context.authorize_cluster(DESCRIBE):
+        return ListPartitionReassignmentsResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            error_message=refusal("ListPartitionReassignments", DESCRIBE),
+            # Kafka's error answer repeats the question.
+            topics=[
+                OngoingTopicReassignment(
+                    name=topic.name,
+                    partitions=[
+                        OngoingPartitionReassignment(partition_index=number) for number in topic.partition_indexes
+                    ],
+                )
+                for topic in request.topics or ()
+            ],
+        )
     image = context.services.metadata.image
     asked: list[tuple[TopicImage, Iterable[int]]] = []
     if request.topics is None:

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.brokers import UnregisterBroker
 from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import ALTER
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.unregister_broker import UnregisterBrokerResponse
+from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -20,6 +23,10 @@ async def handle_unregister_broker(
     context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
     """Takes the broker out of the metadata, out of every in-sync set and leadership."""
+    if not context.authorize_cluster(ALTER):
+        return UnregisterBrokerResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=refusal("UnregisterBroker", ALTER)
+        )
     command = UnregisterBroker(request.broker_id)
     _, error = await submit(context, command, context.services.config.request_timeout_ms)
     # Kafka leaves the text at its default, which is an empty one here.

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.features import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate, UpdateFeatures
 from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
+from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.update_features import UpdateFeaturesRequest
@@ -23,6 +25,10 @@ NO_RESULTS_VERSION = 2
 
 async def handle_update_features(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Changes the levels, or says which feature stands against it."""
+    if not context.authorize_cluster(ALTER):
+        return UpdateFeaturesResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=refusal("UpdateFeatures", ALTER)
+        )
     updates = [
         FeatureUpdate(
             update.feature,
