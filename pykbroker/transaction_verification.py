@@ -54,7 +54,7 @@ class Verified(NamedTuple):
     """
 
     verifications: dict[Place, Verification]
-    errors: dict[Place, KafkaError]
+    errors: dict[Place, ErrorCode]
 
 
 async def verify_and_retry(
@@ -71,8 +71,7 @@ async def verify_and_retry(
     give_up_at = trio.current_time() + patience_ms / 1000
     while True:
         verified = await verify(services, identity, first_sequences, client)
-        is_ending = any(error.error_code == ErrorCode.CONCURRENT_TRANSACTIONS for error in verified.errors.values())
-        if not is_ending or trio.current_time() >= give_up_at:
+        if ErrorCode.CONCURRENT_TRANSACTIONS not in verified.errors.values() or trio.current_time() >= give_up_at:
             return verified
         await trio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
 
@@ -102,7 +101,7 @@ async def verify(
                 now_ms=now_ms,
             )
         except LogError as error:
-            verified.errors[place] = KafkaError(error_code_for(error), str(error))
+            verified.errors[place] = error_code_for(error)
         else:
             if verification is not None:
                 verified.verifications[place] = verification
@@ -110,16 +109,21 @@ async def verify(
         answers = await services.transactions.verify(*identity, list(verified.verifications), add=supports_epoch_bump)
         for place, code in answers.items():
             if code is not ErrorCode.NONE:
-                verified.errors[place] = _client_error(code, client)
+                verified.errors[place] = _known_to(client, code)
     return verified
 
 
-def _client_error(code: ErrorCode, client: ClientGeneration) -> KafkaError:
-    """What a client is told of the coordinator's error, in words it knows how to react to (P-135)."""
+def _known_to(client: ClientGeneration, code: ErrorCode) -> ErrorCode:
+    """The coordinator's error as one that the client knows where it writes."""
     if code is ErrorCode.PRODUCER_FENCED:
-        code = ErrorCode.INVALID_PRODUCER_EPOCH
-    elif code is ErrorCode.TRANSACTION_ABORTABLE and client is ClientGeneration.OLD_ERRORS:
-        code = ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and client is ClientGeneration.OLD_ERRORS:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+def produce_error(code: ErrorCode, client: ClientGeneration) -> KafkaError:
+    """What a producer is told when a partition could not be verified: all clients know how to go on (P-135)."""
     if code is ErrorCode.INVALID_TXN_STATE:
         return KafkaError(code, "Partition was not added to the transaction")
     if code in _TRIED_AGAIN or (

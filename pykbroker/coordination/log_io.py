@@ -11,6 +11,7 @@ import trio
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
+from pykbroker.logstore.producer_state import Verification
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.errors import RecordError
@@ -56,13 +57,16 @@ def append_pairs(partition: Any, pairs: Iterable[tuple[bytes, bytes | None]], co
     return append_batch(partition, batch, now_ms)
 
 
-def append_batch(partition: Any, batch: bytes, now_ms: int) -> ErrorCode:
-    """Appends one batch of a coordinator; gives the log's own error, not a client's."""
+def append_batch(partition: Any, batch: bytes, now_ms: int, verification: Verification | None = None) -> ErrorCode:
+    """Appends one batch of a coordinator; gives the log's own error, not a client's.
+
+    `verification` is for a batch that is part of a transaction (P-135).
+    """
     if len(batch) > partition.log.config.max_message_bytes:
         return ErrorCode.MESSAGE_TOO_LARGE
     try:
         partition.check_enough_replicas()
-        partition.append_as_leader(batch, now_ms, AppendOrigin.COORDINATOR)
+        partition.append_as_leader(batch, now_ms, AppendOrigin.COORDINATOR, verification=verification)
     except (KafkaError, LogError, RecordError) as error:
         log.warning("%s: append failed: %s", partition, error)
         return error_code_for(error)
@@ -75,6 +79,8 @@ def response_error(error: ErrorCode) -> ErrorCode:
 
 
 _RESPONSE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
+    # Of the transaction coordinator, when it is asked first.
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,

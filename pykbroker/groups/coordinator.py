@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from pykbroker.coordination.internal_topic import InternalTopic, TopicCreation
-from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.coordination.led_partitions import LedPartitions, MetadataSource, PartitionRegistry
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.deadlines import Deadlines
 from pykbroker.groups.internal_topic import offsets_topic
-from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.records.errors import RecordError
 
 if TYPE_CHECKING:
     import random
 
     from pykbroker.controller.metadata.image import ClusterImage
-    from pykbroker.groups.output import LogRecord, Output
+    from pykbroker.groups.output import Output, TransactionalProducer
     from pykbroker.groups.settings import GroupSettings
     from pykbroker.groups.shard import Shard
+    from pykbroker.logstore.producer_state import Verification
     from pykbroker.protocol.messages.describe_groups import DescribedGroup
     from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
     from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -51,20 +51,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
-
-
-class PartitionRegistry(Protocol):
-    """The partitions of this broker."""
-
-    def get(self, topic: str, partition: int) -> Any:
-        """The `Partition`, or None if it is not here."""
-
-
-class MetadataSource(Protocol):
-    """The current metadata."""
-
-    @property
-    def image(self) -> ClusterImage: ...
 
 
 class Parked:
@@ -116,20 +102,23 @@ class GroupCoordinator:
         random: random.Random,
     ) -> None:
         self._settings = settings
-        self._node_id = node_id
         self._clock = clock
-        self._partitions = partitions
-        self._metadata = metadata
+        self._led: LedPartitions[Shard] = LedPartitions(
+            OFFSETS_TOPIC,
+            node_id,
+            partitions,
+            metadata,
+            make=self._make_shard,
+            replay=self._replay,
+            on_loaded=self._on_loaded,
+            on_let_go=self._on_let_go,
+        )
         self._topic_creation = TopicCreation(create_internal_topic)
         self._random = random
-        self._shards: dict[int, Shard] = {}
-        self._loading: set[int] = set()
-        self._unreadable: set[int] = set()
         self._deadlines = Deadlines()
         self._next_check_ms: int | None = None
         self._wake = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._is_stopped = False
         self._anchor: tuple[int, float] | None = None
 
     # Life
@@ -138,8 +127,7 @@ class GroupCoordinator:
         """Replays the partitions that are ours, reports started, then runs timers until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            for number in self._led_partitions():
-                await self._load(number)
+            await self._led.load_all()
             task_status.started()
             while True:
                 await self._wait_until_due()
@@ -147,91 +135,39 @@ class GroupCoordinator:
 
     def stop(self) -> None:
         """Sends away everybody who is parked, and whoever comes after; for an orderly shutdown."""
-        self._is_stopped = True
-        while self._shards:
-            self._send_replies(self._shards.popitem()[1].unload(self._now_ms()))
+        self._led.stop()
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Takes up partitions that became ours, lets go of others, forgets the offsets of deleted topics."""
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
         if old.topics_by_name.get(OFFSETS_TOPIC) is not new.topics_by_name.get(OFFSETS_TOPIC):
-            self._follow_leadership(is_recreated=OFFSETS_TOPIC in deleted)
+            self._led.follow(self._nursery, is_recreated=OFFSETS_TOPIC in deleted)
         if deleted:
-            for number, shard in self._shards.items():
+            for number, shard in self._led.shards.items():
                 self._append_tombstones(number, shard, shard.delete_topics(deleted))
 
-    def _follow_leadership(self, is_recreated: bool) -> None:
-        led = set(self._led_partitions())
-        for number in [number for number in self._shards if is_recreated or number not in led]:
-            self._send_replies(self._shards.pop(number).unload(self._now_ms()))
-            self._deadlines.forget(number)
-        self._unreadable &= led
-        for number in sorted(led - self._shards.keys() - self._loading):
-            self._load_soon(number)
-
-    def _led_partitions(self) -> list[int]:
-        topic = self._metadata.image.topics_by_name.get(OFFSETS_TOPIC)
-        if topic is None:
-            return []
-        return [number for number, partition in topic.partitions.items() if partition.leader == self._node_id]
-
-    # Replay
-
-    def _load_soon(self, number: int) -> None:
-        """Loads at once what is empty, as it is on a new topic; anything else in a task of its own."""
+    def _make_shard(self, partition: Any) -> Shard:
         from pykbroker.groups.shard import Shard
 
-        partition = self._partitions.get(OFFSETS_TOPIC, number)
-        if partition is None:
-            return
-        if partition.log.log_end_offset == partition.log.log_start_offset:
-            self._shards[number] = Shard(self._settings)
-        elif self._nursery is not None:
-            self._nursery.start_soon(self._load, number)
+        return Shard(self._settings)
 
-    async def _load(self, number: int) -> None:
-        """Replays one partition; until that is done its groups answer COORDINATOR_LOAD_IN_PROGRESS (P-90, P-116)."""
+    async def _replay(self, partition: Any, shard: Shard) -> None:
+        """Until this is done the groups answer COORDINATOR_LOAD_IN_PROGRESS (P-90, P-116)."""
         from pykbroker.groups.log_io import replay
-        from pykbroker.groups.shard import Shard
 
-        partition = self._partitions.get(OFFSETS_TOPIC, number)
-        if partition is None or number in self._shards or number in self._loading:
+        await replay(partition.log, shard, self._now_ms())
+
+    def _on_loaded(self, number: int, shard: Shard) -> None:
+        if not shard.groups:
             return
-        self._loading.add(number)
-        try:
-            shard = Shard(self._settings)
-            await replay(partition.log, shard, self._now_ms())
-        except (LogError, RecordError) as error:
-            log.error("%s-%d cannot be read, its groups are not served: %s", OFFSETS_TOPIC, number, error)
-            self._unreadable.add(number)
-            return
-        finally:
-            self._loading.discard(number)
-        if self._partitions.get(OFFSETS_TOPIC, number) is not partition:
-            return
-        self._shards[number] = shard
         self._carry_out(number, shard, shard.loaded(self._now_ms()))
         for group_id in shard.groups:
             self._plan(number, shard, group_id)
         self._plan_check()
 
-    # Where a group is
-
-    def _locate(self, group_id: str) -> tuple[int, Shard] | ErrorCode:
-        """The shard of a group; or why there is none here: not ours, or still being replayed (P-90)."""
-        if self._is_stopped:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        topic = self._metadata.image.topics_by_name.get(OFFSETS_TOPIC)
-        if topic is None:
-            return ErrorCode.NOT_COORDINATOR
-        number = coordinator_partition(group_id, len(topic.partitions))
-        shard = self._shards.get(number)
-        if shard is not None:
-            return number, shard
-        partition = topic.partitions.get(number)
-        if partition is None or partition.leader != self._node_id or number in self._unreadable:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    def _on_let_go(self, number: int, shard: Shard) -> None:
+        self._send_replies(shard.unload(self._now_ms()))
+        self._deadlines.forget(number)
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Begins to create `__consumer_offsets`, unless that is under way (P-89)."""
@@ -254,7 +190,7 @@ class GroupCoordinator:
         longest_ms = settings.group_max_session_timeout_ms
         if not settings.group_min_session_timeout_ms <= request.session_timeout_ms <= longest_ms:
             return JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
-        place = self._locate(request.group_id)
+        place = self._led.locate(request.group_id)
         if isinstance(place, ErrorCode):
             return JoinGroupResponse(error_code=place)
         requester = Requester(client_id, client_host, api_version, self._random_uuid())
@@ -270,7 +206,7 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        place = self._locate(request.group_id)
+        place = self._led.locate(request.group_id)
         if isinstance(place, ErrorCode):
             return SyncGroupResponse(error_code=place)
         parked = Parked()
@@ -283,7 +219,7 @@ class GroupCoordinator:
         """A heartbeat; while the group is being loaded it is simply accepted (P-90)."""
         if request.group_id == "":
             return ErrorCode.INVALID_GROUP_ID
-        place = self._locate(request.group_id)
+        place = self._led.locate(request.group_id)
         if isinstance(place, ErrorCode):
             return ErrorCode.NONE if place is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else place
         number, shard = place
@@ -299,7 +235,7 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        place = self._locate(request.group_id)
+        place = self._led.locate(request.group_id)
         if isinstance(place, ErrorCode):
             return LeaveGroupResponse(error_code=place)
         response, output = place[1].leave(request, self._now_ms())
@@ -312,22 +248,58 @@ class GroupCoordinator:
         """Commits offsets of existing topics; every topic has its name and its id."""
         from pykbroker.groups import offset_requests
 
-        place = self._locate(request.group_id)
+        place = self._led.locate(request.group_id)
         if isinstance(place, ErrorCode):
             return offset_requests.commit_response(request, place)
         response, output = offset_requests.commit(place[1], request, api_version, self._now_ms())
         error = self._carry_out(*place, output, request.group_id)
         return response if error is ErrorCode.NONE else offset_requests.commit_response(request, error)
 
-    def fetch_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def offsets_partition(self, group_id: str) -> Any:
+        """The `Partition` that keeps a group's offsets, for a transaction to be verified; else an ErrorCode."""
+        if group_id == "":
+            return ErrorCode.INVALID_GROUP_ID
+        place = self._led.locate(group_id)
+        if isinstance(place, ErrorCode):
+            return place
+        return self._led.partition(place[0]) or ErrorCode.NOT_COORDINATOR
+
+    def commit_transactional_offsets(
+        self,
+        request: OffsetCommitRequest,
+        api_version: int,
+        producer: TransactionalProducer,
+        verification: Verification | None,
+    ) -> OffsetCommitResponse:
+        """As `commit_offsets`, within the transaction that the producer has open (P-139)."""
+        from pykbroker.groups import offset_requests
+
+        place = self._led.locate(request.group_id)
+        if isinstance(place, ErrorCode):
+            return offset_requests.commit_response(request, place)
+        response, output = offset_requests.commit(place[1], request, api_version, self._now_ms(), producer)
+        error = self._carry_out(*place, output, request.group_id, verification)
+        return response if error is ErrorCode.NONE else offset_requests.commit_response(request, error)
+
+    def is_loaded(self, number: int) -> bool:
+        """Whether the groups of a partition of `__consumer_offsets` are served here."""
+        return number in self._led.shards
+
+    def end_transaction(self, number: int, producer_id: int, is_commit: bool) -> None:
+        """The producer's marker is in the partition: its offsets there count, or never did (P-139)."""
+        shard = self._led.shards.get(number)
+        if shard is not None:
+            shard.end_transaction(producer_id, is_commit)
+
+    def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool = False) -> OffsetFetchResponseGroup:
         """Committed offsets of one group; topics by name."""
         from pykbroker.groups import offset_requests
         from pykbroker.protocol.messages.offset_fetch import OffsetFetchResponseGroup
 
-        place = self._locate(request.group_id)
+        place = self._led.locate(request.group_id)
         if isinstance(place, ErrorCode):
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=place)
-        return offset_requests.fetch(place[1], request)
+        return offset_requests.fetch(place[1], request, require_stable)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         """Deletes offsets of existing topics."""
@@ -336,7 +308,7 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        place = self._locate(request.group_id)
+        place = self._led.locate(request.group_id)
         if isinstance(place, ErrorCode):
             return OffsetDeleteResponse(error_code=place)
         response, output = offset_requests.delete_offsets(place[1], request)
@@ -349,7 +321,7 @@ class GroupCoordinator:
         """One group."""
         from pykbroker.protocol.messages.describe_groups import DescribedGroup
 
-        place = self._locate(group_id)
+        place = self._led.locate(group_id)
         if isinstance(place, ErrorCode):
             return DescribedGroup(group_id=group_id, error_code=place)
         return place[1].describe(group_id, api_version)
@@ -358,14 +330,14 @@ class GroupCoordinator:
         """All groups of this broker; an error as long as some are still being loaded."""
         from pykbroker.protocol.messages.list_groups import ListGroupsResponse
 
-        if any(number not in self._shards.keys() | self._unreadable for number in self._led_partitions()):
+        if self._led.is_loading:
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        groups = [listed for shard in self._shards.values() for listed in shard.listed(states, types)]
+        groups = [listed for shard in self._led.shards.values() for listed in shard.listed(states, types)]
         return ListGroupsResponse(groups=groups)
 
     def delete_group(self, group_id: str) -> ErrorCode:
         """Deletes one Empty group."""
-        place = self._locate(group_id)
+        place = self._led.locate(group_id)
         if isinstance(place, ErrorCode):
             return place
         error, output = place[1].delete(group_id)
@@ -373,30 +345,38 @@ class GroupCoordinator:
 
     # Carrying out
 
-    def _carry_out(self, number: int, shard: Shard, output: Output, group_id: str | None = None) -> ErrorCode:
+    def _carry_out(
+        self,
+        number: int,
+        shard: Shard,
+        output: Output,
+        group_id: str | None = None,
+        verification: Verification | None = None,
+    ) -> ErrorCode:
         """Appends, reports to the shard how that went, sends replies. Gives the error of the first append."""
         first_error: ErrorCode | None = None
         while True:
             self._send_replies(output)
             if not output.records:
                 break
-            error = self._append(number, output.records)
+            error, first_offset = self._append(number, output, verification)
             first_error = error if first_error is None else first_error
-            output = shard.stored(output, error, self._now_ms())
+            output = shard.stored(output, error, self._now_ms(), first_offset)
         if group_id is not None:
             self._plan(number, shard, group_id)
             self._plan_check()
         return first_error or ErrorCode.NONE
 
-    def _append(self, number: int, records: list[LogRecord]) -> ErrorCode:
-        """Appends one batch; the error is already the one for the client (P-115)."""
+    def _append(self, number: int, output: Output, verification: Verification | None) -> tuple[ErrorCode, int]:
+        """Appends one batch: the error for the client (P-115), and the first record's offset."""
         from pykbroker.groups.log_io import append_records
 
-        partition = self._partitions.get(OFFSETS_TOPIC, number)
+        partition = self._led.partition(number)
         if partition is None:
-            return ErrorCode.NOT_COORDINATOR
+            return ErrorCode.NOT_COORDINATOR, -1
+        first_offset = partition.log.log_end_offset
         codec = self._settings.offsets_topic_compression_codec
-        return append_records(partition, records, codec, self._clock.now_ms())
+        return append_records(partition, output, codec, self._clock.now_ms(), verification), first_offset
 
     def _append_tombstones(self, number: int, shard: Shard, output: Output) -> None:
         records = output.records
@@ -428,7 +408,7 @@ class GroupCoordinator:
 
     def _plan_check(self) -> None:
         """Expiry is looked at while there are groups; without any the coordinator sleeps for good."""
-        if self._next_check_ms is None and any(shard.groups for shard in self._shards.values()):
+        if self._next_check_ms is None and any(shard.groups for shard in self._led.shards.values()):
             self._next_check_ms = self._now_ms() + self._settings.offsets_retention_check_interval_ms
             self._wake.set()
 
@@ -445,13 +425,13 @@ class GroupCoordinator:
         now_ms = self._now_ms()
         while (key := self._deadlines.pop_due(now_ms)) is not None:
             number, group_id = key
-            shard = self._shards.get(number)
+            shard = self._led.shards.get(number)
             group = None if shard is None else shard.groups.get(group_id)
             if shard is not None and group is not None:
                 self._carry_out(number, shard, group.expire_due(now_ms), group_id)
         if self._next_check_ms is not None and self._next_check_ms <= now_ms:
             self._next_check_ms = None
-            for number, shard in self._shards.items():
+            for number, shard in self._led.shards.items():
                 self._append_tombstones(number, shard, shard.expire_offsets(now_ms))
             self._plan_check()
 

@@ -5,20 +5,41 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from pykbroker.coordination.log_io import append_pairs, last_records, response_error
+import trio
+
+from pykbroker.coordination.log_io import BATCHES_PER_STEP, append_batch, response_error
 from pykbroker.groups.offset_log import decode_record, encode_record
-from pykbroker.groups.output import LogRecord
-from pykbroker.groups.shard import Shard
+from pykbroker.groups.output import NO_PRODUCER, Output
+from pykbroker.groups.shard import NO_PRODUCER_ID, Shard
 from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.logstore.producer_state import Verification
+from pykbroker.logstore.recovery import marker_of
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.records.batch import build_batch
+from pykbroker.protocol.records.control import ControlRecordType
+from pykbroker.protocol.records.record import Record
 
 log = logging.getLogger(__name__)
 
 
+LastRecords = dict[bytes, tuple[int, bytes | None]]
+"""Offset and value of the last record of each key."""
+
+
 async def replay(partition_log: PartitionLog, shard: Shard, now_ms: int) -> None:
-    """Gives a shard what the log says (P-116): the last record of each key, in the order of the log."""
-    for key, (offset, value) in (await last_records(partition_log)).items():
+    """Gives a shard what the log says (P-116): the last record of each key, in the order of the log.
+
+    Offsets of transactions that are still open come last, as pending ones of their producers (P-142).
+    """
+    last, pending = await read_records(partition_log)
+    _replay(last, NO_PRODUCER_ID, partition_log, shard, now_ms)
+    for producer_id, records in pending.items():
+        _replay(records, producer_id, partition_log, shard, now_ms)
+
+
+def _replay(records: LastRecords, producer_id: int, partition_log: PartitionLog, shard: Shard, now_ms: int) -> None:
+    for key, (offset, value) in records.items():
         try:
             decoded = decode_record(key, value)
         except ProtocolError as error:
@@ -26,13 +47,66 @@ async def replay(partition_log: PartitionLog, shard: Shard, now_ms: int) -> None
             log.error("%s: the record at offset %d is skipped: %s", partition_log.path, offset, error)
             continue
         if decoded is not None:
-            shard.replay(decoded, now_ms)
+            shard.replay(decoded, now_ms, offset, producer_id)
 
 
-def append_records(partition: Any, records: list[LogRecord], codec: int, now_ms: int) -> ErrorCode:
+async def read_records(partition_log: PartitionLog) -> tuple[LastRecords, dict[int, LastRecords]]:
+    """The last record of each key, and by producer those that an open transaction holds back; not decoded.
+
+    A group commits the same few keys over and over, so that decoding these alone is several times faster than all.
+
+    Raises:
+        LogError, RecordError: the log cannot be read.
+    """
+    last: LastRecords = {}
+    pending: dict[int, LastRecords] = {}
+    for count, batch in enumerate(partition_log.iter_batches(), start=1):
+        if count % BATCHES_PER_STEP == 0:
+            await trio.lowlevel.checkpoint()
+        if batch.is_control:
+            marker = marker_of(batch)
+            records = pending.pop(batch.producer_id, {}) if marker is not None else {}
+            if marker is not None and marker[0] == ControlRecordType.COMMIT:
+                _commit(last, records)
+        elif batch.producer_id != NO_PRODUCER_ID:
+            records = pending.setdefault(batch.producer_id, {})
+            for record in batch.records():
+                records[record.key or b""] = (record.offset, record.value)
+        else:
+            for record in batch.records():
+                key = record.key or b""
+                last.pop(key, None)  # so that it moves to the end
+                last[key] = (record.offset, record.value)
+                if record.value is None:
+                    for records in pending.values():
+                        records.pop(key, None)
+    return last, pending
+
+
+def _commit(last: LastRecords, records: LastRecords) -> None:
+    """A transaction's records count, but for those with a newer one beside the transaction."""
+    for key, (offset, value) in records.items():
+        current = last.get(key)
+        if current is None or current[0] < offset:
+            last.pop(key, None)
+            last[key] = (offset, value)
+
+
+def append_records(
+    partition: Any, output: Output, codec: int, now_ms: int, verification: Verification | None = None
+) -> ErrorCode:
     """Appends one batch with this time of day; an error is already the one for the client (P-115).
 
-    `partition` is the registry's `Partition`, which this package does not import.
+    `partition` is the registry's `Partition`, which this package does not import. `verification` is what a batch of a
+    transaction has to bring (P-135).
     """
-    error = append_pairs(partition, (encode_record(record) for record in records), codec, now_ms)
-    return response_error(error)
+    producer = output.producer
+    batch = build_batch(
+        [Record(index, now_ms, *encode_record(record)) for index, record in enumerate(output.records)],
+        codec=codec,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,  # coordinators' batches are not checked by it, but it is what Kafka's write
+        is_transactional=producer is not NO_PRODUCER,
+    )
+    return response_error(append_batch(partition, batch, now_ms, verification))

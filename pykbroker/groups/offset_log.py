@@ -91,13 +91,21 @@ _CLASSES: dict[int, tuple[type[Message], type[Message]]] = {
 }
 
 
-def committed_offset_from(value: OffsetCommitValue | LegacyOffsetCommitValue) -> CommittedOffset:
-    """A commit as the log has it."""
+def committed_offset_from(
+    value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int = -1
+) -> CommittedOffset:
+    """A commit as the log has it, at this offset."""
     if isinstance(value, LegacyOffsetCommitValue):
-        return CommittedOffset(value.offset, -1, value.metadata, value.commit_timestamp)
+        return CommittedOffset(value.offset, -1, value.metadata, value.commit_timestamp, record_offset=record_offset)
     expires = None if value.expire_timestamp == -1 else value.expire_timestamp
     return CommittedOffset(
-        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, expires, value.topic_id
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        expires,
+        value.topic_id,
+        record_offset,
     )
 
 

@@ -8,7 +8,7 @@ from pykbroker.coordination.partitioning import utf16_length
 from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.offset_log import offset_record
 from pykbroker.groups.offsets import CommittedOffset
-from pykbroker.groups.output import Output
+from pykbroker.groups.output import NO_PRODUCER, Output, TransactionalProducer
 from pykbroker.groups.shard import Shard
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
@@ -45,11 +45,21 @@ def commit_response(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCom
 
 
 def commit(
-    shard: Shard, request: OffsetCommitRequest, api_version: int, now_ms: int
+    shard: Shard,
+    request: OffsetCommitRequest,
+    api_version: int,
+    now_ms: int,
+    producer: TransactionalProducer = NO_PRODUCER,
 ) -> tuple[OffsetCommitResponse, Output]:
-    """Commits offsets of topics that exist, each with its name and id; the commits count once they are stored."""
-    output = Output()
-    error = _check_commit(shard, request, api_version, now_ms)
+    """Commits offsets of topics that exist, each with its name and id; the commits count once they are stored.
+
+    Those of a transactional `producer` count once its transaction is committed, too (P-139).
+    """
+    output = Output(producer=producer)
+    if producer is NO_PRODUCER:
+        error = _check_commit(shard, request, api_version, now_ms)
+    else:
+        error = _check_transactional_commit(shard, request, now_ms)
     if error is not ErrorCode.NONE:
         return commit_response(request, error), output
     expires_ms = None
@@ -104,6 +114,22 @@ def _check_commit(shard: Shard, request: OffsetCommitRequest, api_version: int, 
     return ErrorCode.NONE
 
 
+def _check_transactional_commit(shard: Shard, request: OffsetCommitRequest, now_ms: int) -> ErrorCode:
+    """P-139. Clients before version 3 of TxnOffsetCommit say nothing of their membership, and need not."""
+    generation_id, member_id = request.generation_id_or_member_epoch, request.member_id
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        if generation_id >= 0:
+            return ErrorCode.ILLEGAL_GENERATION
+        group = shard.get_or_create(request.group_id, now_ms)
+    if generation_id < 0 and (group.state is EMPTY or (member_id == "" and request.group_instance_id is None)):
+        return ErrorCode.NONE
+    error = group.validate_member(member_id, request.group_instance_id)
+    if error is ErrorCode.NONE and generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
 def _topic_response(
     topic: OffsetCommitRequestTopic, error_of: Callable[[OffsetCommitRequestPartition], ErrorCode]
 ) -> OffsetCommitResponseTopic:
@@ -117,19 +143,35 @@ def _topic_response(
     )
 
 
-def fetch(shard: Shard, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    """Committed offsets of a group; `topics` of None asks for all it has. A missing group has none (P-112)."""
-    committed_topics = shard.offsets.of_group(request.group_id)
+def fetch(shard: Shard, request: OffsetFetchRequestGroup, require_stable: bool = False) -> OffsetFetchResponseGroup:
+    """Committed offsets of a group; `topics` of None asks for all it has. A missing group has none (P-112).
+
+    With `require_stable` an offset that an open transaction may change is not told (P-113).
+    """
+    group_id = request.group_id
+    committed_topics = shard.offsets.of_group(group_id)
+    pending = shard.pending if require_stable else ()
+
+    def answer(topic: str, partition: int, committed: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+        if (group_id, topic, partition) in pending:
+            return OffsetFetchResponsePartitions(
+                partition_index=partition,
+                committed_offset=-1,
+                metadata="",
+                error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
+            )
+        return _fetched(partition, committed)
+
     topics = []
     if request.topics is None:
         for name, partitions in committed_topics.items():
-            answered = [_fetched(partition, committed) for partition, committed in partitions.items()]
+            answered = [answer(name, partition, committed) for partition, committed in partitions.items()]
             topics.append(OffsetFetchResponseTopics(name=name, partitions=answered))
     else:
         for topic in request.topics:
             partitions = committed_topics.get(topic.name, {})
             answered = [
-                _fetched(partition, _same_topic(partitions.get(partition), topic.topic_id))
+                answer(topic.name, partition, _same_topic(partitions.get(partition), topic.topic_id))
                 for partition in topic.partition_indexes
             ]
             topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answered))
@@ -178,5 +220,6 @@ def delete_offsets(shard: Shard, request: OffsetDeleteRequest) -> tuple[OffsetDe
                 offset_record(group.group_id, topic.name, partition, None)
                 for partition in dict.fromkeys(partitions)
                 if shard.offsets.get(group.group_id, topic.name, partition) is not None
+                or (group.group_id, topic.name, partition) in shard.pending
             ]
     return response, output

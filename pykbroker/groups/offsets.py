@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pykbroker.groups.group import EMPTY, STABLE, Group
 from pykbroker.protocol.uuids import ZERO_UUID
@@ -14,6 +14,7 @@ class CommittedOffset:
     """One committed position. `leader_epoch` is -1 and `topic_id` zero if the client or an old record gave none.
 
     `expire_timestamp_ms` is None unless the commit asked for its own retention (versions 2 to 4 of OffsetCommit).
+    `record_offset` says where in the log it is, to tell which of two commits is newer when a transaction ends.
     """
 
     offset: int
@@ -22,6 +23,7 @@ class CommittedOffset:
     commit_timestamp_ms: int
     expire_timestamp_ms: int | None = None
     topic_id: bytes = ZERO_UUID
+    record_offset: int = field(default=-1, compare=False)
 
 
 class CommittedOffsets:

@@ -8,6 +8,7 @@ any object of the shell's; every waiter that was handed in is answered exactly o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pykbroker.protocol.fields import Message
 
@@ -72,11 +73,25 @@ class EmptyGroupStored:
 Stored = AssignmentStored | StaticMemberStored | EmptyGroupStored
 
 
+class TransactionalProducer(NamedTuple):
+    """Who commits offsets within a transaction."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NO_PRODUCER = TransactionalProducer(-1, -1)
+
+
 @dataclass(slots=True)
 class Output:
-    """Records to append as one batch, who wants to know how that went, replies to send, lines for the log."""
+    """Records to append as one batch, who wants to know how that went, replies to send, lines for the log.
+
+    With a `producer` the batch is part of the transaction that it has open.
+    """
 
     records: list[LogRecord] = field(default_factory=list)
+    producer: TransactionalProducer = NO_PRODUCER
     stored: Stored | None = None
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

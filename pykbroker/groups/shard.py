@@ -19,6 +19,7 @@ from pykbroker.groups.output import (
     StaticMemberStored,
     Waiter,
 )
+from pykbroker.groups.pending_offsets import PendingOffsets
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_offsets import (
@@ -37,6 +38,7 @@ from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 from pykbroker.protocol.uuids import ZERO_UUID
 
 CLASSIC_GROUP_TYPE = "classic"
+NO_PRODUCER_ID = -1
 
 GROUP_ID_NOT_FOUND_SINCE = 6
 """From this version on DescribeGroups says that a group is missing instead of showing a dead one (KIP-1043)."""
@@ -49,25 +51,46 @@ class Shard:
         self.settings = settings
         self.groups: dict[str, Group] = {}
         self.offsets = CommittedOffsets()
+        self.pending = PendingOffsets()
 
     # From the log
 
-    def replay(self, record: LogRecord, now_ms: int) -> None:
-        """Takes over one record of the log; later ones win, a tombstone deletes (P-116)."""
+    def replay(
+        self, record: LogRecord, now_ms: int, record_offset: int = -1, producer_id: int = NO_PRODUCER_ID
+    ) -> None:
+        """Takes over one record of the log; later ones win, a tombstone deletes (P-116).
+
+        A commit of a transactional producer waits for its marker (P-139).
+        """
         key, value = record.key, record.value
         if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
             if value is None:
                 self.offsets.remove(key.group, key.topic, key.partition)
+                self.pending.discard((key.group, key.topic, key.partition))
+                return
+            assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
+            self.get_or_create(key.group, now_ms)
+            committed = committed_offset_from(value, record_offset)
+            if producer_id == NO_PRODUCER_ID:
+                self.offsets.put(key.group, key.topic, key.partition, committed)
             else:
-                assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
-                self.get_or_create(key.group, now_ms)
-                self.offsets.put(key.group, key.topic, key.partition, committed_offset_from(value))
+                self.pending.put(producer_id, (key.group, key.topic, key.partition), committed)
         elif isinstance(key, GroupMetadataKey):
             if value is None:
                 self.groups.pop(key.group, None)
             else:
                 assert isinstance(value, GroupMetadataValue)
                 self.groups[key.group] = group_from(key.group, value, self.settings, now_ms)
+
+    def end_transaction(self, producer_id: int, is_commit: bool) -> None:
+        """A producer's marker is in the log: its pending offsets count from now on, or never did (P-139).
+
+        An offset that was committed meanwhile without the transaction is newer and stays.
+        """
+        for (group_id, topic, partition), committed in self.pending.end(producer_id).items():
+            current = self.offsets.get(group_id, topic, partition)
+            if is_commit and (current is None or committed.record_offset > current.record_offset):
+                self.offsets.put(group_id, topic, partition, committed)
 
     def loaded(self, now_ms: int) -> Output:
         """To be called behind the last record: groups that are above a lowered limit rebalance."""
@@ -84,15 +107,17 @@ class Shard:
             output.replies += group.unload(now_ms).replies
         return output
 
-    def stored(self, output: Output, error: ErrorCode, now_ms: int) -> Output:
-        """The records of an output are in the log, or the append failed with `error`; gives what follows from it.
+    def stored(self, output: Output, error: ErrorCode, now_ms: int, first_offset: int) -> Output:
+        """The records of an output are in the log from `first_offset` on, or the append failed with `error`.
+
+        Gives what follows from that.
 
         Values of group metadata describe what the group is already; commits and tombstones take effect here.
         """
         if error is ErrorCode.NONE:
-            for record in output.records:
+            for record_offset, record in enumerate(output.records, first_offset):
                 if not isinstance(record.value, GroupMetadataValue):
-                    self.replay(record, now_ms)
+                    self.replay(record, now_ms, record_offset, output.producer.producer_id)
         event = output.stored
         group = None if event is None else self.groups.get(event.group_id)
         if group is None:
@@ -214,31 +239,44 @@ class Shard:
             return ErrorCode.GROUP_ID_NOT_FOUND, output
         if group.state is not EMPTY:
             return ErrorCode.NON_EMPTY_GROUP, output
-        for topic, partitions in self.offsets.of_group(group_id).items():
-            output.records += [offset_record(group_id, topic, partition, None) for partition in partitions]
+        committed = self.offsets.of_group(group_id)
+        places = [(topic, partition) for topic, partitions in committed.items() for partition in partitions]
+        # Pending ones too: the end of their transaction must not bring the group back.
+        for topic, partition in dict.fromkeys(places + self.pending.of_group(group_id)):
+            output.records.append(offset_record(group_id, topic, partition, None))
         output.records.append(group_tombstone(group_id))
         return ErrorCode.NONE, output
 
     # Time
 
     def expire_offsets(self, now_ms: int) -> Output:
-        """Tombstones of offsets that are over, and of Empty groups that have none left (P-114)."""
+        """Tombstones of offsets that are over, and of Empty groups that have none left (P-114).
+
+        Nothing ends while a transaction may still commit for it.
+        """
         output = Output()
         for group in self.groups.values():
             topics = self.offsets.of_group(group.group_id)
-            expired = expired_offsets(group, topics, now_ms, self.settings.offsets_retention_ms)
-            output.records += [offset_record(group.group_id, topic, partition, None) for topic, partition in expired]
-            if len(expired) == sum(map(len, topics.values())) and group.state is EMPTY:
-                output.records.append(group_tombstone(group.group_id))
+            group_id = group.group_id
+            expired = [
+                (topic, partition)
+                for topic, partition in expired_offsets(group, topics, now_ms, self.settings.offsets_retention_ms)
+                if (group_id, topic, partition) not in self.pending
+            ]
+            output.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
+            is_over = len(expired) == sum(map(len, topics.values())) and not self.pending.of_group(group_id)
+            if is_over and group.state is EMPTY:
+                output.records.append(group_tombstone(group_id))
         return output
 
     def delete_topics(self, topics: dict[str, bytes]) -> Output:
         """Tombstones of the offsets of deleted topics (name to id); commits without an id go by name."""
         output = Output()
         for topic, topic_id in topics.items():
-            for group_id, partition, committed in self.offsets.of_topic(topic):
-                if committed.topic_id in (ZERO_UUID, topic_id):
-                    output.records.append(offset_record(group_id, topic, partition, None))
+            offsets = [(group_id, partition, found) for group_id, partition, found in self.offsets.of_topic(topic)]
+            offsets += [(key[0], key[2], found) for key, found in self.pending.of_topic(topic)]
+            ended = [(group, number) for group, number, found in offsets if found.topic_id in (ZERO_UUID, topic_id)]
+            output.records += [offset_record(group, topic, number, None) for group, number in dict.fromkeys(ended)]
         return output
 
     def _empty_group_stored(self, group: Group, error: ErrorCode, now_ms: int) -> Output:

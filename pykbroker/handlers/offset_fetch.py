@@ -1,10 +1,8 @@
 """OffsetFetch (key 9), versions 1 to 10.
 
 v2 null topics for all; an error of the group is the answer's (before: each partition's). v5 leader epoch (KIP-320).
-v7 require_stable (KIP-447). v8 several groups (KIP-709). v9 member id and epoch, of which classic groups make nothing.
-v10 topics by id.
-
-require_stable has no effect while there are no transactional commits.
+v7 require_stable (KIP-447): no offset that an open transaction may change (P-113). v8 several groups (KIP-709). v9
+member id and epoch, of which classic groups make nothing. v10 topics by id.
 """
 
 from __future__ import annotations
@@ -32,15 +30,18 @@ TOPIC_IDS_SINCE = 10
 async def handle_offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Committed offsets; a partition without one has offset -1 and no error (P-112)."""
     if context.api_version >= SEVERAL_GROUPS_SINCE:
-        return OffsetFetchResponse(groups=[_fetch_group(context, group) for group in request.groups])
+        groups = [_fetch_group(context, group, request.require_stable) for group in request.groups]
+        return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    return _single_group_response(_fetch_group(context, group))
+    return _single_group_response(_fetch_group(context, group, request.require_stable))
 
 
-def _fetch_group(context: RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _fetch_group(
+    context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool
+) -> OffsetFetchResponseGroup:
     names_by_id = context.services.metadata.image.topics_by_id
     use_ids = context.api_version >= TOPIC_IDS_SINCE
     unknown: list[OffsetFetchResponseTopics] = []
@@ -51,7 +52,7 @@ def _fetch_group(context: RequestContext, group: OffsetFetchRequestGroup) -> Off
             topic.name = "" if found is None else found.name
         unknown = [_failed(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in requested if not topic.name]
         group.topics = [topic for topic in requested if topic.name]
-    response = context.services.groups.fetch_offsets(group)
+    response = context.services.groups.fetch_offsets(group, require_stable)
     if response.error_code != ErrorCode.NONE:
         if context.api_version < GROUP_ERROR_SINCE:
             response.topics = [_failed(topic, ErrorCode(response.error_code)) for topic in requested or []]

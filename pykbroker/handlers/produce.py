@@ -13,6 +13,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from pykbroker.errors import CloseConnection, KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.metadata_cache import INTERNAL_TOPICS
@@ -32,7 +34,10 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
     from pykbroker.replication.partition import Partition
     from pykbroker.request_context import RequestContext
-    from pykbroker.transaction_verification import Verified
+    from pykbroker.transaction_verification import ClientGeneration, Verified
+
+TURN_S = 0.02
+"""How long the batches of one request keep other clients waiting; a single batch is never interrupted."""
 
 ACKS_ALL = -1
 ADMIN_CLIENT_ID = "__admin_client"
@@ -58,9 +63,14 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
     endpoints: dict[int, NodeEndpoint] = {}
     failed = ErrorCode.NONE
     responses = []
+    turn_ends = trio.current_time() + TURN_S
     for topic in request.topic_data:
         results = []
         for data in topic.partition_data:
+            if verified is None and trio.current_time() > turn_ends:
+                # A few kilobytes may decompress to very much, and many such batches to minutes of work.
+                await trio.lowlevel.checkpoint()
+                turn_ends = trio.current_time() + TURN_S
             result = _append_one(context, request, topic, data, now_ms, refused, verified, endpoints)
             if result.error_code:
                 failed = ErrorCode(result.error_code)
@@ -88,7 +98,7 @@ async def _verify(
     context: RequestContext, request: ProduceRequest, transactional_id: str
 ) -> tuple[ErrorCode, Verified | None]:
     """Asks the coordinator for the transactional batches of a request; or the error that every partition gets."""
-    from pykbroker.transaction_verification import ClientGeneration, ProducerIdentity, verify_and_retry
+    from pykbroker.transaction_verification import ProducerIdentity, verify_and_retry
 
     producers: set[tuple[int, int]] = set()
     first_sequences: dict[Partition, int] = {}
@@ -106,13 +116,17 @@ async def _verify(
     if not producers:
         return ErrorCode.NONE, None
     ((producer_id, epoch),) = producers
-    client = ClientGeneration.OLD_ERRORS
-    if context.api_version >= EPOCH_BUMP_VERSION:
-        client = ClientGeneration.EPOCH_BUMPS
-    elif context.api_version >= ABORTABLE_VERSION:
-        client = ClientGeneration.NEW_ERRORS
     identity = ProducerIdentity(transactional_id, producer_id, epoch)
+    client = _generation(context.api_version)
     return ErrorCode.NONE, await verify_and_retry(context.services, identity, first_sequences, client)
+
+
+def _generation(api_version: int) -> ClientGeneration:
+    from pykbroker.transaction_verification import ClientGeneration
+
+    if api_version >= EPOCH_BUMP_VERSION:
+        return ClientGeneration.EPOCH_BUMPS
+    return ClientGeneration.NEW_ERRORS if api_version >= ABORTABLE_VERSION else ClientGeneration.OLD_ERRORS
 
 
 def _attributes(records: Any) -> int:
@@ -142,7 +156,7 @@ def _append_one(
     if verified is not None:
         place = (partition.topic, partition.partition)
         if place in verified.errors:
-            return _verification_failure(data.index, verified.errors[place])
+            return _verification_failure(context, data.index, verified.errors[place])
         verification = verified.verifications.get(place)
     try:
         _check(context, request, partition, data)
@@ -210,7 +224,10 @@ def _failure(index: int, error_code: ErrorCode) -> PartitionProduceResponse:
     return PartitionProduceResponse(index=index, error_code=error_code, base_offset=-1, log_start_offset=-1)
 
 
-def _verification_failure(index: int, error: KafkaError) -> PartitionProduceResponse:
+def _verification_failure(context: RequestContext, index: int, code: ErrorCode) -> PartitionProduceResponse:
+    from pykbroker.transaction_verification import produce_error
+
+    error = produce_error(code, _generation(context.api_version))
     response = _failure(index, error.error_code)
     response.error_message = error.message or None
     return response

@@ -87,9 +87,10 @@ class Driver:
             if not output.records:
                 return error
             error = self.append_error
+            first_offset = len(self.log)
             if error is ErrorCode.NONE:
                 self.log += [encode_record(record) for record in output.records]
-            output = self.shard.stored(output, error, self.now_ms)
+            output = self.shard.stored(output, error, self.now_ms, first_offset)
 
     def advance(self, duration_ms: int) -> None:
         """Lets time pass, firing timers when they are due."""
@@ -106,10 +107,10 @@ class Driver:
     def replayed(self) -> Shard:
         """A new shard with what the log says."""
         shard = Shard(self.settings)
-        for key, value in self.log:
+        for offset, (key, value) in enumerate(self.log):
             record = decode_record(key, value)
             assert record is not None
-            shard.replay(record, self.now_ms)
+            shard.replay(record, self.now_ms, offset)
         return shard
 
     # Requests

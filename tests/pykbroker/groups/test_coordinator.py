@@ -192,7 +192,7 @@ async def test_a_failed_append_p_115(tmp_path: Path, monkeypatch: pytest.MonkeyP
     async with rig.running():
         await rig.commit(7)
 
-        def refuse(*_: object) -> None:
+        def refuse(*_: object, **__: object) -> None:
             raise StorageError("full", str(tmp_path))
 
         with monkeypatch.context() as patch:
@@ -250,7 +250,7 @@ async def test_very_many_offsets_expire_in_several_batches_p_114(tmp_path: Path)
     rig = Rig(tmp_path, {"offsets.retention.minutes": "60"})
     async with rig.running():
         await rig.commit(7)
-        shard = rig.groups._shards[PARTITION_OF_G]
+        shard = rig.groups._led.shards[PARTITION_OF_G]
         committed = shard.offsets.get("g", "clicks", 0)
         assert committed is not None
         for number in range(2_500):
@@ -291,7 +291,7 @@ async def test_a_damaged_record_is_skipped_p_116(tmp_path: Path, caplog: pytest.
 async def test_a_log_that_cannot_be_read_p_116(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P-116: its groups are not served, others are."""
+    """P-116: what it coordinates is not served, others are."""
     rig = Rig(tmp_path)
     async with rig.running():
         await rig.commit(7)
@@ -299,12 +299,12 @@ async def test_a_log_that_cannot_be_read_p_116(
         await rig.commit(8, group_id=other)
     again = Rig(tmp_path)
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise StorageError("input/output error", str(tmp_path))
 
     monkeypatch.setattr(partition_of_g(again), "log", Mock(iter_batches=refuse))
     async with again.running():
-        assert "its groups are not served" in caplog.text
+        assert "what it coordinates is not served" in caplog.text
         assert await again.fetch() == -1000 * ErrorCode.NOT_COORDINATOR
         assert await again.fetch(group_id=other) == 8
         assert (await again.call(handle_list_groups, ListGroupsRequest(), 5)).error_code == ErrorCode.NONE

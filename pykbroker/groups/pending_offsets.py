@@ -1,0 +1,75 @@
+"""Offsets that wait for the end of a transaction (P-139): by producer, and by the partition that they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pykbroker.groups.offsets import CommittedOffset
+
+OffsetKey = tuple[str, str, int]
+"""Group id, topic and partition."""
+
+
+class PendingOffsets:
+    """What producers have committed in transactions that are still open.
+
+    A tombstone ends the wait of its partition whatever becomes of the transactions; so does each producer's marker.
+    """
+
+    def __init__(self) -> None:
+        self._by_producer: dict[int, dict[OffsetKey, CommittedOffset]] = {}
+        # Group id -> topic and partition -> producer ids; empty levels are not kept.
+        self._waiting: dict[str, dict[tuple[str, int], set[int]]] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PendingOffsets) and self._by_producer == other._by_producer
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def put(self, producer_id: int, key: OffsetKey, committed: CommittedOffset) -> None:
+        """Keeps the newest commit of a producer for a partition."""
+        self._by_producer.setdefault(producer_id, {})[key] = committed
+        group_id, topic, partition = key
+        self._waiting.setdefault(group_id, {}).setdefault((topic, partition), set()).add(producer_id)
+
+    def discard(self, key: OffsetKey) -> None:
+        """A tombstone: nobody's commit for the partition will count any more."""
+        group_id, topic, partition = key
+        for producer_id in self._waiting.get(group_id, {}).get((topic, partition), ()):
+            self._by_producer[producer_id].pop(key, None)
+        self._forget(key)
+
+    def end(self, producer_id: int) -> dict[OffsetKey, CommittedOffset]:
+        """The producer's transaction has ended: takes out what it had committed."""
+        ended = self._by_producer.pop(producer_id, {})
+        for key in ended:
+            group_id, topic, partition = key
+            producers = self._waiting[group_id][topic, partition]
+            producers.discard(producer_id)
+            if not producers:
+                self._forget(key)
+        return ended
+
+    def _forget(self, key: OffsetKey) -> None:
+        group_id, topic, partition = key
+        places = self._waiting.get(group_id)
+        if places is not None:
+            places.pop((topic, partition), None)
+            if not places:
+                del self._waiting[group_id]
+
+    def __contains__(self, key: OffsetKey) -> bool:
+        """Whether the partition's committed offset may change with the end of a transaction."""
+        group_id, topic, partition = key
+        return (topic, partition) in self._waiting.get(group_id, ())
+
+    def of_group(self, group_id: str) -> list[tuple[str, int]]:
+        """Topics and partitions for which transactions of the group are open."""
+        return list(self._waiting.get(group_id, ()))
+
+    def of_topic(self, topic: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
+        """What is pending for a topic, in all groups."""
+        for pending in self._by_producer.values():
+            for key, committed in pending.items():
+                if key[1] == topic:
+                    yield key, committed

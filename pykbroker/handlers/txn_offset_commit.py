@@ -1,0 +1,136 @@
+"""TxnOffsetCommit (key 28), versions 0 to 5: offsets that a transaction commits with what it has written (P-139).
+
+v2 leader epoch (KIP-320). v3 the consumer's member id, generation and instance id, which fence a consumer that has lost
+its partitions (KIP-447). v4 TRANSACTION_ABORTABLE. v5 adds the group to the transaction by itself (KIP-890), where
+earlier versions sent AddOffsetsToTxn before.
+
+The offsets wait in `__consumer_offsets`, and in memory, for the transaction's marker there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.coordination.log_io import response_error
+from pykbroker.groups.output import TransactionalProducer
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pykbroker.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from pykbroker.transaction_verification import ClientGeneration, ProducerIdentity, verify
+
+if TYPE_CHECKING:
+    from pykbroker.logstore.producer_state import Verification
+    from pykbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
+    from pykbroker.request_context import RequestContext
+
+LOADING_SINCE = 2
+"""Older clients may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+ABORTABLE_SINCE = 4
+EPOCH_BUMPS_SINCE = 5
+NO_SEQUENCE = -1
+
+Results = dict[str, dict[int, ErrorCode]]
+"""Topic -> partition -> error."""
+
+
+async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    """Commits for partitions that exist; the others get their error (P-111)."""
+    results: Results = {}
+    accepted = [found for topic in request.topics if (found := _existing(context, topic, results)) is not None]
+    if accepted:
+        await _commit(context, request, accepted, results)
+    if context.api_version < LOADING_SINCE:
+        for errors in results.values():
+            for partition, error in errors.items():
+                if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    errors[partition] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=partition, error_code=error)
+                    for partition, error in errors.items()
+                ],
+            )
+            for topic, errors in results.items()
+            if errors
+        ]
+    )
+
+
+def _existing(
+    context: RequestContext, topic: TxnOffsetCommitRequestTopic, results: Results
+) -> OffsetCommitRequestTopic | None:
+    """The partitions of a topic that exist, in the form of an ordinary commit; the others go to the results."""
+    image = context.services.metadata.image.topics_by_name.get(topic.name)
+    existing = {} if image is None else image.partitions
+    errors = results.setdefault(topic.name, {})
+    known = []
+    for partition in topic.partitions:
+        if partition.partition_index in existing:
+            known.append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition.partition_index,
+                    committed_offset=partition.committed_offset,
+                    committed_leader_epoch=partition.committed_leader_epoch,
+                    committed_metadata=partition.committed_metadata,
+                )
+            )
+        else:
+            errors[partition.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if image is None or not known:
+        return None
+    return OffsetCommitRequestTopic(name=topic.name, topic_id=image.topic_id, partitions=known)
+
+
+async def _commit(
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    topics: list[OffsetCommitRequestTopic],
+    results: Results,
+) -> None:
+    verification = await _verify(context, request)
+    if isinstance(verification, ErrorCode):
+        for topic in topics:
+            results[topic.name].update(dict.fromkeys((p.partition_index for p in topic.partitions), verification))
+        return
+    commit = OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        topics=topics,
+    )
+    producer = TransactionalProducer(request.producer_id, request.producer_epoch)
+    response = context.services.groups.commit_transactional_offsets(commit, context.api_version, producer, verification)
+    for answered in response.topics:
+        for partition in answered.partitions:
+            results[answered.name][partition.partition_index] = ErrorCode(partition.error_code)
+
+
+async def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> Verification | ErrorCode | None:
+    """Asks the transaction coordinator whether the group is part of the transaction, or adds it (P-135)."""
+    services = context.services
+    partition = services.groups.offsets_partition(request.group_id)
+    if isinstance(partition, ErrorCode):
+        return partition
+    client = ClientGeneration.OLD_ERRORS
+    if context.api_version >= EPOCH_BUMPS_SINCE:
+        client = ClientGeneration.EPOCH_BUMPS
+    elif context.api_version >= ABORTABLE_SINCE:
+        client = ClientGeneration.NEW_ERRORS
+    identity = ProducerIdentity(request.transactional_id, request.producer_id, request.producer_epoch)
+    verified = await verify(services, identity, {partition: NO_SEQUENCE}, client)
+    place = (partition.topic, partition.partition)
+    if place in verified.errors:
+        return response_error(verified.errors[place])
+    return verified.verifications.get(place)
