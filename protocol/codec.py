@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct as struct_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pykbroker.protocol.codec_source import Malformed, Source, reader_source, writer_source
+from pykbroker.protocol.codec_source import NO_LIMIT, Malformed, Source, elements_left, reader_source, writer_source
 from pykbroker.protocol.errors import DecodeError, EncodeError, UnsupportedVersion
 
 if TYPE_CHECKING:
@@ -42,11 +42,17 @@ def decode(message_type: type[M], version: int, data: bytes | memoryview) -> M:
     return decode_from(message_type, version, data, 0)[0]
 
 
-def decode_from(message_type: type[M], version: int, data: bytes | memoryview, position: int) -> tuple[M, int]:
-    """Like `decode`, from a byte position; also gives the position behind the message."""
+def decode_from(
+    message_type: type[M], version: int, data: bytes | memoryview, position: int, elements_max: int = NO_LIMIT
+) -> tuple[M, int]:
+    """Like `decode`, from a byte position; also gives the position behind the message.
+
+    A message with more elements in its arrays and tagged fields than `elements_max`, all of them together, is refused.
+    """
     reader = _readers.get((message_type, version, version in message_type.FLEXIBLE_VERSIONS))
     if reader is None:
         reader = _reader_of_message(message_type, version)
+    elements_left[0] = elements_max
     try:
         value, end = reader(data, position, len(data))
     except (struct_module.error, IndexError, UnicodeDecodeError, Malformed) as error:

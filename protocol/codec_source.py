@@ -18,6 +18,14 @@ STRING_SIZE_MAX = 32767
 """Longest string in bytes: the legacy length is an int16, and Kafka refuses longer compact ones too."""
 
 
+NO_LIMIT = 1 << 62
+
+elements_left = [NO_LIMIT]
+"""How many more elements of arrays, and tagged fields, the message that is being read may have. A cell that generated
+code counts down, so that readers need no further argument; `codec.decode_from` sets it. A hundred megabytes can hold
+thirty million structs, which are gigabytes once they are objects."""
+
+
 class Malformed(Exception):  # control flow inside the codec, never seen outside
     """Raised by generated code for bytes that are all there but mean nothing."""
 
@@ -56,6 +64,7 @@ class Source:
         self.runs: dict[str, list[tuple[str, int]]] = {}
         self.names: dict[str, Any] = {
             "Malformed": Malformed,
+            "elements_left": elements_left,
             "read_uvarint": read_uvarint,
             "write_uvarint": write_uvarint,
         }
@@ -214,6 +223,7 @@ def _read_sized(source: Source, indent: int, field: Field, version: int, is_flex
 def _read_elements(source: Source, indent: int, field: Field, version: int, is_flexible: bool, target: str) -> None:
     element: Field = field.element
     source.arrays.add(field.name)
+    _count_elements(source, indent, "n")
     if element.kind in WIRE_SIZES:
         letter, size = WIRE_SIZES[element.kind]
         source.names["unpack_from"] = struct_module.unpack_from
@@ -229,9 +239,17 @@ def _read_elements(source: Source, indent: int, field: Field, version: int, is_f
     source.add(indent, f"{target} = v; v = None")
 
 
+def _count_elements(source: Source, indent: int, count: str) -> None:
+    source.add(indent, f"elements_left[0] -= {count}")
+    source.add(indent, "if elements_left[0] < 0: raise Malformed('the message has too many elements')")
+
+
 def _read_tags(source: Source, message_type: type[Message], version: int) -> None:
     source.field = "tagged fields"
     _read_uvarint(source, 1, "tags")
+    # Nearly always there are none.
+    source.add(1, "if not tags: return o, p")
+    _count_elements(source, 1, "tags")
     source.add(1, "last = -1")
     source.add(1, "for _ in range(tags):")
     _read_uvarint(source, 2, "tag")

@@ -12,6 +12,9 @@ from typing import NamedTuple
 from pykbroker.protocol.codec_source import Malformed, read_uvarint
 from pykbroker.protocol.errors import DecodeError
 
+TAGGED_FIELDS_MAX = 1000
+"""Kafka defines none in a request's header; what is skipped one by one has to have an end."""
+
 _FIXED = struct.Struct(">hhih")
 
 
@@ -67,6 +70,8 @@ def _skip_tags(frame: bytes | memoryview, position: int) -> int:
         return (first, at + 1) if first < 0x80 else read_uvarint(frame, at + 1, first)
 
     count, position = uvarint(position)
+    if count > TAGGED_FIELDS_MAX:
+        raise Malformed(f"{count} tagged fields")
     for _ in range(count):
         _, position = uvarint(position)
         size, position = uvarint(position)

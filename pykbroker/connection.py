@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REQUESTS_PER_TURN = 8
-"""Requests of one connection served before other tasks get their turn. Waiting for the socket yields by itself; this
-is for a client that always has the next request ready."""
+TURN_S = 0.01
+"""Requests of one connection served, and time used, before other tasks get their turn. Waiting for the socket yields by
+itself; this is for a client that always has the next request ready."""
 
 
 class Connection:
@@ -127,10 +128,11 @@ class Connection:
                 reader.announced = 0
                 self._memory.release(self)
             turns += 1
-            if turns >= REQUESTS_PER_TURN:
+            # The time of the last receive is when this turn began, unless it took a turn already.
+            if turns >= REQUESTS_PER_TURN or trio.current_time() - self.last_used > TURN_S:
                 turns = 0
-                self.last_used = trio.current_time()
                 await trio.lowlevel.checkpoint()
+                self.last_used = trio.current_time()
 
     async def _receive(self, reader: FrameReader) -> bool:
         """Receives what is there; says whether it had to wait for it."""

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+ELEMENTS_MAX = 100_000
+"""Topics, partitions and all other elements of one request together. Kafka has no such limit: there a frame of
+`socket.request.max.bytes` may become gigabytes of objects. No client names so many partitions at once."""
+
 SERVER_ERROR_MESSAGE = "The server experienced an unexpected error when processing the request."
 
 _handlers: dict[int, tuple[type[Any], Callable[[Any, Any], Awaitable[Any]]]] = {}
@@ -54,7 +58,7 @@ async def dispatch(services: Services, connection: ConnectionInfo, frame: memory
     if entry is None:
         entry = _handlers[key] = load_handler(api)
     request_type, handler = entry
-    request, _ = decode_from(request_type, version, frame, header.body_position)
+    request, _ = decode_from(request_type, version, frame, header.body_position, ELEMENTS_MAX)
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
     has_tags = version >= api.flexible_from and key != ApiKey.API_VERSIONS
     try:

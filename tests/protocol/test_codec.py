@@ -26,6 +26,7 @@ from pykbroker.protocol.errors import DecodeError, EncodeError, UnsupportedVersi
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages.consumer_protocol import ConsumerProtocolSubscription
 from pykbroker.protocol.messages.api_versions import ApiVersionsResponse, SupportedFeatureKey
+from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
 from pykbroker.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -35,7 +36,8 @@ from pykbroker.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from pykbroker.protocol.messages.metadata import MetadataRequest
+from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.protocol.test_schema_parity import MESSAGES
 from tests.support.message_strategies import random_message
 
@@ -144,6 +146,22 @@ def test_a_decode_error_names_the_field_and_its_position() -> None:
 def test_a_count_beyond_the_bytes_is_refused_before_it_costs_memory() -> None:
     with pytest.raises(DecodeError, match=r"an array of 2147483646 elements in 0 bytes"):
         decode(MetadataRequest, 1, b"\x7f\xff\xff\xfe")
+
+
+def test_all_elements_of_a_message_together_have_a_limit() -> None:
+    """Names, numbers, structs at any depth and tagged fields: each is an object once it is read."""
+    names = encode(MetadataRequest(topics=[MetadataRequestTopic(name="") for _ in range(11)]), 1)
+    numbers = encode(OffsetFetchRequest(topics=[OffsetFetchRequestTopic(name="", partition_indexes=[0] * 10)]), 1)
+    tags = b"\x01\x00\x0b" + b"".join(bytes((number, 0)) for number in range(11))
+    for message_type, version, data in (
+        (MetadataRequest, 1, names),
+        (OffsetFetchRequest, 1, numbers),
+        (DescribeClusterRequest, 1, tags),
+    ):
+        decode_from(message_type, version, data, 0, 11)
+        with pytest.raises(DecodeError, match="too many elements"):
+            decode_from(message_type, version, data, 0, 10)
+        assert decode_from(message_type, version, data, 0)[1] == len(data)
 
 
 def test_a_null_for_a_field_that_is_not_nullable_is_refused() -> None:

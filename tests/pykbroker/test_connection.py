@@ -13,6 +13,7 @@ import trio.testing
 
 import pykbroker.dispatch
 from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.dispatch import ELEMENTS_MAX
 from pykbroker.errors import KafkaError
 from pykbroker.handlers import APIS
 from pykbroker.protocol.api_keys import ApiKey
@@ -20,6 +21,7 @@ from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -205,6 +207,18 @@ async def test_strangers_are_named(data: bytes, said: str, caplog: pytest.LogCap
         assert await client.frame() is None
     (record,) = caplog.records
     assert said in record.getMessage()
+
+
+async def test_a_request_of_too_many_elements_closes(caplog: pytest.LogCaptureFixture) -> None:
+    """A small frame may become very many objects; deep in it or as tagged fields of its header."""
+    async with served(services()) as client:
+        names = MetadataRequest(topics=[MetadataRequestTopic(name="") for _ in range(ELEMENTS_MAX + 1)])
+        assert await client.call(names, 1, MetadataResponse) is None
+    async with served(services()) as client:
+        await client.send_frame(b"\0\x12\0\x03\0\0\0\7\0\4test\xff\xff\x03" + b"\0\0" * 65535)
+        assert await client.frame() is None
+    assert "MetadataRequest v1: field topics at byte 18: the message has too many elements" in caplog.text
+    assert "RequestHeader v2: field tagged fields at byte 14: 65535 tagged fields" in caplog.text
 
 
 async def test_a_client_that_sends_a_byte_now_and_then_is_not_idle() -> None:

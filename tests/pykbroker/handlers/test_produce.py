@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from pykbroker.errors import CloseConnection
 from pykbroker.handlers.produce import handle_produce
@@ -260,3 +261,27 @@ async def test_a_repeated_batch_gets_its_first_offset(path: DataPath) -> None:
     older = batch(1, producer_id=9, producer_epoch=1, base_sequence=0)
     assert (await produce(path, older)).error_code == ErrorCode.NONE
     assert (await produce(path, sequenced(6))).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+async def test_long_work_on_one_request_lets_others_have_their_turn(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small batches may decompress to very much each: other clients are served between them."""
+    monkeypatch.setattr("pykbroker.handlers.produce.TURN_S", -1.0)
+    data = [PartitionProduceData(index=0, records=batch(1)) for _ in range(5)]
+    topic = TopicProduceData(name="clicks", topic_id=topic_id("clicks"), partition_data=data)
+    many = ProduceRequest(acks=1, topic_data=[topic])
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        response = await path.call(handle_produce, many, NEWEST)
+        nursery.cancel_scope.cancel()
+    assert [p.base_offset for p in response.responses[0].partition_responses] == [0, 1, 2, 3, 4]
+    assert turns >= 4
