@@ -1,16 +1,19 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
 v1 key type and error message. v4 several keys (KIP-699). v5 TRANSACTION_ABORTABLE allowed. v6 key type share (KIP-932).
+Needs DESCRIBE on the group or the transactional id.
 
-There are no transaction and share coordinators yet. Kafka would answer COORDINATOR_NOT_AVAILABLE for one that it does
-not have, and clients would ask again until their time is up. Clients that ask for several keys (Java, kafka-python)
-give up at once on UNSUPPORTED_VERSION and show the message. Older forms come from librdkafka and its like, which give
-up on nothing but TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+There is no share coordinator yet. Kafka would answer COORDINATOR_NOT_AVAILABLE for one that it does not have, and
+clients would ask again until their time is up; they give up at once on UNSUPPORTED_VERSION and show the message.
 """
 
 from __future__ import annotations
 
-from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
+from collections.abc import Callable
+
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC, coordinator_partition
+from pykbroker.protocol import acl_codes
+from pykbroker.protocol.acl_codes import DESCRIBE, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pykbroker.protocol.uuids import uuid_from_text
@@ -23,13 +26,12 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 """Key types (protocol.md 1.11)."""
 
 NOT_AVAILABLE = "The coordinator is not available."
-NO_TRANSACTIONS = "this broker has no transaction coordinator yet: use a producer without transactional.id"
 NO_SHARE_GROUPS = "this broker has no share coordinator yet"
 INVALID = "unknown key type, malformed key, or a key type that this version of FindCoordinator does not have"
 
 
 async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Which broker coordinates a group; P-88, P-89."""
+    """Which broker coordinates a group or a transactional id; P-88, P-89."""
     if context.api_version >= SEVERAL_KEYS_SINCE:
         coordinators = [_find(context, request.key_type, key) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=coordinators)
@@ -44,12 +46,16 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
 
 
 def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
+    services = context.services
     if key_type == GROUP:
-        return _find_group(context, key)
+        if not context.authorize(DESCRIBE, acl_codes.GROUP, key):
+            return _none(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
+        return _find_leader(context, key, OFFSETS_TOPIC, services.groups.request_topic_creation)
     if key_type == TRANSACTION:
-        is_batched = context.api_version >= SEVERAL_KEYS_SINCE
-        error = ErrorCode.UNSUPPORTED_VERSION if is_batched else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return _none(key, error, NO_TRANSACTIONS)
+        if not context.authorize(DESCRIBE, TRANSACTIONAL_ID, key):
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return _none(key, error, "Transactional Id authorization failed.")
+        return _find_leader(context, key, TRANSACTION_TOPIC, services.transactions.request_topic_creation)
     if key_type == SHARE and context.api_version >= SHARE_SINCE and _is_share_key(key):
         return _none(key, ErrorCode.UNSUPPORTED_VERSION, NO_SHARE_GROUPS)
     return _none(key, ErrorCode.INVALID_REQUEST, INVALID)
@@ -66,20 +72,21 @@ def _is_share_key(key: str) -> bool:
     return bool(group_id.strip()) and partition.isdecimal()
 
 
-def _find_group(context: RequestContext, group_id: str) -> Coordinator:
-    """The leader of the group's partition. A missing topic is created, and the client asks again (P-89)."""
+def _find_leader(
+    context: RequestContext, key: str, topic_name: str, request_creation: Callable[[int], None]
+) -> Coordinator:
+    """The leader of the key's partition. A missing topic is created, and the client asks again (P-89)."""
     metadata = context.services.metadata
     image = metadata.image
-    topic = image.topics_by_name.get(OFFSETS_TOPIC)
+    topic = image.topics_by_name.get(topic_name)
     if topic is None:
-        live_count = sum(not broker.is_fenced for broker in image.brokers.values())
-        context.services.groups.request_topic_creation(live_count)
-        return _none(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
-    partition = topic.partitions.get(coordinator_partition(group_id, len(topic.partitions)))
+        request_creation(sum(not broker.is_fenced for broker in image.brokers.values()))
+        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
+    partition = topic.partitions.get(coordinator_partition(key, len(topic.partitions)))
     endpoint = None if partition is None else metadata.endpoint(partition.leader, context)
     if partition is None or endpoint is None:
-        return _none(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
-    return Coordinator(key=group_id, node_id=partition.leader, host=endpoint.host, port=endpoint.port)
+        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
+    return Coordinator(key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port)
 
 
 def _none(key: str, error: ErrorCode, message: str) -> Coordinator:

@@ -3,7 +3,8 @@
 Versions 0-5. v2 flexible; v3 the producer's present id and epoch (KIP-360); v4 PRODUCER_FENCED; v5
 TRANSACTION_ABORTABLE (KIP-890). v6 (two-phase commit) is not stable in Kafka. Without a transactional id every call
 gives a fresh id at epoch 0 (P-127), from blocks of 1,000 (P-59). With one it is the coordinator's to answer (P-128,
-P-129); clients below v4 know a fenced producer as INVALID_PRODUCER_EPOCH (P-130).
+P-129); clients below v4 know a fenced producer as INVALID_PRODUCER_EPOCH (P-130). Needs WRITE on the id; without one
+IDEMPOTENT_WRITE on the cluster, or WRITE on any topic.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import KafkaError
+from pykbroker.protocol.acl_codes import IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdResponse
 
@@ -26,6 +28,11 @@ PRODUCER_FENCED_SINCE = 4
 
 async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A new producer id or epoch, or why not."""
+    if request.transactional_id is None:
+        if not _may_be_idempotent(context):
+            return _failure(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    elif not context.authorize(WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return _failure(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         return _failure(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
@@ -35,6 +42,13 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
     except KafkaError as error:
         return _failure(error.error_code)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _may_be_idempotent(context: RequestContext) -> bool:
+    authorizer = context.services.authorizer
+    if authorizer is None or context.authorize_cluster(IDEMPOTENT_WRITE):
+        return True
+    return authorizer.allows_any(context.principal, context.client_host, WRITE, TOPIC)
 
 
 async def _transactional(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from pykbroker.transactions.id_pattern import IdPattern
 from pykbroker.transactions.states import STATES_BY_TITLE, LoggedState, TransactionState
 from pykbroker.transactions.transaction import Transaction
 
@@ -28,12 +28,12 @@ class TransactionFilter(NamedTuple):
     states: Collection[str] = ()
     producer_ids: Collection[int] = ()
     duration_ms: int = -1
-    pattern: re.Pattern[str] | None = None
+    pattern: IdPattern | None = None
 
     @property
     def unknown_states(self) -> list[str]:
         """Names that are no state's."""
-        return [name for name in dict.fromkeys(self.states) if name not in STATES_BY_TITLE]
+        return [name for name in self.states if name not in STATES_BY_TITLE]
 
     def matches(self, transaction: Transaction, now_ms: int) -> bool:
         """Whether a transaction is to be listed."""
@@ -42,7 +42,7 @@ class TransactionFilter(NamedTuple):
             not (self.producer_ids and now.producer_id not in self.producer_ids)
             and not (self.states and now.state.title not in self.states)
             and not (self.duration_ms >= 0 and now_ms - now.start_ms <= self.duration_ms)
-            and (self.pattern is None or self.pattern.fullmatch(transaction.transactional_id) is not None)
+            and (self.pattern is None or self.pattern.matches(transaction.transactional_id))
         )
 
 

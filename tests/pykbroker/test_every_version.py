@@ -17,6 +17,7 @@ from pykbroker.handlers import APIS, camel_case
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Message, default_struct
+from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
 from pykbroker.protocol.messages.alter_configs import AlterableConfig as ReplacedConfig
 from pykbroker.protocol.messages.alter_configs import AlterConfigsResource as ReplacedResource
 from pykbroker.protocol.messages.alter_partition_reassignments import ReassignablePartition, ReassignableTopic
@@ -27,6 +28,7 @@ from pykbroker.protocol.messages.create_topics import CreatableTopic
 from pykbroker.protocol.messages.delete_acls import DeleteAclsFilter
 from pykbroker.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsTopic
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsResource
+from pykbroker.protocol.messages.describe_producers import TopicRequest as ProducersTopic
 from pykbroker.protocol.messages.describe_quorum import PartitionData as QuorumPartition
 from pykbroker.protocol.messages.describe_quorum import TopicData as QuorumTopic
 from pykbroker.protocol.messages.describe_topic_partitions import TopicRequest
@@ -44,7 +46,12 @@ from pykbroker.protocol.messages.offset_fetch import (
 )
 from pykbroker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderPartition, OffsetForLeaderTopic
 from pykbroker.protocol.messages.produce import PartitionProduceData, TopicProduceData
+from pykbroker.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from pykbroker.protocol.messages.update_features import FeatureUpdateKey
+from pykbroker.protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic
 from tests.support.data_path import batch
 
 CASES = [(api, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)]
@@ -200,6 +207,34 @@ def fields_of(api: ApiKey, topic: str, topic_id: bytes, group: str) -> dict[str,
             ]
         },
         ApiKey.INIT_PRODUCER_ID: {"transactional_id": None if topic == "t" else "x", "transaction_timeout_ms": 1000},
+        ApiKey.ADD_PARTITIONS_TO_TXN: {
+            "v3_and_below_transactional_id": "x",
+            "v3_and_below_topics": [AddPartitionsToTxnTopic(name=topic, partitions=ids)],
+            "transactions": [
+                AddPartitionsToTxnTransaction(
+                    transactional_id="x", topics=[AddPartitionsToTxnTopic(name=topic, partitions=ids)]
+                )
+            ],
+        },
+        ApiKey.ADD_OFFSETS_TO_TXN: {"transactional_id": "x", "group_id": group},
+        ApiKey.END_TXN: {"transactional_id": "x", "committed": True},
+        ApiKey.WRITE_TXN_MARKERS: {
+            "markers": [
+                WritableTxnMarker(producer_id=5000, topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=ids)])
+            ]
+        },
+        ApiKey.TXN_OFFSET_COMMIT: {
+            "transactional_id": "x",
+            "group_id": group,
+            "topics": [
+                TxnOffsetCommitRequestTopic(
+                    name=topic, partitions=[TxnOffsetCommitRequestPartition(partition_index=n) for n in ids]
+                )
+            ],
+        },
+        ApiKey.DESCRIBE_PRODUCERS: {"topics": [ProducersTopic(name=topic, partition_indexes=ids)]},
+        ApiKey.DESCRIBE_TRANSACTIONS: {"transactional_ids": ["x", ""]},
+        ApiKey.LIST_TRANSACTIONS: {"state_filters": ["Ongoing", "wrong"], "transactional_id_pattern": "x*"},
         ApiKey.DESCRIBE_ACLS: {
             "resource_type_filter": 1,
             "pattern_type_filter": 1,

@@ -19,6 +19,8 @@ from pykbroker.producer_ids import ProducerIds
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
 from pykbroker.request_context import ConnectionInfo, RequestContext, Services
+from pykbroker.transactions.coordinator import TransactionCoordinator
+from pykbroker.transactions.settings import TransactionSettings
 
 R = TypeVar("R")
 
@@ -88,6 +90,17 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
             )
         )
     unused: Any = None
+    producer_ids = ProducerIds(controller, cache, config.node_id)  # type: ignore[arg-type]
+    transactions = TransactionCoordinator(
+        TransactionSettings.from_config(config),
+        config.node_id,
+        unused,
+        unused,
+        cache,
+        next_producer_id=producer_ids.next,
+        create_internal_topic=unused,
+        write_marker=unused,
+    )
     return Services(
         config=config,
         cluster_id=CLUSTER_ID,
@@ -96,8 +109,8 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
         partitions=unused,
         controller=controller,  # type: ignore[arg-type]
         groups=unused,
-        transactions=unused,
-        producer_ids=ProducerIds(controller, cache, config.node_id),  # type: ignore[arg-type]
+        transactions=transactions,
+        producer_ids=producer_ids,
         fetch_sessions=unused,
         log_directory=unused,
         clock=unused,

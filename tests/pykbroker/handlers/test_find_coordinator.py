@@ -99,16 +99,6 @@ async def test_a_partition_whose_leader_is_not_reachable(tmp_path: Path) -> None
         assert (await find(rig, 4, "g"))[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_transactions_fail_at_once_with_a_reason(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
-    async with rig.running():
-        old, new = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION
-        for version, error in (1, old), (3, old), (4, new), (6, new):
-            [found] = await find(rig, version, "tx", key_type=1)
-            assert (found.error_code, found.node_id) == (error, -1)
-            assert "transactional.id" in (found.error_message or "")
-
-
 @pytest.mark.parametrize(
     ("version", "key", "error"),
     [

@@ -1,0 +1,39 @@
+"""AddOffsetsToTxn (key 25): the offsets of a group become part of a transaction.
+
+Versions 0-4. v2 PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-890). It adds the partition of
+`__consumer_offsets` that keeps the group. Clients of transaction.version 2 do without it. Needs WRITE on the id and
+READ on the group.
+"""
+
+from __future__ import annotations
+
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.protocol.acl_codes import GROUP, READ, TRANSACTIONAL_ID, WRITE
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from pykbroker.request_context import RequestContext
+
+PRODUCER_FENCED_SINCE = 2
+
+
+async def handle_add_offsets_to_txn(
+    context: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    """Adds the group's partition to the transaction."""
+    if not context.authorize(WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not context.authorize(READ, GROUP, request.group_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    services = context.services
+    topic = services.metadata.topic(OFFSETS_TOPIC)
+    partition_count = services.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+    error = await services.transactions.add_partitions(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [(OFFSETS_TOPIC, coordinator_partition(request.group_id, partition_count))],
+        client_version=0,
+    )
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_SINCE:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
+    return AddOffsetsToTxnResponse(error_code=error)

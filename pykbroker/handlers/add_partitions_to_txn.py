@@ -1,0 +1,99 @@
+"""AddPartitionsToTxn (key 24): partitions become part of a transaction before the first record is written to them.
+
+Versions 0-5. v2 PRODUCER_FENCED; v3 flexible; v4 several transactions at once, and only asking (KIP-890); v5
+TRANSACTION_ABORTABLE. Clients send up to v3 (transaction.version 0 and 1) and need WRITE on the id and the topics; v4
+and above come from brokers, with CLUSTER_ACTION. All partitions of a transaction are added or none (P-131).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pykbroker.metadata_cache import INTERNAL_TOPICS
+from pykbroker.protocol.acl_codes import CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from pykbroker.request_context import RequestContext
+
+PRODUCER_FENCED_SINCE = 2
+FROM_BROKERS_SINCE = 4
+
+OLD_CLIENT, NEW_CLIENT = 0, 2
+"""The transaction.version that the version of a request stands for."""
+
+Place = tuple[str, int]
+
+
+async def handle_add_partitions_to_txn(
+    context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """Adds partitions, or says whether they were added (P-131, P-135)."""
+    if context.api_version < FROM_BROKERS_SINCE:
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        codes = await _codes(context, transaction)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes))
+    if not context.authorize_cluster(CLUSTER_ACTION):
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    results = [
+        AddPartitionsToTxnResult(
+            transactional_id=transaction.transactional_id, topic_results=_results(await _codes(context, transaction))
+        )
+        for transaction in request.transactions
+    ]
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+async def _codes(context: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Mapping[Place, ErrorCode]:
+    """The code for each partition of one transaction."""
+    identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+    places = list(dict.fromkeys((topic.name, number) for topic in transaction.topics for number in topic.partitions))
+    is_client = context.api_version < FROM_BROKERS_SINCE
+    if is_client and not context.authorize(WRITE, TRANSACTIONAL_ID, transaction.transactional_id):
+        return dict.fromkeys(places, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    bad = _bad_places(context, places, is_client)
+    if bad:
+        return {place: bad.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in places}
+    transactions = context.services.transactions
+    if transaction.verify_only:
+        return await transactions.verify(*identity, places, add=False)
+    client_version = OLD_CLIENT if is_client else NEW_CLIENT
+    error = await transactions.add_partitions(*identity, places, client_version=client_version)
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_SINCE:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
+    return dict.fromkeys(places, error)
+
+
+def _bad_places(context: RequestContext, places: Iterable[Place], is_client: bool) -> dict[Place, ErrorCode]:
+    """Partitions that cannot be part of a transaction; a client has no business with internal topics."""
+    topics = context.services.metadata.image.topics_by_name
+    names = {name for name, _ in places}
+    refused = {*context.refused(WRITE, TOPIC, names - INTERNAL_TOPICS), *(names & INTERNAL_TOPICS)} if is_client else ()
+    bad: dict[Place, ErrorCode] = {}
+    for name, number in places:
+        if name in refused:
+            bad[name, number] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif name not in topics or number not in topics[name].partitions:
+            bad[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return bad
+
+
+def _results(codes: Mapping[Place, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for (name, number), code in codes.items():
+        topic = topics.setdefault(name, AddPartitionsToTxnTopicResult(name=name, results_by_partition=[]))
+        topic.results_by_partition.append(
+            AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=code)
+        )
+    return list(topics.values())

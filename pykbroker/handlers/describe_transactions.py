@@ -1,0 +1,47 @@
+"""DescribeTransactions (key 65), version 0 (KIP-664): state, timeout, start, producer and partitions of transactions.
+
+Needs DESCRIBE on the id; partitions of topics without DESCRIBE are left out.
+"""
+
+from __future__ import annotations
+
+from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC, TRANSACTIONAL_ID
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from pykbroker.request_context import RequestContext
+
+
+async def handle_describe_transactions(
+    context: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    """Describes each id for itself."""
+    states = [_describe(context, transactional_id) for transactional_id in request.transactional_ids]
+    return DescribeTransactionsResponse(transaction_states=states)
+
+
+def _describe(context: RequestContext, transactional_id: str) -> TransactionState:
+    if not context.authorize(DESCRIBE, TRANSACTIONAL_ID, transactional_id):
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return TransactionState(transactional_id=transactional_id, error_code=error)
+    transaction = context.services.transactions.find(transactional_id)
+    if isinstance(transaction, ErrorCode):
+        return TransactionState(transactional_id=transactional_id, error_code=transaction)
+    now = transaction.now
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(now.partitions):
+        topics.setdefault(topic, []).append(partition)
+    hidden = context.refused(DESCRIBE, TOPIC, topics)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=now.state.title,
+        transaction_timeout_ms=now.timeout_ms,
+        transaction_start_time_ms=now.start_ms,
+        producer_id=now.producer_id,
+        producer_epoch=now.producer_epoch,
+        topics=[TopicData(topic=name, partitions=numbers) for name, numbers in topics.items() if name not in hidden],
+    )

@@ -1,0 +1,35 @@
+"""EndTxn (key 26): commits or aborts a transaction.
+
+Versions 0-5. v2 PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE; v5 producer id and epoch for the next
+transaction (KIP-890): only clients of transaction.version 2 send it. The answer comes when the decision is durable
+(P-132). Needs WRITE on the id.
+"""
+
+from __future__ import annotations
+
+from pykbroker.protocol.acl_codes import TRANSACTIONAL_ID, WRITE
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from pykbroker.request_context import RequestContext
+
+PRODUCER_FENCED_SINCE = 2
+EPOCH_BUMP_SINCE = 5
+
+OLD_CLIENT, NEW_CLIENT = 0, 2
+"""The transaction.version that the version of a request stands for."""
+
+
+async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    """Decides the transaction (P-132, P-134, P-136)."""
+    if not context.authorize(WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    error, producer_id, producer_epoch = await context.services.transactions.end(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        is_commit=request.committed,
+        client_version=NEW_CLIENT if context.api_version >= EPOCH_BUMP_SINCE else OLD_CLIENT,
+    )
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_SINCE:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
+    return EndTxnResponse(error_code=error, producer_id=producer_id, producer_epoch=producer_epoch)

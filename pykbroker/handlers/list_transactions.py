@@ -1,0 +1,48 @@
+"""ListTransactions (key 66): the transactions that this broker coordinates (KIP-664).
+
+Versions 0-2. v1 filter by duration (KIP-994); v2 filter by a regular expression for the id (KIP-1152). Filters are
+joined by and. Ids without DESCRIBE are left out.
+"""
+
+from __future__ import annotations
+
+from pykbroker.protocol.acl_codes import DESCRIBE, TRANSACTIONAL_ID
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+from pykbroker.request_context import RequestContext
+from pykbroker.transactions.id_pattern import IdPattern, InvalidPattern
+from pykbroker.transactions.shard import TransactionFilter
+
+
+async def handle_list_transactions(
+    context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
+    """What passes the filters; names of states that do not exist are told."""
+    text = request.transactional_id_pattern
+    try:
+        pattern = IdPattern(text) if text else None
+    except InvalidPattern:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    wanted = TransactionFilter(
+        dict.fromkeys(request.state_filters), frozenset(request.producer_id_filters), request.duration_filter, pattern
+    )
+    found = context.services.transactions.list(wanted)
+    if isinstance(found, ErrorCode):
+        return ListTransactionsResponse(error_code=found)
+    hidden = context.refused(DESCRIBE, TRANSACTIONAL_ID, [transaction.transactional_id for transaction in found])
+    return ListTransactionsResponse(
+        unknown_state_filters=wanted.unknown_states,
+        transaction_states=[
+            TransactionState(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.now.producer_id,
+                transaction_state=transaction.now.state.title,
+            )
+            for transaction in found
+            if transaction.transactional_id not in hidden
+        ],
+    )

@@ -1,0 +1,365 @@
+"""The coordinator's shell: log, replay, markers, timers. What a transaction may do is in test_transaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.transactions.markers import MarkerToWrite
+from pykbroker.transactions.states import TransactionState
+from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, Rig
+from tests.support.data_path import topic_image
+
+P = FIRST_PRODUCER_ID
+COMMITTED = [
+    TransactionState.EMPTY,
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.COMPLETE_COMMIT,
+]
+
+
+def states(rig: Rig, transactional_id: str = "x") -> list[TransactionState]:
+    return [entry.state for entry in rig.written(transactional_id) if entry is not None]
+
+
+async def test_a_transaction_of_an_old_client_p_137(tmp_path: Path) -> None:
+    """P-137: on a broker with transaction.version 2; the epoch stays, and the marker has it."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        known = await rig.begin()
+        assert known == (P, 0)
+        assert await rig.add(known, 0, 2) == ErrorCode.NONE
+        assert await rig.end(known, version=4) == (ErrorCode.NONE, (-1, -1))
+        assert states(rig) == COMMITTED
+        marker = MarkerToWrite(P, 0, coordinator_epoch=0, is_commit=True, transaction_version=0)
+        assert rig.markers == [(marker, "t", 0), (marker, "t", 2)]
+        assert await rig.end(known, version=4) == (ErrorCode.NONE, (-1, -1))
+        assert await rig.add(known, 1) == ErrorCode.NONE
+
+
+async def test_a_transaction_of_a_new_client_p_136(tmp_path: Path) -> None:
+    """P-136: the leader of a partition adds it; each end gives a new epoch, a repetition gives it again."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        known = await rig.begin()
+        added = await rig.transactions.verify("x", *known, [("t", 1)], add=True)
+        assert added == {("t", 1): ErrorCode.NONE}
+        assert await rig.end(known, is_commit=False) == (ErrorCode.NONE, (P, 1))
+        assert rig.markers == [(MarkerToWrite(P, 1, 0, is_commit=False, transaction_version=2), "t", 1)]
+        assert await rig.end(known, is_commit=False) == (ErrorCode.NONE, (P, 1))
+        assert await rig.end((P, 1), is_commit=False) == (ErrorCode.NONE, (P, 2))
+        assert len(rig.markers) == 1
+
+
+async def test_verification_p_135(tmp_path: Path) -> None:
+    """P-135: a partition that is not part of the transaction is TRANSACTION_ABORTABLE."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        known = await rig.begin()
+        await rig.add(known, 0)
+
+        async def verify(transactional_id: str = "x", epoch: int = 0) -> list[ErrorCode]:
+            codes = await rig.transactions.verify(transactional_id, P, epoch, [("t", 0), ("t", 1)], add=False)
+            return list(codes.values())
+
+        assert await verify() == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
+        assert await verify(epoch=1) == [ErrorCode.PRODUCER_FENCED] * 2
+        assert await verify("y") == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+        assert await verify("") == [ErrorCode.INVALID_REQUEST] * 2
+        rig.marker_errors["t", 0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await rig.end(known, version=4)
+        assert await verify() == [ErrorCode.CONCURRENT_TRANSACTIONS] * 2
+
+
+async def test_without_the_topic_there_is_no_coordinator(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, is_fresh=True)
+    async with rig.running():
+        assert (await rig.init())[0] == ErrorCode.NOT_COORDINATOR
+        rig.transactions.request_topic_creation(1)
+        await trio.sleep(0.1)
+        assert await rig.begin() == (P, 0)
+    [topic] = rig.created
+    assert (topic.name, topic.partition_count, topic.replication_factor) == (TRANSACTION_TOPIC, 50, 1)
+    assert topic.configs == {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "1",
+        "segment.bytes": "104857600",
+        "unclean.leader.election.enable": "false",
+    }
+
+
+async def test_a_marker_that_cannot_be_written_is_tried_again_p_132(tmp_path: Path) -> None:
+    """P-132: the answer does not wait for it, the next transaction does."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        known = await rig.begin()
+        await rig.add(known, 0, 1)
+        rig.marker_errors["t", 0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await rig.end(known, version=4) == (ErrorCode.NONE, (-1, -1))
+        assert [partition for _, _, partition in rig.markers] == [1]
+        assert await rig.add(known, 2) == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert (await rig.init())[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+        await trio.sleep(1)
+        assert rig.transaction().now.partitions == {("t", 0)}
+        del rig.marker_errors["t", 0]
+        await trio.sleep(0.3)
+        assert [partition for _, _, partition in rig.markers] == [1, 0]
+        assert states(rig) == COMMITTED
+        assert await rig.add(known, 2) == ErrorCode.NONE
+
+
+async def test_a_deleted_topic_needs_no_marker(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        known = await rig.begin()
+        await rig.add(known, 0)
+        rig.change(topic_image(TRANSACTION_TOPIC, 5))
+        assert (await rig.end(known))[0] == ErrorCode.NONE
+        assert states(rig) == COMMITTED
+        assert rig.markers == []
+
+
+async def test_a_partition_that_saw_a_newer_producer_stops_the_markers(tmp_path: Path) -> None:
+    """As in Kafka the id stays busy until its partition is loaded anew."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        known = await rig.begin()
+        await rig.add(known, 0, 1)
+        rig.marker_errors["t", 0] = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        await rig.end(known)
+        await trio.sleep(5)
+        assert rig.markers == []
+        assert (await rig.init())[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+async def test_very_many_markers_let_others_in_between(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        rig.change(topic_image(TRANSACTION_TOPIC, 5), topic_image("t", 1), topic_image("many", 350))
+        known = await rig.begin()
+        places = [("many", number) for number in range(350)]
+        await rig.transactions.verify("x", *known, places, add=True)
+        rig.marker_errors["many", 3] = ErrorCode.NOT_ENOUGH_REPLICAS
+        assert (await rig.end(known))[0] == ErrorCode.NONE
+        assert rig.markers == []
+        await trio.sleep(0.01)
+        assert len(rig.markers) == 349
+        rig.marker_errors.clear()
+        await trio.sleep(0.3)
+        assert len(rig.markers) == 350
+        assert states(rig) == COMMITTED
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+async def test_replay_goes_on_where_the_log_ends_p_142(tmp_path: Path, level: int) -> None:
+    """P-142: everything that was answered is known; a decided transaction gets its markers."""
+    rig = Rig(tmp_path, level=level)
+    async with rig.running():
+        ongoing, decided = await rig.begin("ongoing"), await rig.begin("decided")
+        await rig.add(ongoing, 1, transactional_id="ongoing")
+        await rig.add(decided, 0, 1, transactional_id="decided")
+        rig.marker_errors["t", 0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await rig.end(decided, transactional_id="decided", version=4)
+    again = Rig(tmp_path, level=level)
+    async with again.running():
+        assert again.transaction("decided").now.state is TransactionState.COMPLETE_COMMIT
+        assert [(marker.producer_id, marker.is_commit, place) for marker, _, place in again.markers] == [
+            (decided[0], True, 0),
+            (decided[0], True, 1),
+        ]
+        assert await again.add(ongoing, 2, transactional_id="ongoing") == ErrorCode.NONE
+        assert again.transaction("ongoing").now.partitions == {("t", 1), ("t", 2)}
+
+
+async def test_a_bad_record_does_not_take_the_others_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from pykbroker.coordination.log_io import append_pairs
+    from pykbroker.transactions.state_log import encode_key
+
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.begin()
+        for number in range(5):
+            partition = rig.partitions.get(TRANSACTION_TOPIC, number)
+            append_pairs(partition, [(encode_key(f"bad{number}"), b"\0\1nonsense"), (b"\0\7new", b"")], 0, 1)
+    again = Rig(tmp_path)
+    async with again.running():
+        assert again.transaction().now.producer_id == P
+        assert "is skipped" in caplog.text
+
+
+async def test_another_leader_and_back(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        known = await rig.begin()
+        await rig.add(known, 0)
+        rig.marker_errors["t", 0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await rig.end(known, version=4)
+        rig.change(topic_image("t", 3), topic_image(TRANSACTION_TOPIC, 5, leader=2))
+        assert await rig.add(known, 1) == ErrorCode.NOT_COORDINATOR
+        rig.marker_errors.clear()
+        await trio.sleep(5)
+        assert rig.markers == []
+        rig.change(topic_image("t", 3), topic_image(TRANSACTION_TOPIC, 5, leader_epoch=7))
+        assert await rig.add(known, 1) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await trio.sleep(0.1)
+        assert [marker.coordinator_epoch for marker, _, _ in rig.markers] == [7]
+        assert await rig.add(known, 1) == ErrorCode.NONE
+
+
+async def test_a_newer_leader_epoch_goes_into_markers_p_133(tmp_path: Path) -> None:
+    """P-133."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        known = await rig.begin()
+        await rig.add(known, 0)
+        rig.change(topic_image("t", 3), topic_image(TRANSACTION_TOPIC, 5, leader_epoch=4))
+        await rig.end(known)
+        assert [marker.coordinator_epoch for marker, _, _ in rig.markers] == [4]
+
+
+async def test_a_stopped_coordinator_answers_nobody(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.begin()
+        rig.transactions.stop()
+        assert (await rig.init())[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_failed_append_changes_nothing_p_115(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-115: with the code that makes a client try again; also the record that completes a transaction comes later."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        known = await rig.begin()
+        await rig.add(known, 0)
+
+        def refuse(partition: object) -> None:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "no")
+
+        partition_type = type(rig.partitions.get("t", 0))
+        with monkeypatch.context() as patch:
+            patch.setattr(partition_type, "check_enough_replicas", refuse)
+            assert await rig.add(known, 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert (await rig.end(known))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert rig.transaction().now.partitions == {("t", 0)}
+        rig.marker_errors["t", 0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await rig.end(known)
+        rig.marker_errors.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(partition_type, "check_enough_replicas", refuse)
+            await trio.sleep(1)
+            assert len(rig.markers) == 1
+            assert rig.transaction().now.state is TransactionState.PREPARE_COMMIT
+        await trio.sleep(1)
+        assert states(rig) == COMMITTED
+
+
+@pytest.mark.parametrize("level", [0, 2])
+async def test_a_transaction_that_takes_too_long_is_aborted_p_140(tmp_path: Path, level: int) -> None:
+    """P-140: looked at every ten seconds, and the producer is fenced."""
+    rig = Rig(tmp_path, level=level)
+    async with rig.running():
+        known = await rig.begin(timeout_ms=15_000)
+        await rig.add(known, 0)
+        await trio.sleep(19.9)
+        assert rig.transaction().now.state is TransactionState.ONGOING
+        await trio.sleep(0.2)
+        assert rig.transaction().now.state is TransactionState.COMPLETE_ABORT
+        assert [marker[:4] for marker, _, _ in rig.markers] == [(P, 1, 0, False)]
+        # Under transaction.version 2 the epoch below the present one may repeat an end, and finds another decision.
+        expected = ErrorCode.PRODUCER_FENCED if level == 0 else ErrorCode.INVALID_TXN_STATE
+        assert (await rig.end(known, version=5 if level else 4))[0] == expected
+        assert await rig.add(known, 0) == ErrorCode.PRODUCER_FENCED
+        # As in Kafka the one that was fenced by a timeout may then begin anew, for it is the last that there was.
+        assert await rig.init(expected=known) == (
+            (ErrorCode.NONE, (P, 1)) if level else (ErrorCode.PRODUCER_FENCED, (-1, -1))
+        )
+
+
+async def test_timeouts_go_on_after_a_restart_p_140(tmp_path: Path) -> None:
+    """P-140: by the time of day at which the transaction began."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.add(await rig.begin(timeout_ms=60_000), 0)
+    again = Rig(tmp_path)
+    again.clock.time_ms += 55_000
+    async with again.running():
+        await trio.sleep(9.9)
+        assert again.transaction().now.state is TransactionState.ONGOING
+        await trio.sleep(0.2)
+        assert again.transaction().now.state is TransactionState.COMPLETE_ABORT
+
+
+async def test_unused_ids_expire_p_56(tmp_path: Path) -> None:
+    """P-56: `transactional.id.expiration.ms` after the last change; an open transaction never."""
+    rig = Rig(tmp_path, {"transactional.id.expiration.ms": "7200000", "transaction.max.timeout.ms": "100000000"})
+    async with rig.running():
+        await rig.begin("unused")
+        await rig.add(await rig.begin("open", timeout_ms=100_000_000), 0, transactional_id="open")
+        await trio.sleep(3601)
+        await rig.begin("used")
+        await trio.sleep(2 * 3600)
+        assert rig.transactions.find("unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert rig.written("unused")[-1] is None
+        assert rig.transactions.find("used") is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert rig.transaction("open").now.state is TransactionState.ONGOING
+        assert (await rig.end((P, 0), transactional_id="unused"))[0] == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    again = Rig(tmp_path)
+    async with again.running():
+        assert again.transactions.find("unused") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+async def test_very_many_ids_expire_in_several_batches(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, {"transactional.id.expiration.ms": "1", "message.max.bytes": "200000"})
+    async with rig.running():
+        for number in range(30):
+            await rig.begin(f"{number:030000}")
+        await trio.sleep(3601)
+        for number in range(30):
+            assert rig.transactions.find(f"{number:030000}") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+async def test_no_producer_id_no_transaction(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        rig.id_error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no block")
+        assert (await rig.init())[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert rig.transactions.find("x") is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+async def test_two_at_once_who_begin_get_two_epochs(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    answers: list[tuple[int, tuple[int, int]]] = []
+
+    async def begin() -> None:
+        answers.append(await rig.init())
+
+    async with rig.running(), trio.open_nursery() as nursery:
+        nursery.start_soon(begin)
+        nursery.start_soon(begin)
+    assert sorted(known[1] for _, known in answers) == [0, 1]
+    assert len({known[0] for _, known in answers}) == 1
+
+
+async def test_the_epochs_run_out_p_129(tmp_path: Path) -> None:
+    """P-129: after 32,766 the next end brings a new producer id, which a repetition gets again."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        known = await rig.begin()
+        transaction = rig.transaction()
+        transaction.now = transaction.now._replace(producer_epoch=32766)
+        await rig.add((P, 32766), 0)
+        assert await rig.end((P, 32766)) == (ErrorCode.NONE, (P + 1, 0))
+        assert [(marker.producer_id, marker.producer_epoch) for marker, _, _ in rig.markers] == [(P, 32767)]
+        assert await rig.end((P, 32766)) == (ErrorCode.NONE, (P + 1, 0))
+        assert await rig.add((P + 1, 0), 0) == ErrorCode.NONE
+        transaction.now = transaction.now._replace(producer_epoch=32766)
+        rig.id_error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no block")
+        assert (await rig.end((P + 1, 32766)))[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert known == (P, 0)
