@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("interop", "which broker the interop tests run against")
     group.addoption("--target", choices=["pykbroker", "kafka"], default="pykbroker", help="the broker to start")
     group.addoption("--bootstrap", metavar="HOST:PORT", help="a broker that runs already; nothing is started")
+    group.addoption("--kills", type=int, metavar="N", help="how often test_kill.py kills its broker under load")
     group.addoption("--report-name", default="report", help="name of the report, for runs of a part (%(default)s)")
 
 
@@ -86,6 +87,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def target(pytestconfig: pytest.Config) -> str:
     """`pykbroker`, `kafka`, or `external`."""
     return target_of(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def kills(target: str, pytestconfig: pytest.Config) -> int:
+    """How often a broker is killed under load; Apache Kafka takes its time to start."""
+    chosen = pytestconfig.getoption("--kills")
+    return chosen if chosen is not None else 3 if target == "kafka" else 12
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Protocol
 
 import confluent_kafka
@@ -19,93 +20,82 @@ from interop_tests.clients import (
     create_topic,
     kafka_python_consume,
     poll_confluent,
-    wait_until,
 )
 from interop_tests.conftest import StartBroker
+from interop_tests.kill_load import (
+    Administering,
+    ConfluentProducing,
+    Consuming,
+    KafkaPythonProducing,
+    Part,
+    Producing,
+    wait_for_progress,
+)
 
 pytestmark = [pytest.mark.own_broker, pytest.mark.area("faults"), pytest.mark.client("confluent-kafka")]
 
-KILLS = 10
-PARTITIONS = 2
+PARTITIONS = 3
 
 
 class _Tables(Protocol):
     texts: list[str]
 
 
-def test_kill_while_an_idempotent_producer_sends(
-    start_broker: StartBroker, summary_tables: _Tables, target: str
+@pytest.mark.client("kafka-python 3")
+def test_kills_under_load(
+    start_broker: StartBroker, summary_tables: _Tables, target: str, unique: Callable[[str], str], kills: int
 ) -> None:
-    """Ten times kill -9 at a random moment under load. The producer retries by itself; nothing is lost or doubled."""
+    """kill -9 at random moments: what was acknowledged is there, in order, once; offsets of groups never go back.
+
+    Two idempotent producers of different clients, a group that reads and commits, and changes of metadata go on all the
+    time. `--kills` says how often.
+    """
     broker = start_broker("kill")
-    topic = create_topic(broker.bootstrap, "kill", PARTITIONS, segment_bytes="1048576")
-    acknowledged: dict[int, list[int]] = defaultdict(list)
-    failures: list[object] = []
-    producer = confluent_kafka.Producer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "enable.idempotence": True,
-            "linger.ms": 2,
-            "message.timeout.ms": 300_000,
-            "reconnect.backoff.max.ms": 500,
-        }
-    )
-
-    def delivered(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
-        if error is not None:
-            failures.append(error)
-        else:
-            acknowledged[message.partition()].append(int(message.value()[:10]))
-
+    settings = {"segment_bytes": "1048576"}
+    first = create_topic(broker.bootstrap, unique("kill-confluent"), PARTITIONS, **settings)
+    second = create_topic(broker.bootstrap, unique("kill-kafka-python"), PARTITIONS, **settings)
+    producers: list[Producing] = [
+        ConfluentProducing(broker.bootstrap, first, PARTITIONS),
+        KafkaPythonProducing(broker.bootstrap, second, PARTITIONS),
+    ]
+    readers = [
+        Consuming(broker.bootstrap, first, PARTITIONS, unique("kill-group")),
+        Consuming(broker.bootstrap, second, PARTITIONS, unique("kill-group")),
+    ]
+    administering = Administering(broker.bootstrap, unique("kill-topic"))
+    parts: list[Part] = [*producers, *readers, administering]
+    for part in parts:
+        part.start()
     moments = random.Random(20261121)
-    sent = 0
     back_s: list[float] = []
-
-    def send_for(seconds: float) -> None:
-        nonlocal sent
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            for _ in range(50):
-                value = b"%010d" % sent + b"." * moments.randrange(200)
-                producer.produce(topic, value, partition=sent % PARTITIONS, on_delivery=delivered)
-                sent += 1
-            producer.poll(0)
-            time.sleep(0.005)
-
-    def acknowledged_count() -> int:
-        return sum(map(len, acknowledged.values()))
-
-    for _ in range(KILLS):
-        before = acknowledged_count()
-
-        def is_back(before: int = before) -> bool:
-            send_for(0.02)
-            return acknowledged_count() > before
-
-        wait_until(is_back, "an acknowledgement after the restart", timeout_s=60)
-        send_for(moments.uniform(0.1, 0.6))
+    for _ in range(kills):
+        wait_for_progress(parts)
+        time.sleep(moments.uniform(0.0, 0.5))
         broker.kill()
-        started = time.monotonic()
+        began = time.monotonic()
         broker.start()
-        back_s.append(time.monotonic() - started)
-    assert producer.flush(120) == 0, "records without an acknowledgement"
-    assert not failures, failures[:3]
-
-    found: dict[int, list[int]] = defaultdict(list)
-    for message in confluent_consume(broker.bootstrap, [topic], sent):
-        assert message.value is not None
-        found[message.partition].append(int(message.value[:10]))
-    for partition in range(PARTITIONS):
-        expected = list(range(partition, sent, PARTITIONS))
-        assert acknowledged[partition] == expected, "acknowledged in the order sent"
-        assert found[partition] == expected, f"partition {partition}: what is stored"
-    # Nothing behind the last record either: a record too many would lie there.
-    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap)
-    ends = consumer.end_offsets([kafka.TopicPartition(topic, number) for number in range(PARTITIONS)])
-    consumer.close()
-    assert sum(ends.values()) == sent
+        back_s.append(time.monotonic() - began)
+        for part in parts:
+            part.check()
+    wait_for_progress(parts)
+    for part in parts:
+        part.finish()
+        part.check()
+    for producing in producers:
+        found: dict[int, list[int]] = defaultdict(list)
+        for message in confluent_consume(broker.bootstrap, [producing.topic], producing.sent):
+            assert message.value is not None
+            found[message.partition].append(int(message.value[:10]))
+        producing.check_end(found)
+        # Nothing behind the last record either: a record too many would lie there.
+        consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap)
+        ends = consumer.end_offsets([kafka.TopicPartition(producing.topic, n) for n in range(PARTITIONS)])
+        consumer.close()
+        assert sum(ends.values()) == producing.sent
     summary_tables.texts.append(
-        f"kill -9 under load against {target}: {KILLS} times, {sent} records acknowledged, all there, in order, once; "
+        f"kill -9 under load against {target}: {kills} times; {sum(one.sent for one in producers)} records "
+        f"acknowledged, all there, in order, once; {sum(one.progress for one in readers)} commits, none went back; "
+        f"{administering.progress} changes of metadata, all there; "
         f"answering again after {min(back_s):.2f} to {max(back_s):.2f} s"
     )
 
