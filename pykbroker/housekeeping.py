@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.logstore.errors import LogError
+from pykbroker.memory import FreedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from pykbroker.listener import Listener
-    from pykbroker.logstore.flush import FlushWork
     from pykbroker.logstore.log_cleaner import LogCleaner
     from pykbroker.logstore.partition_log import PartitionLog
+    from pykbroker.replication.partition import Partition
     from pykbroker.request_context import Services
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ BUFFER_CHECK_MS = 60_000
 
 TRIM_INTERVAL_S = 0.5
 """A log that gets less than 64 KiB in such an interval is trimmed at its end."""
+
+MEMORY_INTERVAL_S = 10
 
 NEVER_MS = 1 << 62
 """Kafka's default for what is not done by time is the largest int64."""
@@ -55,6 +58,7 @@ def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Seq
     if config.log_cleaner_enable:
         nursery.start_soon(_clean_logs, config.log_cleaner_backoff_ms, services)
     nursery.start_soon(_look_after_connections, config.connections_max_idle_ms, listeners)
+    nursery.start_soon(_give_back_memory)
 
 
 async def _every(
@@ -95,9 +99,7 @@ async def _flush_and_checkpoint(services: Services) -> None:
         if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
             await trio.lowlevel.checkpoint()
         if partition.log.has_unflushed_segments:
-            work = partition.log.begin_flush(include_active=False)
-            if work is not None:
-                await _run_flush(work, str(partition))
+            await _flush(partition, include_active=False)
     try:
         directory.checkpoint_recovery_points()
         directory.checkpoint_high_watermarks(high_watermarks(services))
@@ -124,18 +126,19 @@ async def _flush_by_time(interval_ms: int, services: Services) -> None:
             due_at = flushed_at.get(id(partition), 0.0) + flush_ms / 1000
             if flush_ms < NEVER_MS and trio.current_time() >= due_at:
                 flushed_at[id(partition)] = trio.current_time()
-                work = partition.log.begin_flush()
-                if work is not None:
-                    await _run_flush(work, str(partition))
+                await _flush(partition, include_active=True)
 
 
-async def _run_flush(work: FlushWork, name: str) -> None:
+async def _flush(partition: Partition, *, include_active: bool) -> None:
     try:
-        await trio.to_thread.run_sync(work.run)
+        work = partition.log.begin_flush(include_active=include_active)
+        if work is not None:
+            try:
+                await trio.to_thread.run_sync(work.run)
+            finally:
+                work.finish()
     except LogError as error:
-        log.error("flushing %s failed: %s", name, error)
-    finally:
-        work.finish()
+        log.error("flushing %s failed: %s", partition, error)
 
 
 def high_watermarks(services: Services) -> dict[tuple[str, int], int]:
@@ -206,3 +209,11 @@ async def _look_after_connections(idle_ms: int, listeners: Sequence[Listener]) -
             if idle_ms > 0:
                 listener.close_idle(trio.current_time() - idle_ms / 1000)
             listener.shrink_idle()
+
+
+async def _give_back_memory() -> None:
+    """Freed memory goes back to the system soon after a burst."""
+    freed = FreedMemory()
+    while True:
+        freed.give_back()
+        await trio.sleep(MEMORY_INTERVAL_S)

@@ -1,0 +1,52 @@
+"""Memory that was freed goes back to the system.
+
+glibc keeps up to 64 MB of freed memory at hand once large blocks were used, such as what a batch decompresses to: a
+broker that was busy, or attacked, once would stay large. Every now and then, and only after growth, it is told to give
+back what is free. Where there is no glibc nothing is done.
+"""
+
+from __future__ import annotations
+
+import os
+
+GROWTH_BYTES = 4 * 1024 * 1024
+"""Less growth than this is not worth looking for free pages."""
+
+
+class FreedMemory:
+    """Remembers how small the process has been; `give_back` is to be called from time to time."""
+
+    def __init__(self) -> None:
+        self._least: int | None = None
+
+    def give_back(self) -> bool:
+        """Returns freed memory to the system if the process has grown since it last was at its least; says whether."""
+        used = anonymous_bytes()
+        if used is None:
+            return False
+        if self._least is None or used < self._least:
+            self._least = used
+        if used - self._least < GROWTH_BYTES:
+            return False
+        _trim()
+        # What is still in use is no reason to look again.
+        self._least = anonymous_bytes()
+        return True
+
+
+def anonymous_bytes() -> int | None:
+    """Resident memory that is no file's; None where the system does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            _, resident, shared, *_ = map(int, statm.read().split())
+    except OSError:
+        return None
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _trim() -> None:
+    import ctypes
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
