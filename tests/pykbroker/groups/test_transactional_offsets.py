@@ -1,0 +1,390 @@
+"""Offsets within transactions, over the handlers, on real logs (P-113, P-135, P-139, P-142)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.handlers.delete_groups import handle_delete_groups
+from pykbroker.handlers.offset_delete import handle_offset_delete
+from pykbroker.handlers.offset_fetch import handle_offset_fetch
+from pykbroker.handlers.txn_offset_commit import handle_txn_offset_commit
+from pykbroker.handlers.write_txn_markers import handle_write_txn_markers
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
+from pykbroker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from pykbroker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from pykbroker.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from pykbroker.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from pykbroker.replication.partition import Partition
+from tests.pykbroker.groups.rig import Rig
+from tests.support.data_path import topic_image
+from tests.support.transactions import FakeTransactions
+
+G = coordinator_partition("g", 5)
+PRODUCER_ID = 7
+NEWEST = 5
+
+
+class TransactionRig(Rig):
+    """One broker whose transaction coordinator answers as a test says."""
+
+    def __init__(self, folder: Path, properties: dict[str, str] | None = None, *, is_fresh: bool = False) -> None:
+        super().__init__(folder, properties, is_fresh=is_fresh)
+        self.coordinator = FakeTransactions()
+        coordinator: Any = self.coordinator
+        self.services = self.services._replace(transactions=coordinator)
+
+    @property
+    def partition_of_g(self) -> Partition:
+        found = self.partitions.get(OFFSETS_TOPIC, G)
+        assert found is not None
+        return found
+
+    async def commit_in_transaction(
+        self,
+        offset: int,
+        partitions: Sequence[int] = (0,),
+        *,
+        version: int = NEWEST,
+        topic: str = "clicks",
+        metadata: str | None = None,
+        **fields: Any,
+    ) -> list[int]:
+        """The error of each partition."""
+        asked = [
+            TxnOffsetCommitRequestPartition(partition_index=n, committed_offset=offset, committed_metadata=metadata)
+            for n in partitions
+        ]
+        topics = [TxnOffsetCommitRequestTopic(name=topic, partitions=asked)]
+        identity = {"transactional_id": "t", "group_id": "g", "producer_id": PRODUCER_ID, "producer_epoch": 0}
+        request = TxnOffsetCommitRequest(**{**identity, "topics": topics, **fields})
+        response = await self.call(handle_txn_offset_commit, request, version)
+        return [p.error_code for answered in response.topics for p in answered.partitions]
+
+    async def mark(
+        self, *, commit: bool, producer_id: int = PRODUCER_ID, epoch: int = 0, transaction_version: int = 1
+    ) -> int:
+        """Writes the marker into the partition of group "g"."""
+        topics = [WritableTxnMarkerTopic(name=OFFSETS_TOPIC, partition_indexes=[G])]
+        marker = WritableTxnMarker(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            transaction_result=commit,
+            topics=topics,
+            transaction_version=transaction_version,
+        )
+        response = await self.call(handle_write_txn_markers, WriteTxnMarkersRequest(markers=[marker]), 2)
+        error: int = response.markers[0].topics[0].partitions[0].error_code
+        return error
+
+    async def stable_offset(self, partition: int = 0, *, version: int = 9, all_topics: bool = False) -> tuple[int, int]:
+        """(committed offset, error) as a consumer that requires stable offsets is told."""
+        names = None if all_topics else [OffsetFetchRequestTopics(name="clicks", partition_indexes=[partition])]
+        if version >= 8:
+            request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=names)])
+        else:
+            topic = OffsetFetchRequestTopic(name="clicks", partition_indexes=[partition])
+            request = OffsetFetchRequest(group_id="g", topics=[topic])
+        request.require_stable = True
+        response = await self.call(handle_offset_fetch, request, version)
+        topics = response.groups[0].topics if version >= 8 else response.topics
+        found = {p.partition_index: p for topic in topics for p in topic.partitions}.get(partition)
+        return (found.committed_offset, found.error_code) if found is not None else (-2, 0)
+
+
+@pytest.mark.parametrize("version", range(NEWEST + 1))
+async def test_offsets_count_when_the_transaction_is_committed(tmp_path: Path, version: int) -> None:
+    """P-139; P-135: verified once for each transaction, by version 5 added to it."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        assert await rig.commit_in_transaction(5, [0, 1], version=version) == [0, 0]
+        assert await rig.commit_in_transaction(6, [1], version=version) == [0]
+        assert rig.coordinator.asked == [("t", PRODUCER_ID, 0, [(OFFSETS_TOPIC, G)], version >= 5)]
+        assert (await rig.fetch(), await rig.fetch(partition=1)) == (-1, -1)
+        assert await rig.mark(commit=True) == ErrorCode.NONE
+        assert (await rig.fetch(), await rig.fetch(partition=1)) == (5, 6)
+        assert await rig.commit_in_transaction(7, version=version, producer_epoch=1) == [0]
+        assert len(rig.coordinator.asked) == 2
+
+
+async def test_offsets_are_dropped_when_it_is_aborted(tmp_path: Path) -> None:
+    """P-139."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        await rig.commit(3)
+        await rig.commit_in_transaction(9)
+        assert await rig.fetch() == 3
+        assert await rig.mark(commit=False) == ErrorCode.NONE
+        assert await rig.fetch() == 3
+        assert await rig.stable_offset() == (3, 0)
+
+
+@pytest.mark.parametrize("version", [7, 8, 9])
+async def test_stable_offsets_are_waited_for(tmp_path: Path, version: int) -> None:
+    """P-113: for the partitions of the transaction only; others, and who does not ask for it, are told as ever."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        await rig.commit(3)
+        await rig.commit(4, partition=1)
+        await rig.commit_in_transaction(9)
+        unstable = (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        assert await rig.stable_offset(version=version) == unstable
+        assert await rig.stable_offset(1, version=version) == (4, 0)
+        assert await rig.fetch() == 3
+        if version >= 8:
+            assert await rig.stable_offset(version=version, all_topics=True) == unstable
+            assert await rig.stable_offset(1, version=version, all_topics=True) == (4, 0)
+        await rig.mark(commit=True)
+        assert await rig.stable_offset(version=version) == (9, 0)
+
+
+async def test_a_first_commit_that_is_pending_is_unstable_too(tmp_path: Path) -> None:
+    """P-113; among all offsets of the group it is not named, as there is none yet."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        await rig.commit_in_transaction(9)
+        assert await rig.stable_offset() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        assert await rig.stable_offset(all_topics=True) == (-2, 0)
+
+
+async def test_the_newest_commit_wins(tmp_path: Path) -> None:
+    """P-139: by place in the log, not by when the transactions end."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        await rig.commit_in_transaction(5)
+        await rig.commit_in_transaction(6, producer_id=8)
+        await rig.mark(commit=True, producer_id=8)
+        assert await rig.stable_offset() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        await rig.mark(commit=True)
+        assert await rig.stable_offset() == (6, 0)
+        await rig.commit_in_transaction(7, producer_epoch=1)
+        await rig.commit(8)
+        await rig.mark(commit=True, epoch=1)
+        assert await rig.fetch() == 8
+    again = TransactionRig(tmp_path)
+    async with again.running():
+        assert await again.fetch() == 8
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_pending_offsets_are_replayed(tmp_path: Path, commit: bool) -> None:
+    """P-142: and end with a marker that comes after the restart; so does the transaction in the log."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        await rig.commit(3)
+        await rig.commit_in_transaction(8, producer_id=8)
+        await rig.mark(commit=not commit, producer_id=8)
+        await rig.commit_in_transaction(9)
+    again = TransactionRig(tmp_path)
+    async with again.running():
+        assert await again.fetch() == (3 if commit else 8)
+        assert await again.stable_offset() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        assert await again.commit_in_transaction(10) == [0]
+        assert not again.coordinator.asked, "the transaction is known to be open"
+        assert await again.mark(commit=commit) == ErrorCode.NONE
+        assert await again.stable_offset() == (10 if commit else 8, 0)
+
+
+async def test_members_are_validated(tmp_path: Path) -> None:
+    """P-139: from version 3 by member, generation and instance; while the group rebalances too."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        assert await rig.commit_in_transaction(1, generation_id=0, member_id="m") == [ErrorCode.ILLEGAL_GENERATION]
+        member_id = await rig.stable()
+        mine = {"member_id": member_id, "generation_id": 1}
+        for changed, error in (
+            ({}, ErrorCode.NONE),
+            ({"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
+            ({"member_id": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
+            ({"group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
+            ({"generation_id": -1}, ErrorCode.ILLEGAL_GENERATION),
+            ({"generation_id": -1, "member_id": ""}, ErrorCode.NONE),
+        ):
+            assert await rig.commit_in_transaction(1, **{**mine, **changed}) == [error], changed
+        assert await rig.commit_in_transaction(1, version=2) == [ErrorCode.NONE]
+
+
+async def test_a_group_that_rebalances_takes_offsets(tmp_path: Path) -> None:
+    """P-139: of the old generation, and of the new one before its assignment is known; P-109 is about plain ones."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        first = await rig.join()
+        joined = await rig.join(first.member_id)
+        member = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+        plain = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
+        assert await rig.commit(1, **plain) == ErrorCode.REBALANCE_IN_PROGRESS
+        assert await rig.commit_in_transaction(1, **member) == [ErrorCode.NONE]
+
+
+async def test_a_transactional_commit_is_no_heartbeat(tmp_path: Path) -> None:
+    """P-110 is about plain commits."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        member_id = await rig.stable()
+        for _ in range(3):
+            await trio.sleep(4)
+            errors = await rig.commit_in_transaction(1, member_id=member_id, generation_id=1)
+        assert errors == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+async def test_partitions_that_do_not_exist(tmp_path: Path) -> None:
+    """P-111: the others are committed; metadata that is too long is refused by partition."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await rig.commit_in_transaction(1, [0, 9]) == [unknown, 0]
+        assert await rig.commit_in_transaction(1, topic="ghost") == [unknown]
+        assert await rig.commit_in_transaction(1, metadata="m" * 4097) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+        await rig.mark(commit=True)
+        assert await rig.fetch() == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "version", "told"),
+    [
+        (ErrorCode.TRANSACTION_ABORTABLE, 3, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.TRANSACTION_ABORTABLE, 4, ErrorCode.TRANSACTION_ABORTABLE),
+        (ErrorCode.PRODUCER_FENCED, 5, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 5, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, 5, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NETWORK_EXCEPTION, 5, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+async def test_verification_fails(tmp_path: Path, said: ErrorCode, version: int, told: ErrorCode) -> None:
+    """P-135, P-139; below version 2 nobody is told that something is being loaded."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        rig.coordinator.answer = said
+        assert await rig.commit_in_transaction(1, version=version) == [told]
+        assert rig.partition_of_g.log.log_end_offset == 0
+
+
+async def test_a_fenced_producer(tmp_path: Path) -> None:
+    """P-55: by the partition of the offsets."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        await rig.commit_in_transaction(1, producer_epoch=3)
+        assert await rig.commit_in_transaction(1, producer_epoch=2) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+
+
+async def test_markers_are_fenced(tmp_path: Path) -> None:
+    """P-136: and then the offsets go on waiting."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        await rig.commit_in_transaction(1, producer_epoch=3)
+        assert await rig.mark(commit=True, epoch=2) == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await rig.mark(commit=True, epoch=3, transaction_version=2) == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await rig.stable_offset() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        assert await rig.mark(commit=True, epoch=4, transaction_version=2) == ErrorCode.NONE
+        assert await rig.stable_offset() == (1, 0)
+
+
+async def test_where_the_group_is_not_coordinated_here(tmp_path: Path) -> None:
+    """P-90: and an empty group id is none."""
+    rig = TransactionRig(tmp_path, is_fresh=True)
+    async with rig.running():
+        assert await rig.commit_in_transaction(1) == [ErrorCode.NOT_COORDINATOR]
+        assert await rig.commit_in_transaction(1, group_id="") == [ErrorCode.INVALID_GROUP_ID]
+
+
+async def test_a_marker_for_groups_that_are_not_loaded_comes_again(tmp_path: Path) -> None:
+    """P-139: it would be missed by the replay that is under way; the coordinator tries again after this error."""
+    rig = TransactionRig(tmp_path)
+    assert await rig.mark(commit=True) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert rig.partition_of_g.log.log_end_offset == 0
+    rig.close()
+
+
+async def test_a_deleted_group_does_not_come_back(tmp_path: Path) -> None:
+    """P-107, P-139: with the end of a transaction that was open when it was deleted."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        await rig.commit(3, partition=1)
+        await rig.commit_in_transaction(9)
+        response = await rig.call(handle_delete_groups, DeleteGroupsRequest(groups_names=["g"]), 2)
+        assert response.results[0].error_code == ErrorCode.NONE
+        assert await rig.stable_offset() == (-1, 0)
+        await rig.mark(commit=True)
+        assert await rig.fetch() == -1
+        assert not rig.groups.list_groups(set(), set()).groups
+    again = TransactionRig(tmp_path)
+    async with again.running():
+        assert await again.fetch() == -1
+        assert not again.groups.list_groups(set(), set()).groups
+
+
+async def test_pending_offsets_can_be_deleted(tmp_path: Path) -> None:
+    """P-107: OffsetDelete ends their wait."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        await rig.commit_in_transaction(9, [0, 1])
+        partitions = [OffsetDeleteRequestPartition(partition_index=0)]
+        topics = [OffsetDeleteRequestTopic(name="clicks", partitions=partitions)]
+        await rig.call(handle_offset_delete, OffsetDeleteRequest(group_id="g", topics=topics), 0)
+        assert await rig.stable_offset() == (-1, 0)
+        assert await rig.stable_offset(1) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        await rig.mark(commit=True)
+        assert (await rig.fetch(), await rig.fetch(partition=1)) == (-1, 9)
+
+
+async def test_offsets_of_a_deleted_topic(tmp_path: Path) -> None:
+    """Pending ones go with it."""
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        await rig.commit_in_transaction(9)
+        rig.change(topic_image(OFFSETS_TOPIC, 5))
+        assert await rig.stable_offset() == (-1, 0)
+        await rig.mark(commit=True)
+        assert await rig.fetch() == -1
+
+
+async def test_nothing_expires_while_a_transaction_is_open(tmp_path: Path) -> None:
+    """P-114: neither the offset that it may change nor the group; others of the group do."""
+    rig = TransactionRig(tmp_path, {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "30000"})
+    async with rig.running():
+        await rig.commit(3)
+        await rig.commit(4, partition=1)
+        await rig.commit_in_transaction(9)
+        await trio.sleep(120)
+        assert (await rig.fetch(), await rig.fetch(partition=1)) == (3, -1)
+        await rig.mark(commit=False)
+        await trio.sleep(60)
+        assert await rig.fetch() == -1
+        assert not rig.groups.list_groups(set(), set()).groups
+
+
+async def test_a_group_with_nothing_but_a_pending_offset_stays(tmp_path: Path) -> None:
+    """P-114."""
+    rig = TransactionRig(tmp_path, {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "30000"})
+    async with rig.running():
+        await rig.commit_in_transaction(9)
+        await trio.sleep(90)
+        assert [group.group_id for group in rig.groups.list_groups(set(), set()).groups] == ["g"]
+        await rig.mark(commit=False)
+        await trio.sleep(60)
+        assert not rig.groups.list_groups(set(), set()).groups

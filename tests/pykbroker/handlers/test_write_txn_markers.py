@@ -1,0 +1,132 @@
+"""WriteTxnMarkers: the end of transactions in partitions (P-133, P-136, P-141)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykbroker.handlers.write_txn_markers import handle_write_txn_markers
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from pykbroker.protocol.records.control import (
+    ControlRecordType,
+    control_record_type,
+    end_transaction_coordinator_epoch,
+)
+from pykbroker.replication.partition import Partition
+from tests.support.data_path import NOW_MS, DataPath, cluster_image, topic_image
+from tests.support.transactions import PRODUCER_ID, write_in_transaction
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Any:
+    guarded = {"guarded": {"min.insync.replicas": "2"}}
+    topics = [topic_image("a", 2), topic_image("guarded"), topic_image("far", leader=2)]
+    data_path = DataPath(tmp_path, cluster_image(*topics, configs=guarded))
+    yield data_path
+    data_path.close()
+
+
+def partition_of(path: DataPath, topic: str = "a", number: int = 0) -> Partition:
+    found = path.partitions.get(topic, number)
+    assert found is not None
+    return found
+
+
+def marker(*places: tuple[str, int], commit: bool = True, epoch: int = 0, **fields: Any) -> WritableTxnMarker:
+    topics = [WritableTxnMarkerTopic(name=topic, partition_indexes=[index]) for topic, index in places]
+    options = {"producer_id": PRODUCER_ID, "coordinator_epoch": 3, **fields}
+    return WritableTxnMarker(producer_epoch=epoch, transaction_result=commit, topics=topics, **options)
+
+
+async def write(path: DataPath, *markers: WritableTxnMarker, version: int = 2) -> dict[tuple[int, str, int], int]:
+    response = await path.call(handle_write_txn_markers, WriteTxnMarkersRequest(markers=list(markers)), version)
+    return {
+        (result.producer_id, topic.name, partition.partition_index): partition.error_code
+        for result in response.markers
+        for topic in result.topics
+        for partition in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_marker_is_a_control_batch_of_one_record(path: DataPath, version: int, commit: bool) -> None:
+    """P-133: with the producer's id and epoch, the coordinator's epoch in its value; it takes one offset."""
+    partition = partition_of(path)
+    write_in_transaction(partition, count=2, epoch=5)
+    written = await write(path, marker(("a", 0), commit=commit, epoch=5), version=version)
+    assert written == {(PRODUCER_ID, "a", 0): 0}
+    *_, batch = partition.log.iter_batches()
+    assert (batch.base_offset, batch.record_count, batch.base_sequence) == (2, 1, -1)
+    assert (batch.producer_id, batch.producer_epoch) == (PRODUCER_ID, 5)
+    assert (batch.is_control, batch.is_transactional, batch.max_timestamp) == (True, True, NOW_MS)
+    [record] = batch.records()
+    expected = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+    assert control_record_type(record.key) == expected
+    assert end_transaction_coordinator_epoch(record.value) == 3
+    assert partition.high_watermark == partition.last_stable_offset == 3
+    assert len(partition.log.aborted_transactions(0, 3)) == (0 if commit else 1)
+
+
+async def test_every_marker_and_partition_gets_its_answer(path: DataPath) -> None:
+    """Partitions that are not here, too few replicas; a producer that is named twice is answered once."""
+    missing, few = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS
+    written = await write(
+        path,
+        marker(("a", 0), ("far", 0), ("none", 0), ("a", 7), ("guarded", 0)),
+        marker(("a", 1)),
+        marker(("a", 0), producer_id=9),
+    )
+    assert written == {
+        (PRODUCER_ID, "a", 0): 0,
+        (PRODUCER_ID, "far", 0): missing,
+        (PRODUCER_ID, "none", 0): missing,
+        (PRODUCER_ID, "a", 7): missing,
+        (PRODUCER_ID, "guarded", 0): few,
+        (PRODUCER_ID, "a", 1): 0,
+        (9, "a", 0): 0,
+    }
+    assert await write(path) == {}
+
+
+async def test_a_coordinator_of_an_earlier_epoch_is_fenced(path: DataPath) -> None:
+    """P-133."""
+    await write(path, marker(("a", 0), coordinator_epoch=4))
+    fenced = await write(path, marker(("a", 0), coordinator_epoch=3))
+    assert list(fenced.values()) == [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+    assert partition_of(path).log.log_end_offset == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "transaction_version", "epoch", "error"),
+    [
+        (1, 0, 4, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (1, 0, 5, ErrorCode.NONE),
+        (2, 1, 5, ErrorCode.NONE),
+        (2, 2, 5, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, 2, 6, ErrorCode.NONE),
+    ],
+)
+async def test_the_transaction_version_decides_about_the_epoch(
+    path: DataPath, version: int, transaction_version: int, epoch: int, error: ErrorCode
+) -> None:
+    """P-136: version 1 of the request, from older coordinators, knows only the old rule."""
+    write_in_transaction(partition_of(path), epoch=5)
+    asked = marker(("a", 0), epoch=epoch, transaction_version=transaction_version)
+    assert list((await write(path, asked, version=version)).values()) == [error]
+
+
+async def test_a_hanging_transaction_can_be_aborted(path: DataPath) -> None:
+    """P-141: as kafka-transactions does, with the producer's own epoch and the rule of version 0."""
+    partition = partition_of(path)
+    write_in_transaction(partition, epoch=5)
+    assert partition.last_stable_offset == 0
+    await write(path, marker(("a", 0), commit=False, epoch=5, coordinator_epoch=0))
+    assert partition.last_stable_offset == 2
