@@ -21,6 +21,11 @@ EVICTION_MS = 120_000
 """A session unused for so long may be evicted for any new one (P-75)."""
 
 
+PARTITIONS_MAX = 200_000
+"""Partitions of all sessions together. Kafka limits the number of sessions alone, and each may name any partitions,
+also ones that do not exist: a thousand sessions could be gigabytes, which stay when their clients are gone."""
+
+
 class PartitionKey(NamedTuple):
     """Names a partition in a session: by topic id from Fetch v13 on, by name before."""
 
@@ -131,6 +136,11 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def partition_count(self) -> int:
+        """Partitions that the sessions name, all together."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
     def resolve(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchContext:
         """Finds or makes the session of a request and merges the request into it."""
         session_id, epoch = request.session_id, request.session_epoch
@@ -151,7 +161,10 @@ class FetchSessions:
             return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return _refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        _merge(session, request)
+        if _merge(session, request) and self.partition_count > PARTITIONS_MAX:
+            # The client opens a new session, and gets none.
+            del self._sessions[session_id]
+            return _refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:
             del self._sessions[session_id]
             return FetchContext({}, None, False, ErrorCode.NONE)
@@ -164,6 +177,9 @@ class FetchSessions:
         """A new session, or None if the cache is full of sessions that are in use and not smaller (P-75)."""
         if len(self._sessions) >= self._slots and not self._evict(size, now_ms):
             return None
+        while self.partition_count + size > PARTITIONS_MAX:
+            if not self._evict(size, now_ms):
+                return None
         session_id = 0
         while not session_id or session_id in self._sessions:
             session_id = self._random.randrange(1, 1 << 31)
@@ -171,7 +187,7 @@ class FetchSessions:
         return session
 
     def _evict(self, size: int, now_ms: int) -> bool:
-        if not self._slots:
+        if not self._sessions:
             return False
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms > EVICTION_MS:
@@ -188,8 +204,9 @@ def _refused(error: ErrorCode) -> FetchContext:
     return FetchContext({}, None, False, error)
 
 
-def _merge(session: FetchSession, request: FetchRequest) -> None:
-    """Adds, changes and forgets partitions of a session as the request says."""
+def _merge(session: FetchSession, request: FetchRequest) -> bool:
+    """Adds, changes and forgets partitions of a session as the request says; whether it has more of them then."""
+    before = len(session.partitions)
     for key, asked in requested_partitions(request).items():
         known = session.partitions.get(key)
         if known is None:
@@ -202,6 +219,7 @@ def _merge(session: FetchSession, request: FetchRequest) -> None:
     for forgotten in request.forgotten_topics_data:
         for partition in forgotten.partitions:
             session.partitions.pop(PartitionKey(forgotten.topic, forgotten.topic_id, partition), None)
+    return len(session.partitions) > before
 
 
 def requested_partitions(request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,16 +18,19 @@ from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.dispatch import ELEMENTS_MAX
 from pykbroker.errors import KafkaError
 from pykbroker.handlers import APIS
+from pykbroker.logstore.file_range import FileRange
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykbroker.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykbroker.reply import SEND_TIMEOUT_S
 from pykbroker.request_memory import PATIENCE_S, RequestMemory
 from pykbroker.security.sasl import RECEIVE_SIZE_MAX, SaslSession, passwords_from_jaas
 from tests.support.connections import FRAME_SIZE_MAX, served
@@ -230,6 +235,46 @@ async def test_a_client_that_sends_a_byte_now_and_then_is_not_idle() -> None:
             await client.stream.send_all(bytes([byte]))
         await trio.testing.wait_all_tasks_blocked()
         assert client.connection.last_used >= started + 240
+
+
+async def test_a_client_that_reads_no_reply_is_closed_and_the_segments_are_released(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Slow readers and half-open connections: what they were to get must not be held for ever."""
+    file = tmp_path / "segment"
+    file.write_bytes(bytes(4_000_000))
+    descriptor = os.open(file, os.O_RDONLY)
+    leases = 0
+
+    class Segment:
+        def acquire(self) -> int:
+            nonlocal leases
+            leases += 1
+            return descriptor
+
+        def release(self) -> None:
+            nonlocal leases
+            leases -= 1
+
+    segment: Any = Segment()
+    ranges = [FileRange(segment, 0, 4_000_000) for _ in range(2)]
+
+    async def long_reply(context: Any, request: Any) -> FetchResponse:
+        data = [PartitionData(partition_index=number, records=found) for number, found in enumerate(ranges)]
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=data)])
+
+    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.FETCH, (FetchRequest, long_reply))
+    async with served(services()) as client:
+        body = encode(FetchRequest(), 11)
+        for _ in range(3):
+            await client.request(ApiKey.FETCH, 11, body, flexible=False)
+        began = trio.current_time()
+        assert leases == 2
+        while leases:
+            await trio.sleep(1)
+        assert SEND_TIMEOUT_S <= trio.current_time() - began <= SEND_TIMEOUT_S + 2
+    os.close(descriptor)
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == ["it reads no reply for 30 s"]
 
 
 async def test_memory_of_large_requests_is_bounded(caplog: pytest.LogCaptureFixture) -> None:

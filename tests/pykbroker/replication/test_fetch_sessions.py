@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pykbroker.replication.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions
 
@@ -58,3 +61,20 @@ def test_epochs_wrap_to_1() -> None:
     context.session.epoch = 0x7FFFFFFF
     assert not continued(sessions, context, 0x7FFFFFFF, 0).error
     assert not continued(sessions, context, 1, 0).error
+
+
+def test_all_sessions_together_name_only_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes later is served without a session, and one that grows beyond that loses its own."""
+    monkeypatch.setattr("pykbroker.replication.fetch_sessions.PARTITIONS_MAX", 10)
+    sessions = FetchSessions(1000, random.Random(1))
+    first, second = opened(sessions, 0, partition_count=6), opened(sessions, 0, partition_count=3)
+    assert first.session_id
+    assert second.session_id
+    assert opened(sessions, 0, partition_count=2).session_id == 0
+    more = [FetchTopic(topic="u", partitions=[FetchPartition(partition=number) for number in range(2)])]
+    growing = FetchRequest(session_id=second.session_id, session_epoch=1, topics=more)
+    assert sessions.resolve(growing, False, 0).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(sessions), sessions.partition_count) == (1, 6)
+    assert not continued(sessions, first, 1, 0).error
+    assert opened(sessions, EVICTION_MS + 1, partition_count=10).session_id
+    assert sessions.partition_count == 10
