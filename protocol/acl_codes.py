@@ -5,6 +5,9 @@ Plain integers and not an enumeration: they are keys of look-ups on the way of e
 
 from __future__ import annotations
 
+UNKNOWN = 0
+"""Of any element: a number that stands for nothing."""
+
 ANY = 1
 """In a filter, of a resource type, pattern type, operation or permission type: whichever."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller_requests import submit
-from pykbroker.protocol.acl_codes import ALTER, CLUSTER, CLUSTER_NAME
+from pykbroker.protocol.acl_codes import ALTER, ANY, CLUSTER, CLUSTER_NAME, MATCH
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
-from pykbroker.security.acls import NO_AUTHORIZER_TO_CHANGE, check_elements
+from pykbroker.security.acls import NO_AUTHORIZER_TO_CHANGE, known_elements
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
@@ -22,28 +22,27 @@ if TYPE_CHECKING:
 
 async def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     """Adds each entry by itself; one that Kafka cannot read ends the connection."""
-    for new in request.creations:
-        check_elements(new.resource_type, new.resource_pattern_type, new.operation, new.permission_type)
+    elements = [
+        known_elements(new.resource_type, new.resource_pattern_type, new.operation, new.permission_type)
+        for new in request.creations
+    ]
     count = len(request.creations)
     if context.services.authorizer is None:
         return _same_for_all(count, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_TO_CHANGE)
     if not context.authorize_cluster(ALTER):
         return _same_for_all(count, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("CreateAcls", ALTER))
+    if any(_is_for_filters_only(new) for new in request.creations):
+        # Kafka's own classes refuse this, which nobody foresaw.
+        return _same_for_all(count, ErrorCode.UNKNOWN_SERVER_ERROR, None)
     from pykbroker.controller.metadata.acls import CreateAcls
     from pykbroker.controller.metadata.image import Acl
 
     reasons = [_reason_invalid(new) for new in request.creations]
     acls = [
-        Acl(
-            new.resource_type,
-            new.resource_name,
-            new.resource_pattern_type,
-            new.principal,
-            new.host,
-            new.operation,
-            new.permission_type,
+        Acl(resource_type, new.resource_name, pattern_type, new.principal, new.host, operation, permission_type)
+        for new, (resource_type, pattern_type, operation, permission_type), reason in zip(
+            request.creations, elements, reasons, strict=True
         )
-        for new, reason in zip(request.creations, reasons, strict=True)
         if reason is None
     ]
     results, failure = await submit(context, CreateAcls(acls), context.services.config.request_timeout_ms)
@@ -54,8 +53,13 @@ async def handle_create_acls(context: RequestContext, request: CreateAclsRequest
             code, message = next(remaining)
         else:
             code, message = ErrorCode.INVALID_REQUEST, reason
-        response.results.append(AclCreationResult(error_code=code, error_message=message))
+        # A success has an empty text in Kafka's answer, not an absent one.
+        response.results.append(AclCreationResult(error_code=code, error_message=message if code else ""))
     return response
+
+
+def _is_for_filters_only(new: AclCreation) -> bool:
+    return ANY in (new.resource_type, new.operation, new.permission_type) or new.resource_pattern_type in (ANY, MATCH)
 
 
 def _reason_invalid(new: AclCreation) -> str | None:
@@ -65,5 +69,5 @@ def _reason_invalid(new: AclCreation) -> str | None:
     return None if new.resource_name else "Invalid empty resource name"
 
 
-def _same_for_all(count: int, code: ErrorCode, message: str) -> CreateAclsResponse:
+def _same_for_all(count: int, code: ErrorCode, message: str | None) -> CreateAclsResponse:
     return CreateAclsResponse(results=[AclCreationResult(error_code=code, error_message=message) for _ in range(count)])

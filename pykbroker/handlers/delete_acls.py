@@ -12,7 +12,7 @@ from pykbroker.controller_requests import submit
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsMatchingAcl, DeleteAclsResponse
-from pykbroker.security.acls import NO_AUTHORIZER_TO_CHANGE, check_elements
+from pykbroker.security.acls import NO_AUTHORIZER_TO_CHANGE, known_elements
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Removes what each filter matches and names it; a filter that Kafka cannot read ends the connection."""
-    for asked in request.filters:
-        check_elements(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
+    elements = [
+        known_elements(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
+        for asked in request.filters
+    ]
     count = len(request.filters)
     if context.services.authorizer is None:
         return _same_for_all(count, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER_TO_CHANGE)
@@ -34,15 +36,17 @@ async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest
 
     filters = [
         AclFilter(
-            asked.resource_type_filter,
+            resource_type,
             asked.resource_name_filter,
-            asked.pattern_type_filter,
+            pattern_type,
             asked.principal_filter,
             asked.host_filter,
-            asked.operation,
-            asked.permission_type,
+            operation,
+            permission_type,
         )
-        for asked in request.filters
+        for asked, (resource_type, pattern_type, operation, permission_type) in zip(
+            request.filters, elements, strict=True
+        )
     ]
     results, failure = await submit(context, DeleteAcls(filters), context.services.config.request_timeout_ms)
     if results is None:

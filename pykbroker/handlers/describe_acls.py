@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_acls import AclDescription, DescribeAclsResource, DescribeAclsResponse
-from pykbroker.security.acls import NO_AUTHORIZER_TO_DESCRIBE, check_elements
+from pykbroker.security.acls import NO_AUTHORIZER_TO_DESCRIBE, known_elements
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 async def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """The entries that the filter matches, by pattern; a filter that Kafka cannot read ends the connection."""
-    check_elements(
+    resource_type, pattern_type, operation, permission_type = known_elements(
         request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type
     )
     services = context.services
@@ -34,13 +34,13 @@ async def handle_describe_acls(context: RequestContext, request: DescribeAclsReq
     from pykbroker.controller.metadata.acls import AclFilter
 
     wanted = AclFilter(
-        request.resource_type_filter,
+        resource_type,
         request.resource_name_filter,
-        request.pattern_type_filter,
+        pattern_type,
         request.principal_filter,
         request.host_filter,
-        request.operation,
-        request.permission_type,
+        operation,
+        permission_type,
     )
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
     for acl in services.metadata.image.acls.values():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.leader_elections import ElectLeaders
 from pykbroker.controller_requests import submit
 from pykbroker.protocol.acl_codes import ALTER
@@ -20,18 +21,21 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
     from pykbroker.request_context import RequestContext
 
+TOP_LEVEL_ERROR_VERSION = 1
+
 
 async def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elects leaders of the partitions named; null stands for all partitions, an empty list for none."""
     asked = request.topic_partitions
     if not context.authorize_cluster(ALTER):
-        return _failure(asked or (), ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("ElectLeaders", ALTER))
+        refused = ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("ElectLeaders", ALTER))
+        return _failure(context, asked or (), refused)
     if asked is not None and not asked:
         return ElectLeadersResponse()
     topics = None if asked is None else [(topic.topic, topic.partitions) for topic in asked]
     results, error = await submit(context, ElectLeaders(request.election_type, topics), request.timeout_ms)
     if results is None:
-        return _failure(asked or (), error.code, error.message)
+        return _failure(context, asked or (), error)
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(
@@ -50,15 +54,15 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
     )
 
 
-def _failure(asked: Iterable[TopicPartitions], code: ErrorCode, message: str | None) -> ElectLeadersResponse:
+def _failure(context: RequestContext, asked: Iterable[TopicPartitions], error: ApiError) -> ElectLeadersResponse:
     """The same answer for all partitions that were named, and for the request as a whole."""
     return ElectLeadersResponse(
-        error_code=code,
+        error_code=error.code if context.api_version >= TOP_LEVEL_ERROR_VERSION else ErrorCode.NONE,
         replica_election_results=[
             ReplicaElectionResult(
                 topic=topic.topic,
                 partition_result=[
-                    PartitionResult(partition_id=number, error_code=code, error_message=message)
+                    PartitionResult(partition_id=number, error_code=error.code, error_message=error.message)
                     for number in topic.partitions
                 ],
             )

@@ -93,7 +93,7 @@ def _decided_here(context: RequestContext, resource: AlterConfigsResource, valid
         return error
     if resource.resource_type == BROKER_LOGGER_RESOURCE:
         if not context.authorize_cluster(ALTER_CONFIGS):
-            return AUTHORIZATION_FAILED[CLUSTER]
+            return ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _change_loggers(context, resource.resource_name, edits, validate_only)
     if resource.resource_type not in STORED_TYPES:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")

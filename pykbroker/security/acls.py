@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from pykbroker.errors import CloseConnection
-from pykbroker.protocol.acl_codes import OPERATIONS, PATTERN_TYPES, PERMISSION_TYPES, RESOURCE_TYPES
+from pykbroker.protocol.acl_codes import OPERATIONS, PATTERN_TYPES, PERMISSION_TYPES, RESOURCE_TYPES, UNKNOWN
 
 NO_AUTHORIZER_TO_DESCRIBE = "No Authorizer is configured on the broker"
 NO_AUTHORIZER_TO_CHANGE = "No Authorizer is configured."
 """Kafka's texts; consoles look for the error code and show them."""
 
 
-def check_elements(resource_type: int, pattern_type: int, operation: int, permission_type: int) -> None:
-    """Whether these numbers stand for something; Kafka cannot read a request in which one does not (P-4).
+def known_elements(
+    resource_type: int, pattern_type: int, operation: int, permission_type: int
+) -> tuple[int, int, int, int]:
+    """The same numbers, with UNKNOWN in the place of those that stand for nothing.
 
     Raises:
-        CloseConnection: one of them is unknown.
+        CloseConnection: one of them is UNKNOWN's own: Kafka cannot read such a request (P-4).
     """
-    for number, names in (
-        (resource_type, RESOURCE_TYPES),
-        (pattern_type, PATTERN_TYPES),
-        (operation, OPERATIONS),
-        (permission_type, PERMISSION_TYPES),
-    ):
-        if not 0 < number < len(names):
-            raise CloseConnection("an ACL request contains unknown elements")
+    if UNKNOWN in (resource_type, pattern_type, operation, permission_type):
+        raise CloseConnection("an ACL request contains unknown elements")
+    return (
+        _known(resource_type, RESOURCE_TYPES),
+        _known(pattern_type, PATTERN_TYPES),
+        _known(operation, OPERATIONS),
+        _known(permission_type, PERMISSION_TYPES),
+    )
+
+
+def _known(number: int, names: tuple[str, ...]) -> int:
+    return number if 0 < number < len(names) else UNKNOWN
