@@ -41,7 +41,13 @@ def _describe(context: RequestContext, topic: str, index: int) -> PartitionRespo
     partition = context.services.partitions.get(topic, index)
     if partition is None:
         image = context.services.metadata.topic(topic)
-        is_known = image is not None and index in image.partitions
+        if image is None:
+            return PartitionResponse(
+                partition_index=index,
+                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                error_message="This server does not host this topic-partition.",
+            )
+        is_known = index in image.partitions
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return PartitionResponse(partition_index=index, error_code=code)
     try:

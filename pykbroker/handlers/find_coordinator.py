@@ -27,7 +27,11 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 NOT_AVAILABLE = "The coordinator is not available."
 NO_SHARE_GROUPS = "this broker has no share coordinator yet"
-INVALID = "unknown key type, malformed key, or a key type that this version of FindCoordinator does not have"
+# Kafka's words for any INVALID_REQUEST; clients show them.
+INVALID = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
 
 
 async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
