@@ -27,6 +27,7 @@ from pykbroker.protocol.acl_codes import (
     PERMISSION_TYPES,
     PREFIXED,
     RESOURCE_TYPES,
+    UNKNOWN,
     WILDCARD,
 )
 from pykbroker.protocol.error_codes import ErrorCode
@@ -116,6 +117,10 @@ class DeleteAcls(NamedTuple):
         results: list[AclDeletion] = []
         removed: dict[bytes, None] = {}
         for wanted in self.filters:
+            error = _reason_unknown(wanted)
+            if error.is_failure:
+                results.append(AclDeletion(error, ()))
+                continue
             matching = {acl_id: acl for acl_id, acl in image.acls.items() if wanted.matches(acl)}
             removed |= dict.fromkeys(matching)
             results.append(AclDeletion(NO_ERROR, list(matching.values())))
@@ -143,6 +148,14 @@ def _reason_invalid(acl: Acl) -> ApiError:
             f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal type "
             "from the principal name)"
         )
+    return NO_ERROR
+
+
+def _reason_unknown(wanted: AclFilter) -> ApiError:
+    if UNKNOWN in (wanted.resource_type, wanted.pattern_type):
+        return _invalid("Unknown patternFilter.")
+    if UNKNOWN in (wanted.operation, wanted.permission_type):
+        return _invalid("Unknown entryFilter.")
     return NO_ERROR
 
 

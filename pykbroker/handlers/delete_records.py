@@ -29,18 +29,23 @@ INVALID_LOW_WATERMARK = -1
 async def handle_delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Moves each log's start to the offset asked for (P-150)."""
     refused = context.refused(DELETE, TOPIC, (topic.name for topic in request.topics))
+    # Of a partition that is named twice the last offset counts.
+    offsets: dict[str, dict[int, int]] = {}
+    for topic in request.topics:
+        for asked in topic.partitions:
+            offsets.setdefault(topic.name, {})[asked.partition_index] = asked.offset
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name,
+                name=name,
                 partitions=[
-                    _failure(asked.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                    if topic.name in refused
-                    else _delete(context, topic.name, asked.partition_index, asked.offset)
-                    for asked in topic.partitions
+                    _failure(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    if name in refused
+                    else _delete(context, name, index, offset)
+                    for index, offset in partitions.items()
                 ],
             )
-            for topic in request.topics
+            for name, partitions in offsets.items()
         ]
     )
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pykbroker.request_context import RequestContext
 
 READ_COMMITTED = 1
+ISOLATION_LEVELS = (0, READ_COMMITTED)
 CONSUMER_REPLICA_ID = -1
 DEBUG_CONSUMER_REPLICA_ID = -2
 TOPIC_ID_VERSION = 13
@@ -64,6 +65,8 @@ class _Read:
 async def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse:
     """Reads what the session or the request asks for, waiting up to `max_wait_ms` for `min_bytes` (P-63)."""
     services = context.services
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return _unknown_isolation(context, request)
     uses_topic_ids = context.api_version >= TOPIC_ID_VERSION
     fetch = services.fetch_sessions.resolve(request, uses_topic_ids, services.clock.now_ms())
     if fetch.error:
@@ -85,6 +88,21 @@ async def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchR
             if read.size_bytes or read.answer_now or trio.current_time() >= deadline:
                 break
     return _response(context, fetch, read)
+
+
+def _unknown_isolation(context: RequestContext, request: FetchRequest) -> FetchResponse:
+    """Kafka has no better error than UNKNOWN_SERVER_ERROR for it; before topic ids every partition has it, too."""
+    error = ErrorCode.UNKNOWN_SERVER_ERROR
+    response = FetchResponse(error_code=error, session_id=request.session_id)
+    if context.api_version < TOPIC_ID_VERSION:
+        response.responses = [
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[_failure(context, asked.partition, error, None) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    return response
 
 
 def _read_all(context: RequestContext, request: FetchRequest, fetch: FetchContext) -> _Read:
@@ -143,7 +161,7 @@ def _read_one(
         aborted_transactions=None,
         records=b"" if found.records is None else found.records,
     )
-    if bound == FetchBound.LAST_STABLE_OFFSET:
+    if bound == FetchBound.LAST_STABLE_OFFSET and found.diverging is None:
         data.aborted_transactions = _aborted(partition, asked.fetch_offset, found)
     if found.diverging is not None:
         read.answer_now = True
@@ -186,7 +204,8 @@ def _failure(
         partition_index=partition_index,
         error_code=error_code,
         high_watermark=-1,
-        aborted_transactions=None,
+        # As Kafka: absent where a log was asked, empty where there was none to ask.
+        aborted_transactions=[] if partition is None else None,
         records=b"",
     )
     hinted = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)

@@ -41,25 +41,24 @@ SPECIAL_FROM_VERSION = {
 }
 LEADER_EPOCH_VERSION = 4
 READ_COMMITTED = 1
+ISOLATION_LEVELS = (0, READ_COMMITTED)
 CONSUMER_REPLICA_ID = -1
 NOTHING = (-1, -1, -1)
 
 
 async def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Answers every partition by itself; a partition named twice is refused (P-85)."""
+    """Answers every partition by itself; one that is named twice is refused, once (P-85)."""
     counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _answer(context, request, topic.name, asked, counts[topic.name, asked.partition_index] > 1)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            count = counts.pop((topic.name, asked.partition_index), 0)
+            if count:
+                partitions.append(_answer(context, request, topic.name, asked, count > 1))
+        if partitions:
+            response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return response
 
 
 def _answer(
@@ -68,6 +67,8 @@ def _answer(
     index = asked.partition_index
     if is_duplicate:
         return _failure(index, ErrorCode.INVALID_REQUEST)
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return _failure(index, ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no better error for it
     timestamp = asked.timestamp
     if timestamp < 0 and context.api_version < SPECIAL_FROM_VERSION.get(timestamp, 1 << 15):
         return _failure(index, ErrorCode.UNSUPPORTED_VERSION)
@@ -99,7 +100,9 @@ def _find(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> 
     if timestamp == LATEST:
         return -1, readable_end, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.log_start_offset, log.leader_epochs.epoch_for(log.log_start_offset)
+        epoch = log.leader_epochs.epoch_for(log.log_start_offset)
+        # Kafka's leader notes its epoch when it takes over, ours with the first batch.
+        return -1, log.log_start_offset, epoch if epoch >= 0 else partition.leader_epoch
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)

@@ -26,14 +26,15 @@ async def handle_offset_delete(context: RequestContext, request: OffsetDeleteReq
         found = None if topic.name in hidden else topics_by_name.get(topic.name)
         existing = {} if found is None else found.partitions
         unknown = [p for p in topic.partitions if p.partition_index not in existing]
-        if unknown:
+        if unknown or found is None:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if topic.name in hidden:
                 error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             partitions = [
                 OffsetDeleteResponsePartition(partition_index=p.partition_index, error_code=error) for p in unknown
             ]
-            refused[topic.name] = OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
+            named = refused.setdefault(topic.name, OffsetDeleteResponseTopic(name=topic.name))
+            named.partitions += partitions
         known = [p for p in topic.partitions if p.partition_index in existing]
         if known:
             accepted.append(OffsetDeleteRequestTopic(name=topic.name, partitions=known))

@@ -204,6 +204,24 @@ async def test_diverging_epochs(path: DataPath) -> None:
     assert unknown.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+async def test_unknown_isolation_levels(path: DataPath) -> None:
+    """Before topic ids every partition has the error, too."""
+    put(path)
+    newest = await fetch(path, asked(at(), isolation_level=2))
+    assert (newest.error_code, newest.responses) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
+    old = await fetch(path, asked(at(), isolation_level=2), 12)
+    assert old.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_no_list_of_aborted_transactions_where_a_log_was_asked_in_vain(path: DataPath) -> None:
+    """P-67: it is empty where there was no log to ask."""
+    put(path, "led", count=4)
+    diverging = asked(at(6, last_fetched_epoch=5), topic="led", isolation_level=1)
+    assert (await fetch_one(path, diverging)).aborted_transactions is None
+    assert (await fetch_one(path, asked(at(99)))).aborted_transactions is None
+    assert (await fetch_one(path, asked(at(partition=9)))).aborted_transactions == []
+
+
 async def test_unknown_topics(path: DataPath) -> None:
     """P-71."""
     assert (await fetch_one(path, asked(at(), topic="no"), 12)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

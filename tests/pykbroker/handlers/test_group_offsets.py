@@ -226,3 +226,11 @@ async def test_offset_delete_p_107(tmp_path: Path) -> None:
         )
         assert (await rig.fetch(), await rig.fetch(partition=1)) == (-1, 101)
         assert await delete({}) == (0, {})
+        ghosts = OffsetDeleteRequestTopic(name="ghost", partitions=[OffsetDeleteRequestPartition(partition_index=1)])
+        empty = OffsetDeleteRequestTopic(name="nothing")
+        request = OffsetDeleteRequest(group_id="g", topics=[ghosts, ghosts, empty])
+        named = (await rig.call(handle_offset_delete, request, 0)).topics
+        assert [(t.name, [p.partition_index for p in t.partitions]) for t in named] == [
+            ("ghost", [1, 1]),
+            ("nothing", []),
+        ]

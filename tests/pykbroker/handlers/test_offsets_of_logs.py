@@ -72,7 +72,8 @@ async def test_both_ends(path: DataPath, version: int) -> None:
 async def test_an_empty_log(path: DataPath) -> None:
     """P-80, P-83."""
     assert (await offset_at(path, -1)).offset == 0
-    assert (await offset_at(path, -2)).offset == 0
+    earliest = await offset_at(path, -2)
+    assert (earliest.offset, earliest.leader_epoch) == (0, 4)
     nothing = await offset_at(path, NOW_MS)
     assert (nothing.error_code, nothing.offset, nothing.timestamp) == (0, -1, -1)
     assert (await offset_at(path, -3)).offset == -1
@@ -118,7 +119,14 @@ async def test_the_same_partition_twice(path: DataPath) -> None:
     twice = [ListOffsetsPartition(timestamp=-1), ListOffsetsPartition(timestamp=-2)]
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="a", partitions=twice)])
     response = await path.call(handle_list_offsets, request, 11)
-    assert [p.error_code for p in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [p.error_code for p in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
+    again = ListOffsetsTopic(name="a", partitions=[ListOffsetsPartition(timestamp=-1)])
+    response = await path.call(handle_list_offsets, ListOffsetsRequest(topics=[again, again]), 11)
+    assert [[p.error_code for p in topic.partitions] for topic in response.topics] == [[ErrorCode.INVALID_REQUEST]]
+
+
+async def test_unknown_isolation_levels(path: DataPath) -> None:
+    assert (await offset_at(path, -1, isolation_level=2)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def test_list_offsets_errors(path: DataPath) -> None:
@@ -184,6 +192,16 @@ async def test_delete_records(path: DataPath, version: int) -> None:
     assert (await deleted(path, 1, version=version)).low_watermark == 2
     assert (await deleted(path, -1, version=version)).low_watermark == 5
     assert (await offset_at(path, -2)).offset == 5
+
+
+async def test_delete_records_of_a_partition_twice(path: DataPath) -> None:
+    """P-150: the last offset counts, and is answered once; a topic without partitions is not answered."""
+    put(path, 5)
+    twice = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (4, 2)]
+    topics = [DeleteRecordsTopic(name="a", partitions=[asked]) for asked in twice]
+    topics.append(DeleteRecordsTopic(name="compacted"))
+    response = await path.call(handle_delete_records, DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)
+    assert [[p.low_watermark for p in topic.partitions] for topic in response.topics] == [[2]]
 
 
 @pytest.mark.parametrize("offset", [6, -2])

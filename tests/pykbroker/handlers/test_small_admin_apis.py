@@ -32,7 +32,16 @@ from pykbroker.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from pykbroker.request_context import RequestContext
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import apply_records, call, make_context, make_services
+
+
+def _with_authorizer() -> RequestContext:
+    """Everyone may do everything as long as there is no entry."""
+    services = make_services()
+    metadata = services.metadata
+    authorizer = StandardAuthorizer(lambda: metadata.image.acls, frozenset(), True)
+    return make_context(3, services=services._replace(authorizer=authorizer))
 
 
 def test_acl_apis_say_that_there_is_no_authorizer() -> None:
@@ -57,7 +66,7 @@ def _delete_filter(**change: int) -> DeleteAclsFilter:
 
 
 @pytest.mark.parametrize(
-    "change", [{"resource_type_filter": 0}, {"pattern_type_filter": 5}, {"operation": 99}, {"permission_type": -1}]
+    "change", [{"resource_type_filter": 0}, {"pattern_type_filter": 0}, {"operation": 0}, {"permission_type": 0}]
 )
 def test_unknown_acl_elements_end_the_connection(change: dict[str, int]) -> None:
     """P-4: to Kafka they are a request that cannot be read."""
@@ -68,6 +77,35 @@ def test_unknown_acl_elements_end_the_connection(change: dict[str, int]) -> None
         call(handle_delete_acls, context, DeleteAclsRequest(filters=[_delete_filter(**change)]))
     with pytest.raises(CloseConnection):
         call(handle_create_acls, context, CreateAclsRequest(creations=[AclCreation()]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"resource_type_filter": 8}, "Unknown patternFilter."),
+        ({"pattern_type_filter": 5}, "Unknown patternFilter."),
+        ({"operation": 99}, "Unknown entryFilter."),
+        ({"permission_type": -1}, "Unknown entryFilter."),
+    ],
+)
+def test_acl_elements_that_stand_for_nothing_match_nothing(change: dict[str, int], message: str) -> None:
+    """P-155: only the number of UNKNOWN itself cannot be read."""
+    context = _with_authorizer()
+    described = call(handle_describe_acls, context, _describe_filter(**change))
+    assert (described.error_code, described.resources) == (ErrorCode.NONE, [])
+    deleted = call(handle_delete_acls, context, DeleteAclsRequest(filters=[_delete_filter(**change)])).filter_results
+    assert [(d.error_code, d.error_message) for d in deleted] == [(ErrorCode.INVALID_REQUEST, message)]
+
+
+def test_an_acl_of_an_unknown_operation_is_refused_by_itself() -> None:
+    """P-155; the text of one that succeeds is empty and not absent."""
+    elements = {"resource_type": 2, "resource_name": "t", "principal": "User:a", "host": "*", "permission_type": 3}
+    new = [AclCreation(operation=operation, **elements) for operation in (32, 3)]  # type: ignore[arg-type]
+    results = call(handle_create_acls, _with_authorizer(), CreateAclsRequest(creations=new)).results
+    assert [(r.error_code, r.error_message) for r in results] == [
+        (ErrorCode.INVALID_REQUEST, "Invalid operation UNKNOWN"),
+        (ErrorCode.NONE, ""),
+    ]
 
 
 def _with_quotas() -> RequestContext:
