@@ -1,0 +1,338 @@
+"""Raft's messages as the requests and responses that KRaft has for them, and back (KIP-595, KIP-853, KIP-996).
+
+Pure: `raft` says what is meant, this says how it is written. What only the wire has (cluster id, topic, the one
+partition) is added and checked here, so that `RaftCore` never sees a message that is not for it.
+
+A request and its response are a pair on the wire; in `raft` an answer is a message of its own. So whoever sends a
+request keeps it until the response comes and gives both to `message_from_response`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pykbroker.controller.raft import messages as raft
+from pykbroker.controller.raft.log_view import Diverging, OffsetAndEpoch
+from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.messages import begin_quorum_epoch, end_quorum_epoch, fetch, vote
+from pykbroker.protocol.records.batch import iter_batches
+from pykbroker.protocol.uuids import METADATA_TOPIC_ID
+
+TOPIC = "__cluster_metadata"
+PARTITION = 0
+
+Request = raft.VoteRequest | raft.BeginQuorumEpochRequest | raft.EndQuorumEpochRequest | raft.FetchRequest
+Response = raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.FetchResponse
+
+NO_EPOCH = -1
+
+FENCED = ErrorCode.FENCED_LEADER_EPOCH
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+_TELLS_THE_LEADER = frozenset((ErrorCode.NONE, FENCED, NOT_LEADER))
+"""Errors beside which epoch and leader are the other node's present belief."""
+
+
+class Refusal(Exception):
+    """A request is answered with an error without the state machine having seen it.
+
+    Attributes:
+        response: Kafka's response, of the class that belongs to the request.
+    """
+
+    def __init__(self, response: Any, why: str) -> None:
+        super().__init__(why)
+        self.response = response
+
+
+class FetchLimits(NamedTuple):
+    """What a follower asks of the leader: how long it may wait for records, and how many bytes it may send."""
+
+    max_wait_ms: int = 500
+    max_bytes: int = 1 << 20
+
+
+# Requests, to the wire
+
+
+def request_for_wire(
+    message: Request, destination: int, destination_directory_id: bytes, cluster_id: str, limits: FetchLimits
+) -> Any:
+    """Kafka's request for a message to a node. `destination_directory_id` is zero while voters have none."""
+    match message:
+        case raft.VoteRequest():
+            return _vote_request(message, destination, cluster_id)
+        case raft.BeginQuorumEpochRequest():
+            partition = begin_quorum_epoch.PartitionData(
+                partition_index=PARTITION,
+                voter_directory_id=destination_directory_id,
+                leader_id=message.source,
+                leader_epoch=message.epoch,
+            )
+            topic = begin_quorum_epoch.TopicData(topic_name=TOPIC, partitions=[partition])
+            return begin_quorum_epoch.BeginQuorumEpochRequest(
+                cluster_id=cluster_id, voter_id=destination, topics=[topic]
+            )
+        case raft.EndQuorumEpochRequest():
+            return _end_request(message, cluster_id)
+        case raft.FetchRequest():
+            return _fetch_request(message, cluster_id, limits)
+
+
+def _vote_request(message: raft.VoteRequest, destination: int, cluster_id: str) -> vote.VoteRequest:
+    partition = vote.PartitionData(
+        partition_index=PARTITION,
+        replica_epoch=message.epoch,
+        replica_id=message.candidate.node_id,
+        replica_directory_id=message.candidate.directory_id,
+        voter_directory_id=message.voter.directory_id,
+        last_offset_epoch=message.log_end.epoch,
+        last_offset=message.log_end.offset,
+        pre_vote=message.is_pre_vote,
+    )
+    topic = vote.TopicData(topic_name=TOPIC, partitions=[partition])
+    return vote.VoteRequest(cluster_id=cluster_id, voter_id=destination, topics=[topic])
+
+
+def _end_request(message: raft.EndQuorumEpochRequest, cluster_id: str) -> end_quorum_epoch.EndQuorumEpochRequest:
+    partition = end_quorum_epoch.PartitionData(
+        partition_index=PARTITION,
+        leader_id=message.source,
+        leader_epoch=message.epoch,
+        preferred_candidates=[
+            end_quorum_epoch.ReplicaInfo(candidate_id=node_id, candidate_directory_id=NO_DIRECTORY_ID)
+            for node_id in message.successors
+        ],
+        preferred_successors=list(message.successors),
+    )
+    topic = end_quorum_epoch.TopicData(topic_name=TOPIC, partitions=[partition])
+    return end_quorum_epoch.EndQuorumEpochRequest(cluster_id=cluster_id, topics=[topic])
+
+
+def _fetch_request(message: raft.FetchRequest, cluster_id: str, limits: FetchLimits) -> fetch.FetchRequest:
+    partition = fetch.FetchPartition(
+        partition=PARTITION,
+        current_leader_epoch=message.epoch,
+        fetch_offset=message.log_end.offset,
+        last_fetched_epoch=message.log_end.epoch,
+        partition_max_bytes=limits.max_bytes,
+        replica_directory_id=message.replica.directory_id,
+        high_watermark=message.high_watermark,
+    )
+    return fetch.FetchRequest(
+        cluster_id=cluster_id,
+        replica_state=fetch.ReplicaState(replica_id=message.source),
+        max_wait_ms=limits.max_wait_ms,
+        max_bytes=limits.max_bytes,
+        topics=[fetch.FetchTopic(topic=TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[partition])],
+    )
+
+
+# Requests, from the wire
+
+
+def message_from_request(request: Any, node_id: int, cluster_id: str) -> Request:
+    """What a request means to the state machine of this node.
+
+    Raises:
+        Refusal: it is for another cluster or another log, or says what cannot be.
+    """
+    response_class = _RESPONSE_CLASSES[type(request)]
+    if request.cluster_id is not None and request.cluster_id != cluster_id:
+        refused = response_class(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        raise Refusal(refused, f"the request is for cluster {request.cluster_id}, this is {cluster_id}")
+    partition = _only_partition(request)
+    if partition is None:
+        refused = response_class(error_code=ErrorCode.INVALID_REQUEST)
+        raise Refusal(refused, f"the request is not about the one partition of {TOPIC}")
+    message: Request | None = _READERS[type(request)](request, partition, node_id)
+    if message is None:
+        refused = _response(request, ErrorCode.INVALID_REQUEST, NO_EPOCH, raft.NO_LEADER)
+        raise Refusal(refused, "the request names a node, an offset or an epoch that cannot be")
+    return message
+
+
+def _only_partition(request: Any) -> Any:
+    """The one partition of a request or response about the metadata log, None if it is about anything else."""
+    is_fetch = isinstance(request, fetch.FetchRequest | fetch.FetchResponse)
+    topics: Any = request.responses if isinstance(request, fetch.FetchResponse) else request.topics
+    if len(topics) != 1 or len(topics[0].partitions) != 1:
+        return None
+    if is_fetch:
+        # From version 13 on by id; the decoder leaves the name empty then.
+        is_ours = topics[0].topic_id == METADATA_TOPIC_ID if not topics[0].topic else topics[0].topic == TOPIC
+    else:
+        is_ours = topics[0].topic_name == TOPIC
+    partition = topics[0].partitions[0]
+    index = partition.partition if isinstance(partition, fetch.FetchPartition) else partition.partition_index
+    return partition if is_ours and index == PARTITION else None
+
+
+def _read_vote(request: vote.VoteRequest, partition: vote.PartitionData, node_id: int) -> raft.VoteRequest | None:
+    end = OffsetAndEpoch(partition.last_offset, partition.last_offset_epoch)
+    # Who stands has raised the epoch above all that its log holds; who only asks in advance has not.
+    epoch_max = partition.replica_epoch if partition.pre_vote else partition.replica_epoch - 1
+    if partition.replica_id < 0 or end.offset < 0 or not 0 <= end.epoch <= epoch_max:
+        return None
+    voter_id = node_id if request.voter_id < 0 else request.voter_id
+    return raft.VoteRequest(
+        partition.replica_id,
+        partition.replica_epoch,
+        ReplicaKey(partition.replica_id, partition.replica_directory_id),
+        ReplicaKey(voter_id, partition.voter_directory_id),
+        end,
+        partition.pre_vote,
+    )
+
+
+def _read_begin(
+    request: begin_quorum_epoch.BeginQuorumEpochRequest, partition: begin_quorum_epoch.PartitionData, node_id: int
+) -> raft.BeginQuorumEpochRequest | None:
+    if partition.leader_id < 0:
+        return None
+    return raft.BeginQuorumEpochRequest(partition.leader_id, partition.leader_epoch)
+
+
+def _read_end(
+    request: end_quorum_epoch.EndQuorumEpochRequest, partition: end_quorum_epoch.PartitionData, node_id: int
+) -> raft.EndQuorumEpochRequest | None:
+    if partition.leader_id < 0:
+        return None
+    candidates = [candidate.candidate_id for candidate in partition.preferred_candidates]
+    successors = candidates or partition.preferred_successors
+    return raft.EndQuorumEpochRequest(partition.leader_id, partition.leader_epoch, tuple(successors))
+
+
+def _read_fetch(request: fetch.FetchRequest, partition: fetch.FetchPartition, node_id: int) -> raft.FetchRequest | None:
+    replica_id = request.replica_state.replica_id if request.replica_id < 0 else request.replica_id
+    end = OffsetAndEpoch(partition.fetch_offset, partition.last_fetched_epoch)
+    if end.offset < 0 or not 0 <= end.epoch <= partition.current_leader_epoch or request.max_wait_ms < 0:
+        return None
+    key = ReplicaKey(replica_id, partition.replica_directory_id)
+    return raft.FetchRequest(replica_id, partition.current_leader_epoch, key, end, partition.high_watermark)
+
+
+_READERS: dict[type, Any] = {
+    vote.VoteRequest: _read_vote,
+    begin_quorum_epoch.BeginQuorumEpochRequest: _read_begin,
+    end_quorum_epoch.EndQuorumEpochRequest: _read_end,
+    fetch.FetchRequest: _read_fetch,
+}
+
+_RESPONSE_CLASSES: dict[type, type[Any]] = {
+    vote.VoteRequest: vote.VoteResponse,
+    begin_quorum_epoch.BeginQuorumEpochRequest: begin_quorum_epoch.BeginQuorumEpochResponse,
+    end_quorum_epoch.EndQuorumEpochRequest: end_quorum_epoch.EndQuorumEpochResponse,
+    fetch.FetchRequest: fetch.FetchResponse,
+}
+
+
+# Responses, to the wire
+
+
+def response_for_wire(request: Any, asked: Request, answer: Response) -> Any:
+    """Kafka's response to `request`, which meant `asked`, out of the state machine's answer to it."""
+    error = ErrorCode.NONE
+    if asked.epoch < answer.epoch:
+        error = FENCED
+    elif isinstance(answer, raft.FetchResponse) and answer.leader_id != answer.source:
+        error = NOT_LEADER
+    response = _response(request, error, answer.epoch, answer.leader_id)
+    partition = _only_partition(response)
+    if isinstance(answer, raft.VoteResponse):
+        partition.vote_granted = answer.is_granted
+    if isinstance(answer, raft.FetchResponse) and error is ErrorCode.NONE:
+        partition.high_watermark = answer.high_watermark
+        if answer.diverging is not None:
+            diverging = answer.diverging
+            partition.diverging_epoch = fetch.EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.end_offset)
+        if answer.snapshot is not None:
+            snapshot = answer.snapshot
+            partition.snapshot_id = fetch.SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch)
+        partition.records = b"".join(batch.payload for batch in answer.entries)
+    return response
+
+
+def end_response_for_wire(request: Any, epoch: int, leader_id: int) -> end_quorum_epoch.EndQuorumEpochResponse:
+    """The response to an EndQuorumEpoch, for which the state machine has no answer: what it knows now."""
+    response: end_quorum_epoch.EndQuorumEpochResponse = _response(request, ErrorCode.NONE, epoch, leader_id)
+    return response
+
+
+def _response(request: Any, error: ErrorCode, epoch: int, leader_id: int) -> Any:
+    if isinstance(request, fetch.FetchRequest):
+        fetched = fetch.PartitionData(
+            partition_index=PARTITION,
+            error_code=error,
+            high_watermark=-1,
+            current_leader=fetch.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch),
+            records=b"",
+        )
+        topic = fetch.FetchableTopicResponse(topic=TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[fetched])
+        return fetch.FetchResponse(responses=[topic])
+    module: Any = _MODULES[type(request)]
+    partition = module.PartitionDataResponse(
+        partition_index=PARTITION, error_code=error, leader_id=leader_id, leader_epoch=epoch
+    )
+    topics = [module.TopicDataResponse(topic_name=TOPIC, partitions=[partition])]
+    return _RESPONSE_CLASSES[type(request)](topics=topics)
+
+
+_MODULES: dict[type, Any] = {
+    vote.VoteRequest: vote,
+    begin_quorum_epoch.BeginQuorumEpochRequest: begin_quorum_epoch,
+    end_quorum_epoch.EndQuorumEpochRequest: end_quorum_epoch,
+}
+
+
+# Responses, from the wire
+
+
+def message_from_response(asked: Request, source: int, response: Any) -> Response | None:
+    """What the response of node `source` to a request of ours means; None if it says nothing to the state machine.
+
+    Raises:
+        ProtocolError: the leader's records are no whole batches.
+    """
+    if response.error_code != ErrorCode.NONE:
+        return None
+    partition = _only_partition(response)
+    if partition is None or partition.error_code not in _TELLS_THE_LEADER:
+        return None
+    if isinstance(asked, raft.FetchRequest):
+        return _read_fetch_response(asked, source, partition)
+    if isinstance(asked, raft.VoteRequest):
+        granted = partition.vote_granted and partition.error_code == ErrorCode.NONE
+        return raft.VoteResponse(source, partition.leader_epoch, partition.leader_id, granted, asked.is_pre_vote)
+    if isinstance(asked, raft.BeginQuorumEpochRequest):
+        return raft.BeginQuorumEpochResponse(source, partition.leader_epoch, partition.leader_id)
+    return None
+
+
+def _read_fetch_response(asked: raft.FetchRequest, source: int, partition: fetch.PartitionData) -> raft.FetchResponse:
+    leader = partition.current_leader
+    answer = raft.FetchResponse(source, leader.leader_epoch, leader.leader_id)
+    if partition.error_code != ErrorCode.NONE:
+        return answer
+    answer = answer._replace(high_watermark=partition.high_watermark, offset=asked.log_end.offset)
+    diverging, snapshot = partition.diverging_epoch, partition.snapshot_id
+    if diverging.epoch >= 0:
+        return answer._replace(diverging=Diverging(diverging.epoch, diverging.end_offset))
+    if snapshot.epoch >= 0 and snapshot.end_offset >= 0:
+        return answer._replace(snapshot=OffsetAndEpoch(snapshot.end_offset, snapshot.epoch))
+    return answer._replace(entries=_entries(partition.records or b"", asked.log_end.offset))
+
+
+def _entries(records: Any, offset: int) -> list[raft.Entries]:
+    """The whole batches that follow `offset` without a gap; a last one that is cut off is left for the next fetch."""
+    found = []
+    for batch in iter_batches(records):
+        if batch.next_offset <= offset:
+            continue  # batches are sent whole: the first may be known here
+        if batch.base_offset != offset or not batch.verify_crc():
+            raise ProtocolError(f"the leader's batch at {batch.base_offset} is damaged, or does not follow {offset}")
+        count = batch.last_offset_delta + 1
+        found.append(raft.Entries(offset, batch.partition_leader_epoch, count, batch.to_bytes()))
+        offset = batch.next_offset
+    return found
