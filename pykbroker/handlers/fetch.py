@@ -17,6 +17,7 @@ import trio
 
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
+from pykbroker.protocol.acl_codes import CLUSTER_ACTION, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import (
     AbortedTransaction,
@@ -32,7 +33,7 @@ from pykbroker.replication.partition import FetchBound
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import FetchRequest
-    from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition
+    from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition, PartitionKey
     from pykbroker.replication.partition import Partition, PartitionRead
     from pykbroker.request_context import RequestContext
 
@@ -132,6 +133,9 @@ def _read_one(
     context: RequestContext, asked: FetchedPartition, bound: int, size_max: int, read: _Read
 ) -> PartitionData:
     key = asked.key
+    if context.services.authorizer is not None and not _may_read(context, key, bound):
+        read.answer_now = True
+        return _failure(context, key.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
     partitions = context.services.partitions
     if context.api_version >= TOPIC_ID_VERSION:
         partition = partitions.get_by_id(key.topic_id, key.partition)
@@ -167,6 +171,16 @@ def _read_one(
         read.answer_now = True
         data.diverging_epoch = EpochEndOffset(epoch=found.diverging[0], end_offset=found.diverging[1])
     return data
+
+
+def _may_read(context: RequestContext, key: PartitionKey, bound: int) -> bool:
+    """Replicas need CLUSTER_ACTION, consumers READ; of an id that nobody has is told nothing but that."""
+    if bound == FetchBound.LOG_END:
+        return context.authorize_cluster(CLUSTER_ACTION)
+    if context.api_version < TOPIC_ID_VERSION:
+        return context.authorize(READ, TOPIC, key.topic)
+    topic = context.services.metadata.topic_by_id(key.topic_id)
+    return topic is None or context.authorize(READ, TOPIC, topic.name)
 
 
 def _aborted(partition: Partition, offset: int, found: PartitionRead) -> list[AbortedTransaction]:

@@ -18,6 +18,7 @@ import trio
 from pykbroker.errors import CloseConnection, KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.metadata_cache import INTERNAL_TOPICS
+from pykbroker.protocol.acl_codes import TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -31,6 +32,8 @@ from pykbroker.protocol.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE
 from pykbroker.protocol.records.errors import RecordError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
     from pykbroker.replication.partition import Partition
     from pykbroker.request_context import RequestContext
@@ -55,10 +58,11 @@ _PRODUCER_POSITION = 43
 
 async def handle_produce(context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     """Appends every partition's batch; None with acks=0, where the client waits for nothing (P-10)."""
-    refused = _refusal_of_all(request)
+    refused = _refusal_of_all(context, request)
+    unauthorized = () if context.services.authorizer is None else _unauthorized_topics(context, request)
     verified: Verified | None = None
     if request.transactional_id is not None and not refused:
-        refused, verified = await _verify(context, request, request.transactional_id)
+        refused, verified = await _verify(context, request, request.transactional_id, unauthorized)
     now_ms = context.services.clock.now_ms()
     endpoints: dict[int, NodeEndpoint] = {}
     failed = ErrorCode.NONE
@@ -66,12 +70,15 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
     turn_ends = trio.current_time() + TURN_S
     for topic in request.topic_data:
         results = []
+        code = refused
+        if unauthorized and not code and (topic.name or topic.topic_id) in unauthorized:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for data in topic.partition_data:
             if verified is None and trio.current_time() > turn_ends:
                 # A few kilobytes may decompress to very much, and many such batches to minutes of work.
                 await trio.lowlevel.checkpoint()
                 turn_ends = trio.current_time() + TURN_S
-            result = _append_one(context, request, topic, data, now_ms, refused, verified, endpoints)
+            result = _append_one(context, request, topic, data, now_ms, code, verified, endpoints)
             if result.error_code:
                 failed = ErrorCode(result.error_code)
             results.append(result)
@@ -83,19 +90,29 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
     return ProduceResponse(responses=responses, node_endpoints=list(endpoints.values()))
 
 
-def _refusal_of_all(request: ProduceRequest) -> ErrorCode:
+def _refusal_of_all(context: RequestContext, request: ProduceRequest) -> ErrorCode:
     """An error that every partition of the request gets, whatever its records (P-34, P-49)."""
     if request.acks not in (ACKS_ALL, 0, 1):
         return ErrorCode.INVALID_REQUIRED_ACKS
-    if request.transactional_id is None and any(
+    transactional_id = request.transactional_id
+    may_be_transactional = transactional_id is not None and context.authorize(WRITE, TRANSACTIONAL_ID, transactional_id)
+    if not may_be_transactional and any(
         _attributes(data.records) & TRANSACTIONAL_BIT for topic in request.topic_data for data in topic.partition_data
     ):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return ErrorCode.NONE
 
 
+def _unauthorized_topics(context: RequestContext, request: ProduceRequest) -> Collection[str | bytes]:
+    """Names, or from v13 on ids, of topics that the client may not write to; unknown ids are not among them."""
+    if context.api_version < TOPIC_ID_VERSION:
+        return {topic.name for topic in request.topic_data if not context.authorize(WRITE, TOPIC, topic.name)}
+    images = [context.services.metadata.topic_by_id(topic.topic_id) for topic in request.topic_data]
+    return {image.topic_id for image in images if image is not None and not context.authorize(WRITE, TOPIC, image.name)}
+
+
 async def _verify(
-    context: RequestContext, request: ProduceRequest, transactional_id: str
+    context: RequestContext, request: ProduceRequest, transactional_id: str, unauthorized: Collection[str | bytes]
 ) -> tuple[ErrorCode, Verified | None]:
     """Asks the coordinator for the transactional batches of a request; or the error that every partition gets."""
     from pykbroker.transaction_verification import ProducerIdentity, verify_and_retry
@@ -103,6 +120,8 @@ async def _verify(
     producers: set[tuple[int, int]] = set()
     first_sequences: dict[Partition, int] = {}
     for topic in request.topic_data:
+        if (topic.name or topic.topic_id) in unauthorized:
+            continue
         for data in topic.partition_data:
             partition = _find(context, topic, data.index)
             if partition is None or not _attributes(data.records) & TRANSACTIONAL_BIT:

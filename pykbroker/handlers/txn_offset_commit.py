@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.coordination.log_io import response_error
 from pykbroker.groups.output import TransactionalProducer
+from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -44,9 +45,14 @@ Results = dict[str, dict[int, ErrorCode]]
 async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Commits for partitions that exist; the others get their error (P-111)."""
     results: Results = {}
-    accepted = [found for topic in request.topics if (found := _existing(context, topic, results)) is not None]
-    if accepted:
-        await _commit(context, request, accepted, results)
+    refused = _refusal_of_all(context, request)
+    if refused:
+        for topic in request.topics:
+            results[topic.name] = dict.fromkeys((p.partition_index for p in topic.partitions), refused)
+    else:
+        accepted = [found for topic in request.topics if (found := _existing(context, topic, results)) is not None]
+        if accepted:
+            await _commit(context, request, accepted, results)
     if context.api_version < LOADING_SINCE:
         for errors in results.values():
             for partition, error in errors.items():
@@ -67,11 +73,22 @@ async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCo
     )
 
 
+def _refusal_of_all(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
+    if not context.authorize(WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not context.authorize(READ, GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
+
+
 def _existing(
     context: RequestContext, topic: TxnOffsetCommitRequestTopic, results: Results
 ) -> OffsetCommitRequestTopic | None:
     """The partitions of a topic that exist, in the form of an ordinary commit; the others go to the results."""
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     image = context.services.metadata.image.topics_by_name.get(topic.name)
+    if not context.authorize(READ, TOPIC, topic.name):
+        image, missing = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     existing = {} if image is None else image.partitions
     errors = results.setdefault(topic.name, {})
     known = []
@@ -86,7 +103,7 @@ def _existing(
                 )
             )
         else:
-            errors[partition.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            errors[partition.partition_index] = missing
     if image is None or not known:
         return None
     return OffsetCommitRequestTopic(name=topic.name, topic_id=image.topic_id, partitions=known)
