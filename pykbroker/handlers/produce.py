@@ -43,6 +43,7 @@ TURN_S = 0.02
 """How long the batches of one request keep other clients waiting; a single batch is never interrupted."""
 
 ACKS_ALL = -1
+ACKS = (ACKS_ALL, 0, 1)
 ADMIN_CLIENT_ID = "__admin_client"
 CODEC_MASK = 7
 CODEC_ZSTD = 4
@@ -61,7 +62,7 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
     refused = _refusal_of_all(context, request)
     unauthorized = () if context.services.authorizer is None else _unauthorized_topics(context, request)
     verified: Verified | None = None
-    if request.transactional_id is not None and not refused:
+    if request.transactional_id is not None and not refused and request.acks in ACKS:
         refused, verified = await _verify(context, request, request.transactional_id, unauthorized)
     now_ms = context.services.clock.now_ms()
     endpoints: dict[int, NodeEndpoint] = {}
@@ -82,7 +83,9 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
             if result.error_code:
                 failed = ErrorCode(result.error_code)
             results.append(result)
-        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
+        if results:
+            named = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
+            responses.append(named)
     if request.acks == 0:
         if failed:
             raise CloseConnection(f"Produce with acks=0 failed with {failed.name}; closing tells the client")
@@ -91,9 +94,7 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
 
 
 def _refusal_of_all(context: RequestContext, request: ProduceRequest) -> ErrorCode:
-    """An error that every partition of the request gets, whatever its records (P-34, P-49)."""
-    if request.acks not in (ACKS_ALL, 0, 1):
-        return ErrorCode.INVALID_REQUIRED_ACKS
+    """An error that every partition of the request gets, whatever its records (P-49)."""
     transactional_id = request.transactional_id
     may_be_transactional = transactional_id is not None and context.authorize(WRITE, TRANSACTIONAL_ID, transactional_id)
     if not may_be_transactional and any(
@@ -205,6 +206,8 @@ def _check(context: RequestContext, request: ProduceRequest, partition: Partitio
     attributes = _attributes(data.records)
     if attributes & CODEC_MASK == CODEC_ZSTD and context.api_version < 7:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+    if request.acks not in ACKS:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}")
     if request.acks == ACKS_ALL:
         partition.check_enough_replicas()
 
