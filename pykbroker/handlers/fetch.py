@@ -205,6 +205,8 @@ def _not_here(context: RequestContext, asked: FetchedPartition) -> KafkaError:
         topic = metadata.topic(key.topic)
     if topic is None or key.partition not in topic.partitions:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{key.topic}-{key.partition} does not exist")
+    if context.services.partitions.is_offline(topic.name, key.partition):
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic.name}-{key.partition} cannot be opened")
     return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic.name}-{key.partition} is on another broker")
 
 

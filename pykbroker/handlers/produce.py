@@ -233,6 +233,8 @@ def _not_here(
     found = image.partitions.get(index) if image is not None else None
     if found is None:
         return _failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if image is not None and context.services.partitions.is_offline(image.name, index):
+        return _failure(index, ErrorCode.KAFKA_STORAGE_ERROR)
     response = _failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if context.api_version >= LEADER_HINT_VERSION:
         response.current_leader = LeaderIdAndEpoch(leader_id=found.leader, leader_epoch=found.leader_epoch)
