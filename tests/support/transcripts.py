@@ -59,7 +59,7 @@ class Client:
             self._socket = None
             return None
         response: Message
-        response, end = decode_from(_class_of(api_of(request), "Response"), version, body, 5 if is_flexible else 4)
+        response, end = decode_from(class_of(api_of(request), "Response"), version, body, 5 if is_flexible else 4)
         assert end == len(body), f"{len(body) - end} bytes behind the response"
         return response
 
@@ -100,8 +100,8 @@ def read_transcript(path: Path) -> Iterator[Exchange]:
         yield Exchange(
             api,
             entry["version"],
-            from_json(_class_of(api, "Request"), entry["request"]),
-            None if response is None else from_json(_class_of(api, "Response"), response),
+            from_json(class_of(api, "Request"), entry["request"]),
+            None if response is None else from_json(class_of(api, "Response"), response),
         )
 
 
@@ -151,7 +151,7 @@ def _value(field: Any, data: Any) -> Any:
     return bytes.fromhex(data) if field.kind in ("uuid", "bytes", "records") else data
 
 
-def _class_of(api: str, kind: str) -> type[Any]:
+def class_of(api: str, kind: str) -> type[Any]:
     module = import_module(f"pykbroker.protocol.messages.{api}")
     message_type: type[Any] = getattr(module, camel_case(api) + kind)
     return message_type
