@@ -108,6 +108,8 @@ class ControllerNode:
         self._wakeup = trio.Event()
         self._is_stopped = False
         self._is_writing_snapshot = False
+        # Why the log may hold more than was agreed on: what a failed write left could not be cut off yet.
+        self._leftover: StorageError | None = None
         self._size_at_snapshot = 0
         self._snapshot_at_ms = 0
         self._storage: RaftStorage
@@ -183,9 +185,17 @@ class ControllerNode:
             self._fail_all(_stopping())
 
     def close(self) -> None:
-        """Gives up leadership and closes the files. To be called when `run` has ended."""
-        self._perform(self._core.resign(self._now_ms()))
-        self._storage.close()
+        """Gives up leadership and closes the files. To be called when `run` has ended.
+
+        Raises:
+            StorageError: something could not be written; the files are closed all the same.
+        """
+        try:
+            if self._leftover is not None:
+                self._take_back(self._leftover)
+            self._perform(self._core.resign(self._now_ms()))
+        finally:
+            self._storage.close()
 
     # What others use
 
@@ -284,6 +294,11 @@ class ControllerNode:
             return
         if not self._can_plan:
             return
+        if self._leftover is not None:
+            self._take_back(self._leftover)
+            if self._leftover is not None:
+                self._fail_all(_not_written(self._leftover))
+                return
         if self._must_bootstrap:
             self._queue.appendleft(_Proposal(Bootstrap(self.settings.bootstrap_levels)))
         output = Output()
@@ -422,14 +437,21 @@ class ControllerNode:
             self._waiting.popleft().done.set()
 
     def _take_back(self, error: StorageError) -> None:
-        """Nothing of this round could be made durable: the log is as before, and who asked is told."""
+        """Nothing of this round could be made durable: the log is as before, and who asked is told.
+
+        When the log cannot be cut either, nothing is written before that has been done.
+        """
         self._core.drop_unpersisted()
-        self._storage.take_back(self._core.log.end_offset, self._wall_clock_ms())
+        try:
+            self._storage.take_back(self._core.log.end_offset, self._wall_clock_ms())
+            self._leftover = None
+        except StorageError as also:
+            self._leftover = also
         while self._uncommitted and self._uncommitted[-1].end_offset > self._core.log.end_offset:
             self._uncommitted.pop()
         self._planning_image = self._uncommitted[-1].image if self._uncommitted else self._image
         while self._waiting and self._waiting[-1].end_offset > self._core.log.end_offset:
-            self._waiting.pop().fail(CommandRefused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            self._waiting.pop().fail(_not_written(error))
 
     def _not_leader(self) -> CommandRefused:
         return CommandRefused(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
@@ -480,6 +502,10 @@ class ControllerNode:
             pass
         self._size_at_snapshot, self._snapshot_at_ms = size_bytes, now_ms
         self._is_writing_snapshot = False
+
+
+def _not_written(error: StorageError) -> CommandRefused:
+    return CommandRefused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
 
 def _stopping() -> CommandRefused:

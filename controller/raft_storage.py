@@ -142,8 +142,11 @@ class RaftStorage:
         return storage
 
     def close(self) -> None:
-        """Writes what a clean stop leaves, and closes the files."""
-        self._log.close()
+        """Writes what a clean stop leaves, and closes the files, also when it raises StorageError."""
+        try:
+            self._log.close()
+        finally:
+            self._log.close_files()
         for name, is_directory in self._filesystem.list(self._folder):
             if not is_directory and not name.endswith(".log"):
                 self._filesystem.sync_file(f"{self._folder}/{name}")

@@ -115,13 +115,19 @@ class BrokerProcess(Broker):
 
 
 class PykbrokerProcess(BrokerProcess):
-    """`pykbroker start` by its command line."""
+    """`pykbroker start` by its command line, which may begin with a `wrapper` command."""
 
     def __init__(
-        self, folder: Path, log_path: Path, overrides: Mapping[str, str], wrapper: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        log_path: Path,
+        overrides: Mapping[str, str],
+        wrapper: tuple[str, ...] = (),
+        data_dir: Path | None = None,
     ) -> None:
         super().__init__(folder, log_path, overrides)
         self.wrapper = wrapper
+        self.data_dir = data_dir or self.data_dir
 
     def start(self) -> None:
         port_file = self.folder / "address"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
 
 from interop_tests.clients import Message
@@ -72,3 +74,28 @@ def copy_what_is_there(frame: DataFrame, bootstrap: str, topic: str, checkpoint:
     assert query.awaitTermination(QUERY_TIMEOUT_S), "the query did not end"
     assert query.exception() is None
     return query
+
+
+@contextmanager
+def transactional(bootstrap: str, transactional_id: str) -> Iterator[confluent_kafka.Producer]:
+    """A librdkafka producer that has begun to use an id."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
+    producer.init_transactions(30)
+    try:
+        yield producer
+    finally:
+        producer.purge()
+
+
+def write_transaction(
+    producer: confluent_kafka.Producer, topic: str, numbers: range, *, is_committed: bool = True
+) -> None:
+    """One transaction with the numbers as values, committed or aborted; all of them are in the log either way."""
+    producer.begin_transaction()
+    for number in numbers:
+        producer.produce(topic, b"%d" % number)
+    assert producer.flush(30) == 0
+    if is_committed:
+        producer.commit_transaction(30)
+    else:
+        producer.abort_transaction(30)

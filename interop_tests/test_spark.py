@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 
 from interop_tests.clients import CODECS, confluent_produce, create_topic, kafka_python_consume
-from interop_tests.spark_io import numbered, read, values
+from interop_tests.spark_io import numbered, read, transactional, values, write_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -151,6 +151,26 @@ def test_batch_sink_says_what_is_wrong(spark: SparkSession, bootstrap: str, name
     with pytest.raises(Exception, match=r"(?i)partition 7|not present in metadata"):
         writer.options(**{"kafka.bootstrap.servers": bootstrap, "topic": topic, "kafka.max.block.ms": "3000"}).save()
     assert values(read(spark, bootstrap, subscribe=topic)) == []
+
+
+def test_batch_of_transactions(spark: SparkSession, bootstrap: str, name: str) -> None:
+    """read_committed reads what is committed, up to the first open transaction; read_uncommitted reads all (P-67)."""
+    topic = create_topic(bootstrap, name)
+    with transactional(bootstrap, name) as producer:
+        write_transaction(producer, topic, range(10))
+        write_transaction(producer, topic, range(10, 20), is_committed=False)
+        write_transaction(producer, topic, range(20, 30))
+        committed = {"kafka.isolation.level": "read_committed"}
+        assert values(read(spark, bootstrap, subscribe=topic, **committed)) == [*range(10), *range(20, 30)]
+        assert values(read(spark, bootstrap, subscribe=topic)) == list(range(30))
+        # With an open transaction "latest" is where it begins.
+        producer.begin_transaction()
+        producer.produce(topic, b"30")
+        assert producer.flush(30) == 0
+        assert values(read(spark, bootstrap, subscribe=topic, **committed)) == [*range(10), *range(20, 30)]
+        assert values(read(spark, bootstrap, subscribe=topic)) == list(range(31))
+        producer.commit_transaction()
+        assert values(read(spark, bootstrap, subscribe=topic, **committed)) == [*range(10), *range(20, 31)]
 
 
 def produce_at(bootstrap: str, topic: str, records: list[tuple[int, int, bytes]]) -> None:

@@ -21,6 +21,8 @@ from interop_tests.spark_io import (
     numbers_of,
     read,
     stream,
+    transactional,
+    write_transaction,
 )
 
 if TYPE_CHECKING:
@@ -194,6 +196,23 @@ def test_headers_and_partitions_in_a_stream(spark: SparkSession, bootstrap: str,
         assert row.partition == (number + 1) % 3
         found = [(header.key, header.value and bytes(header.value)) for header in row.headers]
         assert found == [("number", b"%d" % number), ("empty", None), ("number", b"again")]
+
+
+def test_stream_of_transactions(spark: SparkSession, bootstrap: str, name: str, tmp_path: Path) -> None:
+    """A committed reader copies what is committed, and gets over markers and aborted records at the end of the log."""
+    source, sink = create_topic(bootstrap, name), create_topic(bootstrap, f"{name}-sink")
+    frame = stream(
+        spark, bootstrap, subscribe=source, maxOffsetsPerTrigger="7", **{"kafka.isolation.level": "read_committed"}
+    )
+    with transactional(bootstrap, name) as producer:
+        for start in (0, 40):
+            write_transaction(producer, source, range(start, start + 10))
+            write_transaction(producer, source, range(start + 10, start + 20), is_committed=False)
+            write_transaction(producer, source, range(start + 20, start + 30))
+            write_transaction(producer, source, range(start + 30, start + 40), is_committed=False)
+            copy_what_is_there(frame, bootstrap, sink, tmp_path / "c")
+    expected = [*range(10), *range(20, 30), *range(40, 50), *range(60, 70)]
+    assert numbers_of(kafka_python_consume(bootstrap, [sink], len(expected))) == expected
 
 
 def test_partitions_added_while_a_stream_runs(spark: SparkSession, bootstrap: str, name: str, tmp_path: Path) -> None:

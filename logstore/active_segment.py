@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from pykbroker.logstore.batch_scan import PREFIX_SIZE
+from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import Buffer
 from pykbroker.logstore.offset_index import ENTRY_SIZE, MAX_RELATIVE_OFFSET
 from pykbroker.logstore.open_files import OpenFiles
@@ -109,7 +111,9 @@ class ActiveSegment(Segment):
     def create_file(self) -> None:
         """Make the empty log file now, where the base offset itself must survive."""
         self.file.descriptor(create=True)
-        self.file.close()
+        # There is nothing in it that a failed close could lose.
+        with suppress(StorageError):
+            self.file.close()
 
     def truncate_to(self, offset: int) -> None:
         """Drop all batches from the one that holds `offset` on."""

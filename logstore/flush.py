@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.open_files import SegmentFile
 
@@ -11,13 +12,13 @@ from pykbroker.logstore.open_files import SegmentFile
 class FlushWork:
     """What is to be made durable up to `offset`: logs, side files, and the names in the folder.
 
-    Made by `PartitionLog.begin_flush`, which took the leases.
+    Made by `PartitionLog.begin_flush`; takes leases on the files, for which it raises StorageError.
 
     `run` only syncs files and may be called from another thread; `finish` belongs in the log's own thread and must
     be called once, whether `run` succeeded or not.
     """
 
-    __slots__ = ("_done", "_files", "_filesystem", "_folder", "_on_done", "_paths", "offset")
+    __slots__ = ("_done", "_files", "_filesystem", "_folder", "_on_end", "_paths", "offset")
 
     def __init__(
         self,
@@ -26,15 +27,26 @@ class FlushWork:
         files: Sequence[SegmentFile],
         paths: Sequence[str],
         folder: str | None,
-        on_done: Callable[[int], None],
+        on_end: Callable[[int, bool], None],
     ) -> None:
         self.offset = offset
         self._filesystem = filesystem
-        self._files = [(file, file.acquire()) for file in files]
+        self._files: list[tuple[SegmentFile, int]] = []
         self._paths = paths
         self._folder = folder
-        self._on_done = on_done
+        self._on_end = on_end
         self._done = False
+        try:
+            for file in files:
+                self._files.append((file, file.acquire()))
+        except StorageError:
+            self._release()
+            raise
+
+    def _release(self) -> None:
+        for file, _ in self._files:
+            file.release()
+        self._files = []
 
     def run(self, *, with_side_files: bool = True) -> None:
         """Sync logs, side files, folder. Raises StorageError.
@@ -53,8 +65,5 @@ class FlushWork:
 
     def finish(self) -> None:
         """Give the leases back; if `run` came to its end, the recovery point moves."""
-        for file, _ in self._files:
-            file.release()
-        self._files = []
-        if self._done:
-            self._on_done(self.offset)
+        self._release()
+        self._on_end(self.offset, self._done)

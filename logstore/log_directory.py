@@ -262,7 +262,7 @@ class LogDirectory:
     def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """The clean stop: logs durable and closed, checkpoints and the clean-shutdown mark written, lock given back.
 
-        Raises StorageError, and then leaves no mark: the next start recovers.
+        Raises StorageError, and then leaves no mark: the next start recovers. So it does when a sync had failed before.
         """
         try:
             for log in self:
@@ -272,8 +272,9 @@ class LogDirectory:
             self.checkpoint_log_start_offsets()
             if high_watermarks is not None:
                 self.checkpoint_high_watermarks(high_watermarks)
-            mark = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
-            self.filesystem.write_file(f"{self.path}/{CLEAN_SHUTDOWN}", mark.encode())
+            if all(log.is_durable for log in self):
+                mark = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
+                self.filesystem.write_file(f"{self.path}/{CLEAN_SHUTDOWN}", mark.encode())
         finally:
             self.abandon()
 

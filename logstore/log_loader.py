@@ -101,6 +101,7 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     recovery = _Recovery(NOT_RECOVERED, None, {})
     if segments and not request.is_clean:
         recovery = _recover(segments, request, epochs)
+    _drop_overtaken(segments)
     end_offset = segments[-1].next_offset() if segments else request.log_start_offset
     if segments and end_offset < request.log_start_offset:
         # The files that the start offset speaks of are gone.
@@ -117,6 +118,13 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     producers = load_producers(segments, snapshots, log_start_offset, end_offset, request, recovery)
     recovery_point = end_offset if request.is_clean else min(request.recovery_point, end_offset)
     return LoadedLog(segments, active, log_start_offset, end_offset, recovery_point, producers, snapshots, recovery.cut)
+
+
+def _drop_overtaken(segments: list[Segment]) -> None:
+    """Drop an empty last segment if the one before it goes on behind its beginning: it was made by a roll that failed
+    later, and appends went on where they were."""
+    if len(segments) > 1 and segments[-1].size == 0 and segments[-2].next_offset() > segments[-1].base_offset:
+        segments.pop().mark_deleted()
 
 
 def _activate(segments: list[Segment], end_offset: int, open_files: OpenFiles, request: LoadRequest) -> ActiveSegment:

@@ -41,6 +41,7 @@ class LogParts:
         "_first_base",
         "_has_new_names",
         "_is_clean",
+        "_is_doubtful",
         "_name",
         "_open_files",
         "_opened_ms",
@@ -88,6 +89,9 @@ class LogParts:
         self._sealed_durable_to = 0
         # Whether files were made since the folder was last synced.
         self._has_new_names = True
+        # Whether a sync has failed: the system may have dropped what it could not write, and says so only once. Then
+        # the recovery point stays where it is, so that the next start looks at everything behind it.
+        self._is_doubtful = False
         self._expected_end_offset: int | None = None
         # What recovery took away when the log was loaded, None for nothing but unused space.
         self.cut: Cut | None = None
@@ -385,6 +389,11 @@ class LogParts:
     # Durability and the end
 
     @property
+    def is_durable(self) -> bool:
+        """Whether everything was made durable, so that a start need not look at it."""
+        return self._active is None or self.recovery_point == self._end_offset
+
+    @property
     def has_unflushed_segments(self) -> bool:
         """Whether sealed segments are not durable yet, their indexes among them."""
         return self._active is not None and self._sealed_durable_to < self._active.base_offset
@@ -409,19 +418,31 @@ class LogParts:
             if segment is not active:
                 paths += (segment.offset_index.path, segment.time_index.path, segment.aborted.path)
         paths += [segment_path(self.path, s, SNAPSHOT_SUFFIX) for s in self._snapshots if s > from_offset]
-        if not self._epochs.is_durable:
-            # A change meanwhile takes the mark away again.
-            self._epochs.is_durable = True
+        with_epochs, with_names = not self._epochs.is_durable, self._has_new_names
+        if with_epochs:
             paths.append(f"{self.path}/{EPOCHS_FILE}")
-        folder = self.path if paths or self._has_new_names else None
-        self._has_new_names = False
+        folder = self.path if paths or with_names else None
         files = [segment.file for segment in segments]
         sealed_to = active.base_offset
-        return FlushWork(offset, self.filesystem, files, paths, folder, lambda done: self._flushed(done, sealed_to))
+
+        def ended(offset: int, is_done: bool) -> None:
+            if is_done:
+                self._flushed(offset, sealed_to)
+            else:
+                self._is_doubtful = True
+                self._epochs.is_durable &= not with_epochs
+                self._has_new_names |= with_names
+
+        work = FlushWork(offset, self.filesystem, files, paths, folder, ended)
+        # A change meanwhile takes the marks away again.
+        self._epochs.is_durable = True
+        self._has_new_names = False
+        return work
 
     def _flushed(self, offset: int, sealed_to: int) -> None:
-        self.recovery_point = max(self.recovery_point, min(offset, self._end_offset))
-        self._sealed_durable_to = max(self._sealed_durable_to, sealed_to)
+        if not self._is_doubtful:
+            self.recovery_point = max(self.recovery_point, min(offset, self._end_offset))
+            self._sealed_durable_to = max(self._sealed_durable_to, sealed_to)
 
     def flush(self) -> None:
         """Make everything durable, here and now. Raises StorageError."""

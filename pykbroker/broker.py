@@ -30,7 +30,7 @@ from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.housekeeping import high_watermarks, start_housekeeping
 from pykbroker.listener import Listener, ListenerLimits, bind
-from pykbroker.logstore.errors import InconsistentDirectory
+from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, METADATA_TOPIC, LogDirectory
 from pykbroker.logstore.meta_properties import FILE_NAME, MetaProperties
@@ -258,6 +258,8 @@ async def _register(
             REGISTRATION_TIMEOUT_MS,
         )
     except CommandRefused as refused:
+        if refused.error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+            raise StorageError(f"{directory.path}/{METADATA_TOPIC}-0", f"cannot be written: {refused}") from None
         if refused.error.code != ErrorCode.UNSUPPORTED_VERSION:
             raise
         # Apache Kafka's format step finalizes features that do not exist here yet.

@@ -37,6 +37,9 @@ MEMORY_INTERVAL_S = 10
 NEVER_MS = 1 << 62
 """Kafka's default for what is not done by time is the largest int64."""
 
+OFFLINE_INTERVAL_S = 2.0
+"""How often logs that could not be opened are tried again."""
+
 LOGS_PER_TURN = 50
 """Logs looked at before other tasks get their turn."""
 
@@ -55,6 +58,7 @@ def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Seq
     if config.log_flush_scheduler_interval_ms < NEVER_MS:
         nursery.start_soon(_flush_by_time, config.log_flush_scheduler_interval_ms, services)
     nursery.start_soon(_trim_idle_logs, services)
+    nursery.start_soon(_open_offline_logs, services)
     if config.log_cleaner_enable:
         nursery.start_soon(_clean_logs, config.log_cleaner_backoff_ms, services)
     nursery.start_soon(_look_after_connections, config.connections_max_idle_ms, listeners)
@@ -217,3 +221,11 @@ async def _give_back_memory() -> None:
     while True:
         freed.give_back()
         await trio.sleep(MEMORY_INTERVAL_S)
+
+
+async def _open_offline_logs(services: Services) -> None:
+    """Serves partitions again whose log could not be opened or made, on a full disk for instance."""
+    while True:
+        await trio.sleep(OFFLINE_INTERVAL_S)
+        if services.partitions.has_offline:
+            services.partitions.open_offline(services.metadata.image)

@@ -12,6 +12,7 @@ from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
+TRANSACTION_VERSION = "transaction.version"
 
 METADATA_VERSION_MIN = 7
 """3.3-IV3, the oldest that Kafka 4 reads."""
@@ -21,13 +22,14 @@ METADATA_VERSION_LATEST = 30
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_LATEST),
+    TRANSACTION_VERSION: (0, 2),
 }
 """Levels that this software can run; what is not named is at level 0. Others are added here when their behaviour
 exists: kraft.version 1 with dynamic voters (KIP-853), and so on. A level that is promised but not kept would be worse
 than one that clients see missing."""
 
-BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: METADATA_VERSION_LATEST}
-"""What a new cluster finalizes."""
+BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: METADATA_VERSION_LATEST, TRANSACTION_VERSION: 2}
+"""What a new cluster finalizes; one that is older than a feature stays at level 0 until somebody raises it."""
 
 # The metadata versions that changed what records hold: going below one of these would lose information.
 _METADATA_CHANGED_AT = (7, 8, 11, 13, 14, 15, 17, 23, 30)
@@ -112,7 +114,7 @@ _KNOWN_FEATURES = frozenset(
     (
         METADATA_VERSION,
         KRAFT_VERSION,
-        "transaction.version",
+        TRANSACTION_VERSION,
         "group.version",
         "eligible.leader.replicas.version",
         "share.version",

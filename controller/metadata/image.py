@@ -222,9 +222,21 @@ BROKER_LOGGER_RESOURCE = 8
 CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
 
+CLIENT_QUOTA_RECORD = 14
+"""Type of the record that sets a quota."""
+
 _NO_CONFIGS: Mapping[str, str] = {}
 
 EMPTY_IMAGE = ClusterImage()
+
+
+def quota_key(entity: Iterable[tuple[str, str | None]], key: str) -> tuple[Any, ...]:
+    """Under which `kept_records` holds one quota of an entity, given as (type, name) pairs in any order.
+
+    A null name is the default entity; an empty one would be a name.
+    """
+    # None and text do not sort together: the null names are told apart by a second element.
+    return (CLIENT_QUOTA_RECORD, tuple(sorted((kind, name is None, name or "") for kind, name in entity)), key)
 
 
 class InconsistentMetadata(Exception):

@@ -21,6 +21,7 @@ from pykbroker.controller.metadata.image import (
     InconsistentMetadata,
     PartitionImage,
     TopicImage,
+    quota_key,
 )
 from pykbroker.controller.metadata.topic_names import collision_form
 from pykbroker.protocol.log_messages import metadata_records as r
@@ -366,9 +367,7 @@ class ImageBuilder:
         self._own("_kept_records").pop(key, None)
 
     def _client_quota(self, record: r.ClientQuotaRecord) -> None:
-        entity = tuple(sorted((part.entity_type, part.entity_name or "") for part in record.entity))
-        defaults = tuple(sorted(part.entity_type for part in record.entity if part.entity_name is None))
-        key = (record.KEY, entity, defaults, record.key)
+        key = quota_key(((part.entity_type, part.entity_name) for part in record.entity), record.key)
         if record.remove:
             self._drop(key)
         else:

@@ -113,6 +113,10 @@ class TopicReference(NamedTuple):
     topic_id: bytes = ZERO_UUID
 
 
+NO_TOPIC = TopicReference(None)
+"""Names nothing, which is an error."""
+
+
 class DeleteTopicResult(NamedTuple):
     """What became of one topic; `name` is None when only an id was given and it is unknown."""
 
@@ -138,6 +142,9 @@ class DeleteTopics(NamedTuple):
         for reference, count in counts.items():
             topic = _find(reference, image)
             error = _deletion_error(reference, count, topic)
+            if reference == NO_TOPIC:
+                # Kafka answers each of those that name nothing.
+                results += [DeleteTopicResult(None, ZERO_UUID, error)] * (count - 1)
             topic_id = reference.topic_id
             if topic is not None and not error.is_failure:
                 topic_id = topic.topic_id

@@ -60,6 +60,7 @@ def _result(deletion: AclDeletion) -> DeleteAclsFilterResult:
         error_message=deletion.error.message,
         matching_acls=[
             DeleteAclsMatchingAcl(
+                error_message=None,
                 resource_type=acl.resource_type,
                 resource_name=acl.resource_name,
                 pattern_type=acl.pattern_type,

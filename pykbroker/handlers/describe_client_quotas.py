@@ -1,7 +1,7 @@
 """DescribeClientQuotas (key 48): quotas of users, client ids and addresses (KIP-546).
 
-Versions 0-1. v1 flexible. Quotas cannot be set here yet and none is enforced; those in a metadata log that Kafka wrote
-are shown. A null name in an entity is the default entity, which is not the same as any name (P-160).
+Versions 0-1. v1 flexible. None is enforced. A null name in an entity is the default entity, which is not the same as
+any name (P-160).
 """
 
 from __future__ import annotations

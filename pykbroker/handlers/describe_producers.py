@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.errors import error_code_for
 from pykbroker.logstore.errors import LogError
+from pykbroker.protocol.acl_codes import READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_producers import (
     DescribeProducersResponse,
@@ -16,6 +18,7 @@ from pykbroker.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_producers import DescribeProducersRequest
@@ -38,6 +41,13 @@ async def handle_describe_producers(
 
 
 def _describe(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+    reason = reason_invalid(topic)
+    if reason is not None:
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        return PartitionResponse(partition_index=index, error_code=code, error_message=reason)
+    if not context.authorize(READ, TOPIC, topic):
+        code, message = AUTHORIZATION_FAILED[TOPIC]
+        return PartitionResponse(partition_index=index, error_code=code, error_message=message)
     partition = context.services.partitions.get(topic, index)
     if partition is None:
         image = context.services.metadata.topic(topic)

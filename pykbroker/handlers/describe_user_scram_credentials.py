@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (key 50): which users have SCRAM credentials (KIP-554).
 
-Version 0. Credentials cannot be created here yet; those in a metadata log that Kafka wrote are shown.
+Version 0. No secret is shown.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def handle_describe_user_scram_credentials(
     counts = Counter(user.name for user in request.users or [])
     results = []
     for name in counts or stored:
-        result = DescribeUserScramCredentialsResult(user=name, error_message=None)
+        result = DescribeUserScramCredentialsResult(user=name, error_message="")
         if counts[name] > 1:
             result.error_code = ErrorCode.DUPLICATE_RESOURCE
             result.error_message = (

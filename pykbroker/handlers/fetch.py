@@ -17,6 +17,7 @@ import trio
 
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
+from pykbroker.protocol.acl_codes import CLUSTER_ACTION, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import (
     AbortedTransaction,
@@ -32,7 +33,7 @@ from pykbroker.replication.partition import FetchBound
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import FetchRequest
-    from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition
+    from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition, PartitionKey
     from pykbroker.replication.partition import Partition, PartitionRead
     from pykbroker.request_context import RequestContext
 
@@ -132,6 +133,9 @@ def _read_one(
     context: RequestContext, asked: FetchedPartition, bound: int, size_max: int, read: _Read
 ) -> PartitionData:
     key = asked.key
+    if context.services.authorizer is not None and not _may_read(context, key, bound):
+        read.answer_now = True
+        return _failure(context, key.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
     partitions = context.services.partitions
     if context.api_version >= TOPIC_ID_VERSION:
         partition = partitions.get_by_id(key.topic_id, key.partition)
@@ -169,6 +173,16 @@ def _read_one(
     return data
 
 
+def _may_read(context: RequestContext, key: PartitionKey, bound: int) -> bool:
+    """Replicas need CLUSTER_ACTION, consumers READ; of an id that nobody has is told nothing but that."""
+    if bound == FetchBound.LOG_END:
+        return context.authorize_cluster(CLUSTER_ACTION)
+    if context.api_version < TOPIC_ID_VERSION:
+        return context.authorize(READ, TOPIC, key.topic)
+    topic = context.services.metadata.topic_by_id(key.topic_id)
+    return topic is None or context.authorize(READ, TOPIC, topic.name)
+
+
 def _aborted(partition: Partition, offset: int, found: PartitionRead) -> list[AbortedTransaction]:
     """What a reader of committed records has to skip in these records (P-67)."""
     if found.records is None:
@@ -191,6 +205,8 @@ def _not_here(context: RequestContext, asked: FetchedPartition) -> KafkaError:
         topic = metadata.topic(key.topic)
     if topic is None or key.partition not in topic.partitions:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{key.topic}-{key.partition} does not exist")
+    if context.services.partitions.is_offline(topic.name, key.partition):
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic.name}-{key.partition} cannot be opened")
     return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic.name}-{key.partition} is on another broker")
 
 

@@ -38,6 +38,9 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     """Which broker coordinates a group or a transactional id; P-88, P-89."""
     if context.api_version >= SEVERAL_KEYS_SINCE:
         coordinators = [_find(context, request.key_type, key) for key in request.coordinator_keys]
+        for coordinator in coordinators:
+            if coordinator.error_code != ErrorCode.UNSUPPORTED_VERSION:
+                coordinator.error_message = ""  # as in Kafka, whose code says it all
         return FindCoordinatorResponse(coordinators=coordinators)
     found = _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(

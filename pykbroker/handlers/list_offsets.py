@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
+from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -49,8 +50,13 @@ NOTHING = (-1, -1, -1)
 async def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Answers every partition by itself; one that is named twice is refused, once (P-85)."""
     counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    refused = context.refused(DESCRIBE, TOPIC, (topic.name for topic in request.topics))
     response = ListOffsetsResponse()
     for topic in request.topics:
+        if topic.name in refused:
+            errors = [_failure(p.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for p in topic.partitions]
+            response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=errors))
+            continue
         partitions = []
         for asked in topic.partitions:
             count = counts.pop((topic.name, asked.partition_index), 0)

@@ -6,6 +6,7 @@ GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION. v10 topics by id (KIP-848).
 
 from __future__ import annotations
 
+from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -22,6 +23,10 @@ TOPIC_IDS_SINCE = 10
 
 async def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commits for partitions that exist (P-111); the others get their error, P-108 to P-110, P-115."""
+    if not context.authorize(READ, GROUP, request.group_id):
+        return OffsetCommitResponse(
+            topics=[_failed(topic, ErrorCode.GROUP_AUTHORIZATION_FAILED) for topic in request.topics]
+        )
     refused: list[OffsetCommitResponseTopic] = []
     accepted: list[OffsetCommitRequestTopic] = []
     for topic in request.topics:
@@ -48,6 +53,10 @@ def _sort_out(
     else:
         found = image.topics_by_name.get(topic.name)
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    name = topic.name if found is None else found.name
+    if name and not context.authorize(READ, TOPIC, name):
+        refused.append(_failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        return
     existing = {} if found is None else found.partitions
     unknown = [
         OffsetCommitResponsePartition(
@@ -58,12 +67,19 @@ def _sort_out(
         if partition.partition_index not in existing
     ]
     topic_id = topic.topic_id if found is None else found.topic_id
-    name = topic.name if found is None else found.name
     if unknown or found is None:
         refused.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id or ZERO_UUID, partitions=unknown))
     known = [partition for partition in topic.partitions if partition.partition_index in existing]
     if known:
         accepted.append(OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=known))
+
+
+def _failed(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitResponseTopic:
+    partitions = [
+        OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+        for partition in topic.partitions
+    ]
+    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
 def _merge(

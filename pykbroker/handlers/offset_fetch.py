@@ -7,6 +7,7 @@ member id and epoch, of which classic groups make nothing. v10 topics by id.
 
 from __future__ import annotations
 
+from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -52,7 +53,7 @@ def _fetch_group(
             topic.name = "" if found is None else found.name
         unknown = [_failed(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in requested if not topic.name]
         group.topics = [topic for topic in requested if topic.name]
-    response = context.services.groups.fetch_offsets(group, require_stable)
+    response = _authorized_offsets(context, group, unknown, require_stable)
     if response.error_code != ErrorCode.NONE:
         if context.api_version < GROUP_ERROR_SINCE:
             response.topics = [_failed(topic, ErrorCode(response.error_code)) for topic in requested or []]
@@ -60,6 +61,27 @@ def _fetch_group(
     if use_ids and requested is None:
         response.topics = _with_ids(context, response.topics)
     response.topics += unknown
+    return response
+
+
+def _authorized_offsets(
+    context: RequestContext,
+    group: OffsetFetchRequestGroup,
+    refused: list[OffsetFetchResponseTopics],
+    require_stable: bool,
+) -> OffsetFetchResponseGroup:
+    """The offsets of topics that the client may DESCRIBE; adds the others that it named to `refused`."""
+    if not context.authorize(DESCRIBE, GROUP, group.group_id):
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    requested = group.topics
+    if requested is not None:
+        hidden = context.refused(DESCRIBE, TOPIC, (topic.name for topic in requested))
+        refused += [_failed(t, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for t in requested if t.name in hidden]
+        group.topics = [topic for topic in requested if topic.name not in hidden]
+    response = context.services.groups.fetch_offsets(group, require_stable)
+    if requested is None:
+        hidden = context.refused(DESCRIBE, TOPIC, (topic.name for topic in response.topics))
+        response.topics = [topic for topic in response.topics if topic.name not in hidden]
     return response
 
 

@@ -18,6 +18,7 @@ import trio
 from pykbroker.errors import CloseConnection, KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.metadata_cache import INTERNAL_TOPICS
+from pykbroker.protocol.acl_codes import TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -31,6 +32,8 @@ from pykbroker.protocol.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE
 from pykbroker.protocol.records.errors import RecordError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
     from pykbroker.replication.partition import Partition
     from pykbroker.request_context import RequestContext
@@ -40,6 +43,7 @@ TURN_S = 0.02
 """How long the batches of one request keep other clients waiting; a single batch is never interrupted."""
 
 ACKS_ALL = -1
+ACKS = (ACKS_ALL, 0, 1)
 ADMIN_CLIENT_ID = "__admin_client"
 CODEC_MASK = 7
 CODEC_ZSTD = 4
@@ -55,10 +59,11 @@ _PRODUCER_POSITION = 43
 
 async def handle_produce(context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     """Appends every partition's batch; None with acks=0, where the client waits for nothing (P-10)."""
-    refused = _refusal_of_all(request)
+    refused = _refusal_of_all(context, request)
+    unauthorized = () if context.services.authorizer is None else _unauthorized_topics(context, request)
     verified: Verified | None = None
-    if request.transactional_id is not None and not refused:
-        refused, verified = await _verify(context, request, request.transactional_id)
+    if request.transactional_id is not None and not refused and request.acks in ACKS:
+        refused, verified = await _verify(context, request, request.transactional_id, unauthorized)
     now_ms = context.services.clock.now_ms()
     endpoints: dict[int, NodeEndpoint] = {}
     failed = ErrorCode.NONE
@@ -66,16 +71,21 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
     turn_ends = trio.current_time() + TURN_S
     for topic in request.topic_data:
         results = []
+        code = refused
+        if unauthorized and not code and (topic.name or topic.topic_id) in unauthorized:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for data in topic.partition_data:
             if verified is None and trio.current_time() > turn_ends:
                 # A few kilobytes may decompress to very much, and many such batches to minutes of work.
                 await trio.lowlevel.checkpoint()
                 turn_ends = trio.current_time() + TURN_S
-            result = _append_one(context, request, topic, data, now_ms, refused, verified, endpoints)
+            result = _append_one(context, request, topic, data, now_ms, code, verified, endpoints)
             if result.error_code:
                 failed = ErrorCode(result.error_code)
             results.append(result)
-        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
+        if results:
+            named = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
+            responses.append(named)
     if request.acks == 0:
         if failed:
             raise CloseConnection(f"Produce with acks=0 failed with {failed.name}; closing tells the client")
@@ -83,19 +93,27 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
     return ProduceResponse(responses=responses, node_endpoints=list(endpoints.values()))
 
 
-def _refusal_of_all(request: ProduceRequest) -> ErrorCode:
-    """An error that every partition of the request gets, whatever its records (P-34, P-49)."""
-    if request.acks not in (ACKS_ALL, 0, 1):
-        return ErrorCode.INVALID_REQUIRED_ACKS
-    if request.transactional_id is None and any(
+def _refusal_of_all(context: RequestContext, request: ProduceRequest) -> ErrorCode:
+    """An error that every partition of the request gets, whatever its records (P-49)."""
+    transactional_id = request.transactional_id
+    may_be_transactional = transactional_id is not None and context.authorize(WRITE, TRANSACTIONAL_ID, transactional_id)
+    if not may_be_transactional and any(
         _attributes(data.records) & TRANSACTIONAL_BIT for topic in request.topic_data for data in topic.partition_data
     ):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return ErrorCode.NONE
 
 
+def _unauthorized_topics(context: RequestContext, request: ProduceRequest) -> Collection[str | bytes]:
+    """Names, or from v13 on ids, of topics that the client may not write to; unknown ids are not among them."""
+    if context.api_version < TOPIC_ID_VERSION:
+        return {topic.name for topic in request.topic_data if not context.authorize(WRITE, TOPIC, topic.name)}
+    images = [context.services.metadata.topic_by_id(topic.topic_id) for topic in request.topic_data]
+    return {image.topic_id for image in images if image is not None and not context.authorize(WRITE, TOPIC, image.name)}
+
+
 async def _verify(
-    context: RequestContext, request: ProduceRequest, transactional_id: str
+    context: RequestContext, request: ProduceRequest, transactional_id: str, unauthorized: Collection[str | bytes]
 ) -> tuple[ErrorCode, Verified | None]:
     """Asks the coordinator for the transactional batches of a request; or the error that every partition gets."""
     from pykbroker.transaction_verification import ProducerIdentity, verify_and_retry
@@ -103,6 +121,8 @@ async def _verify(
     producers: set[tuple[int, int]] = set()
     first_sequences: dict[Partition, int] = {}
     for topic in request.topic_data:
+        if (topic.name or topic.topic_id) in unauthorized:
+            continue
         for data in topic.partition_data:
             partition = _find(context, topic, data.index)
             if partition is None or not _attributes(data.records) & TRANSACTIONAL_BIT:
@@ -186,6 +206,8 @@ def _check(context: RequestContext, request: ProduceRequest, partition: Partitio
     attributes = _attributes(data.records)
     if attributes & CODEC_MASK == CODEC_ZSTD and context.api_version < 7:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+    if request.acks not in ACKS:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}")
     if request.acks == ACKS_ALL:
         partition.check_enough_replicas()
 
@@ -211,6 +233,8 @@ def _not_here(
     found = image.partitions.get(index) if image is not None else None
     if found is None:
         return _failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if image is not None and context.services.partitions.is_offline(image.name, index):
+        return _failure(index, ErrorCode.KAFKA_STORAGE_ERROR)
     response = _failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if context.api_version >= LEADER_HINT_VERSION:
         response.current_leader = LeaderIdAndEpoch(leader_id=found.leader, leader_epoch=found.leader_epoch)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.coordination.log_io import response_error
 from pykbroker.groups.output import TransactionalProducer
+from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -27,6 +28,8 @@ from pykbroker.protocol.messages.txn_offset_commit import (
 from pykbroker.transaction_verification import ClientGeneration, ProducerIdentity, verify
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
     from pykbroker.request_context import RequestContext
@@ -37,43 +40,58 @@ ABORTABLE_SINCE = 4
 EPOCH_BUMPS_SINCE = 5
 NO_SEQUENCE = -1
 
-Results = dict[str, dict[int, ErrorCode]]
-"""Topic -> partition -> error."""
+Results = dict[str, list[TxnOffsetCommitResponsePartition]]
+"""Topic -> its partitions with their errors; one that is named twice is answered twice."""
 
 
 async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Commits for partitions that exist; the others get their error (P-111)."""
     results: Results = {}
-    accepted = [found for topic in request.topics if (found := _existing(context, topic, results)) is not None]
-    if accepted:
-        await _commit(context, request, accepted, results)
+    refused = _refusal_of_all(context, request)
+    if refused:
+        for topic in request.topics:
+            _add(results, topic.name, (p.partition_index for p in topic.partitions), refused)
+    else:
+        accepted = [found for topic in request.topics if (found := _existing(context, topic, results)) is not None]
+        if accepted:
+            await _commit(context, request, accepted, results)
     if context.api_version < LOADING_SINCE:
-        for errors in results.values():
-            for partition, error in errors.items():
-                if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                    errors[partition] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for partitions in results.values():
+            for partition in partitions:
+                if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return TxnOffsetCommitResponse(
         topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=partition, error_code=error)
-                    for partition, error in errors.items()
-                ],
-            )
-            for topic, errors in results.items()
-            if errors
+            TxnOffsetCommitResponseTopic(name=topic, partitions=partitions)
+            for topic, partitions in results.items()
+            if partitions
         ]
     )
+
+
+def _add(results: Results, topic: str, partitions: Iterable[int], error: int) -> None:
+    results.setdefault(topic, []).extend(
+        TxnOffsetCommitResponsePartition(partition_index=partition, error_code=error) for partition in partitions
+    )
+
+
+def _refusal_of_all(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
+    if not context.authorize(WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not context.authorize(READ, GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
 
 
 def _existing(
     context: RequestContext, topic: TxnOffsetCommitRequestTopic, results: Results
 ) -> OffsetCommitRequestTopic | None:
     """The partitions of a topic that exist, in the form of an ordinary commit; the others go to the results."""
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     image = context.services.metadata.image.topics_by_name.get(topic.name)
+    if not context.authorize(READ, TOPIC, topic.name):
+        image, missing = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     existing = {} if image is None else image.partitions
-    errors = results.setdefault(topic.name, {})
     known = []
     for partition in topic.partitions:
         if partition.partition_index in existing:
@@ -86,7 +104,7 @@ def _existing(
                 )
             )
         else:
-            errors[partition.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            _add(results, topic.name, (partition.partition_index,), missing)
     if image is None or not known:
         return None
     return OffsetCommitRequestTopic(name=topic.name, topic_id=image.topic_id, partitions=known)
@@ -101,7 +119,7 @@ async def _commit(
     verification = await _verify(context, request)
     if isinstance(verification, ErrorCode):
         for topic in topics:
-            results[topic.name].update(dict.fromkeys((p.partition_index for p in topic.partitions), verification))
+            _add(results, topic.name, (p.partition_index for p in topic.partitions), verification)
         return
     commit = OffsetCommitRequest(
         group_id=request.group_id,
@@ -114,7 +132,7 @@ async def _commit(
     response = context.services.groups.commit_transactional_offsets(commit, context.api_version, producer, verification)
     for answered in response.topics:
         for partition in answered.partitions:
-            results[answered.name][partition.partition_index] = ErrorCode(partition.error_code)
+            _add(results, answered.name, (partition.partition_index,), partition.error_code)
 
 
 async def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> Verification | ErrorCode | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.protocol.acl_codes import ALTER, CLUSTER_ACTION
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -23,11 +25,12 @@ if TYPE_CHECKING:
 
 async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Writes every marker into each of its partitions; a producer that is named twice is answered once."""
+    is_authorized = context.authorize_cluster(ALTER) or context.authorize_cluster(CLUSTER_ACTION)
     services = context.services
     writer = MarkerWriter(services.partitions, services.groups, services.clock)
     results: dict[int, dict[str, dict[int, int]]] = {}
     for asked in request.markers:
-        _write(writer, asked, results.setdefault(asked.producer_id, {}))
+        _write(writer if is_authorized else None, asked, results.setdefault(asked.producer_id, {}))
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -48,7 +51,8 @@ async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMar
     )
 
 
-def _write(writer: MarkerWriter, asked: WritableTxnMarker, results: dict[str, dict[int, int]]) -> None:
+def _write(writer: MarkerWriter | None, asked: WritableTxnMarker, results: dict[str, dict[int, int]]) -> None:
+    """Without a writer all is refused: the client must be allowed to ALTER the cluster, or be one of its brokers."""
     marker = TransactionMarker(
         asked.producer_id,
         asked.producer_epoch,
@@ -58,4 +62,7 @@ def _write(writer: MarkerWriter, asked: WritableTxnMarker, results: dict[str, di
     )
     for topic in asked.topics:
         for index in topic.partition_indexes:
-            results.setdefault(topic.name, {})[index] = writer.write(marker, topic.name, index)
+            error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            if writer is not None:
+                error = writer.write(marker, topic.name, index)
+            results.setdefault(topic.name, {})[index] = error

@@ -149,7 +149,7 @@ class FetchSessions:
                 self._sessions.pop(session_id, None)
             partitions = requested_partitions(request)
             session = None
-            if epoch == INITIAL_EPOCH and partitions:
+            if epoch == INITIAL_EPOCH:
                 session = self._create(len(partitions), uses_topic_ids, now_ms)
                 if session is not None:
                     session.partitions = partitions

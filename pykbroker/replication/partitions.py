@@ -44,6 +44,8 @@ class Partitions:
         self._clock = clock
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._name_by_id: dict[bytes, str] = {}
+        # Replicas of ours whose log could not be opened or made.
+        self._offline: set[tuple[str, int]] = set()
 
     def get(self, topic: str, partition: int) -> Partition | None:
         """The partition if this broker holds it."""
@@ -54,6 +56,22 @@ class Partitions:
         """As `get`, by topic id."""
         name = self._name_by_id.get(topic_id)
         return None if name is None else self.get(name, partition)
+
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """Whether this broker should hold the partition and cannot, as its log could not be opened or made."""
+        return (topic, partition) in self._offline
+
+    def open_offline(self, image: ClusterImage) -> None:
+        """Tries again to open logs that could not be: a full disk may have space again."""
+        for name in {name for name, _ in self._offline}:
+            topic = image.topics_by_name.get(name)
+            if topic is not None:
+                self._add_or_update(image, topic)
+
+    @property
+    def has_offline(self) -> bool:
+        """Whether there are logs that could not be opened or made."""
+        return bool(self._offline)
 
     def all(self) -> Iterable[Partition]:
         for partitions in self._by_name.values():
@@ -96,7 +114,8 @@ class Partitions:
                 self._hold(topic, partition_image, config)
 
     def _hold(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> None:
-        """Opens the log of a partition. Where that fails the partition is not served, and everything else goes on."""
+        """Opens the log of a partition. Where that fails the partition is offline, and everything else goes on."""
+        key = (topic.name, image.partition)
         try:
             found = self._log_directory.create_log(
                 topic.name, image.partition, topic.topic_id, config, self._clock.now_ms()
@@ -104,10 +123,17 @@ class Partitions:
             found.config = config
             self._by_name[topic.name][image.partition] = Partition(topic.name, topic.topic_id, found, image)
         except StorageError as error:
-            log.error("%s-%d cannot be served: %s", topic.name, image.partition, error)
+            if key not in self._offline:
+                log.error("%s-%d cannot be served for now: %s", *key, error)
+            self._offline.add(key)
+        else:
+            if key in self._offline:
+                log.info("%s-%d is served again", *key)
+            self._offline.discard(key)
 
     def _remove(self, topic: TopicImage) -> None:
         self._name_by_id.pop(topic.topic_id, None)
+        self._offline = {key for key in self._offline if key[0] != topic.name}
         for number, partition in self._by_name.pop(topic.name, {}).items():
             partition.close()
             try:

@@ -21,13 +21,13 @@ WALL_CLOCK_MS = 1_700_000_000_000
 DATA = "/data"
 
 
-def make_node(filesystem: FileSystem, *, data_directory: str = DATA, **settings: Any) -> ControllerNode:
+def make_node(filesystem: FileSystem, *, data_directory: str = DATA, seed: int = 3, **settings: Any) -> ControllerNode:
     filesystem.make_directory(data_directory)
     return ControllerNode(
         ControllerSettings(1, data_directory, VoterSet([ReplicaKey(1)]), partition_count_default=3, **settings),
         filesystem=filesystem,
         config_rules=FewConfigs(),
-        random=random.Random(3),
+        random=random.Random(seed),
         wall_clock_ms=lambda: WALL_CLOCK_MS + int(trio.current_time() * 1000),
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.metadata.acls import AclFilter, CreateAcls, DeleteAcls
 from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.brokers import (
     FenceBroker,
@@ -19,7 +20,7 @@ from pykbroker.controller.metadata.brokers import (
 )
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
-from pykbroker.controller.metadata.image import TOPIC_RESOURCE, Endpoint
+from pykbroker.controller.metadata.image import TOPIC_RESOURCE, Acl, Endpoint
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
 from pykbroker.controller.metadata.topics import (
     CreatePartitions,
@@ -30,6 +31,7 @@ from pykbroker.controller.metadata.topics import (
     TopicReference,
 )
 from pykbroker.logstore.filesystem import OsFileSystem
+from pykbroker.protocol.acl_codes import ALL, ALLOW, DENY, LITERAL, PREFIXED, READ, TOPIC
 from tests.controller.nodes import register_broker, running
 from tests.controller.test_node import settle
 from tests.support.kafka_jars import kafka_libs
@@ -78,6 +80,13 @@ async def test_kafka_dump_log_reads_log_and_checkpoints(tmp_path: Path) -> None:
             FenceBroker(1, epoch),
             UnfenceBroker(1, epoch),
             StartControlledShutdown(1, epoch),
+            CreateAcls(
+                [
+                    Acl(TOPIC, "t", PREFIXED, "User:a", "*", READ, ALLOW),
+                    Acl(TOPIC, "u", LITERAL, "User:*", "h", ALL, DENY),
+                ]
+            ),
+            DeleteAcls([AclFilter(resource_name="u")]),
         ):
             await node.submit(command, 1000)
     folder = tmp_path / "__cluster_metadata-0"
@@ -99,6 +108,8 @@ async def test_kafka_dump_log_reads_log_and_checkpoints(tmp_path: Path) -> None:
         "PRODUCER_IDS_RECORD",
         "PARTITION_CHANGE_RECORD",
         "BROKER_REGISTRATION_CHANGE_RECORD",
+        "ACCESS_CONTROL_ENTRY_RECORD",
+        "REMOVE_ACCESS_CONTROL_ENTRY_RECORD",
     }
 
 
@@ -114,5 +125,6 @@ async def test_a_new_cluster_begins_as_kafkas_does(tmp_path: Path) -> None:
     assert payloads(output) == [
         {"type": "BEGIN_TRANSACTION_RECORD", "version": 0, "data": {"name": "Bootstrap records"}},
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "metadata.version", "featureLevel": 30}},
+        {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "transaction.version", "featureLevel": 2}},
         {"type": "END_TRANSACTION_RECORD", "version": 0, "data": {}},
     ]

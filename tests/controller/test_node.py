@@ -42,7 +42,7 @@ async def test_an_empty_folder_becomes_a_quorum_of_one() -> None:
     node = make_node(filesystem)
     node.open()
     assert node.is_leader
-    assert node.image.features == {"metadata.version": 30}
+    assert node.image.features == {"metadata.version": 30, "transaction.version": 2}
     assert filesystem.read_file(f"{FOLDER}/quorum-state") == (
         b'{"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],'
         b'"data_version":0}'
@@ -363,10 +363,14 @@ async def test_a_snapshot_that_cannot_be_written_changes_nothing() -> None:
         await create(node, "f")
 
 
+NEW_QUORUM_RECORDS = 5
+"""The change of leader, then two feature levels within a metadata transaction."""
+
+
 def append_record(filesystem: FakeFileSystem, value: bytes) -> None:
-    """Puts a record behind the four of a new log."""
+    """Puts a record behind those of a new log."""
     path = f"{FOLDER}/00000000000000000000.log"
-    batch = build_batch([Record(0, WALL_CLOCK_MS, None, value)], base_offset=4, leader_epoch=1)
+    batch = build_batch([Record(0, WALL_CLOCK_MS, None, value)], base_offset=NEW_QUORUM_RECORDS, leader_epoch=1)
     descriptor = filesystem.open(path)
     filesystem.append(descriptor, [batch], len(batch), filesystem.file_size(path), path)
     filesystem.close(descriptor)
@@ -382,7 +386,7 @@ def append_record(filesystem: FakeFileSystem, value: bytes) -> None:
 async def test_metadata_that_cannot_be_read_is_told(value: bytes, reason: str) -> None:
     filesystem = FakeFileSystem()
     async with running(filesystem) as node:
-        assert node.quorum_state().high_watermark == 4
+        assert node.quorum_state().high_watermark == NEW_QUORUM_RECORDS
     append_record(filesystem, value)
     with pytest.raises(InconsistentDirectory, match=reason):
         make_node(filesystem).open()

@@ -482,3 +482,17 @@ def test_producers_are_after_a_kill_as_they_were(place: Place, transactional: bo
         assert encode_snapshot(again.producers.producers) == before
         assert again.first_unstable_offset == unstable
         again.close_files()
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_an_empty_segment_of_a_roll_that_failed_does_not_hide_what_came_after(place: Place, is_clean: bool) -> None:
+    """The file was made, the roll failed, and appends went on in the segment before."""
+    log = place.open()
+    for _ in range(3):
+        append(log, batch(2))
+    log.close()
+    place.overwrite(f"{4:020d}.log", b"")
+    again = place.open(is_clean=is_clean)
+    assert again.log_end_offset == 6
+    assert append(again, batch(1)).first_offset == 6
+    assert offsets(again) == list(range(7))

@@ -18,10 +18,14 @@ from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Message, default_struct
 from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
+from pykbroker.protocol.messages.alter_client_quotas import EntityData as QuotaEntity
+from pykbroker.protocol.messages.alter_client_quotas import EntryData as QuotaEntry
+from pykbroker.protocol.messages.alter_client_quotas import OpData
 from pykbroker.protocol.messages.alter_configs import AlterableConfig as ReplacedConfig
 from pykbroker.protocol.messages.alter_configs import AlterConfigsResource as ReplacedResource
 from pykbroker.protocol.messages.alter_partition_reassignments import ReassignablePartition, ReassignableTopic
 from pykbroker.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDir, AlterReplicaLogDirTopic
+from pykbroker.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
 from pykbroker.protocol.messages.create_acls import AclCreation
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsTopic
 from pykbroker.protocol.messages.create_topics import CreatableTopic
@@ -300,6 +304,15 @@ def fields_of(api: ApiKey, topic: str, topic_id: bytes, group: str) -> dict[str,
                 )
             ],
         },
+        ApiKey.ALTER_CLIENT_QUOTAS: {
+            "entries": [
+                QuotaEntry(
+                    entity=[QuotaEntity(entity_type="user", entity_name=topic)],
+                    ops=[OpData(key="producer_byte_rate", value=1e9)],
+                )
+            ]
+        },
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: {"deletions": [ScramCredentialDeletion(name=topic, mechanism=1)]},
         ApiKey.UNREGISTER_BROKER: {"broker_id": 9},
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [TopicRequest(name=topic)]},
     }

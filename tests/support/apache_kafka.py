@@ -30,10 +30,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def apache_kafka(folder: Path, data: Path) -> Iterator[str]:
+def apache_kafka(folder: Path, data: Path, **more: str) -> Iterator[str]:
     """A Kafka node with id 1 on a data directory that has a meta.properties, stopped in order at the end.
 
-    Yields its bootstrap address. Settings and log lie in `folder`.
+    Yields its bootstrap address. Settings and log lie in `folder`; `more` has further settings, with "_" for ".".
     """
     port, controller_port = free_port(), free_port()
     properties = {
@@ -45,6 +45,7 @@ def apache_kafka(folder: Path, data: Path) -> Iterator[str]:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": data,
         "offsets.topic.replication.factor": 1,
+        **{name.replace("_", "."): value for name, value in more.items()},
     }
     settings = folder / "server.properties"
     settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))

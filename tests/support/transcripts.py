@@ -14,9 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pykbroker.handlers import APIS, camel_case
+from pykbroker.handlers import camel_case
 from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Message
+from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 TIMEOUT_S = 30
 CLOSED = "the connection was closed"
@@ -32,20 +34,22 @@ class Exchange(NamedTuple):
 
 
 class Client:
-    """A blocking connection that reconnects after it was closed."""
+    """A blocking connection that reconnects after it was closed; with a user, by SASL/PLAIN, password as the name."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, user: str | None = None) -> None:
         self._address = (host, port)
+        self._user = user
         self._socket: socket.socket | None = None
 
     def call(self, request: Message, version: int) -> Message | None:
         """The answer, or None if the broker closes the connection."""
-        api = APIS[request.KEY]
-        is_flexible = version >= api.flexible_from
+        is_flexible = version in request.FLEXIBLE_VERSIONS
         header = struct.pack(">hhih", request.KEY, version, 1, 4) + b"test" + (b"\0" if is_flexible else b"")
         frame = header + encode(request, version)
         if self._socket is None:
             self._socket = socket.create_connection(self._address, TIMEOUT_S)
+            if self._user is not None:
+                self._log_in(self._user)
         try:
             self._socket.sendall(struct.pack(">i", len(frame)) + frame)
             (size,) = struct.unpack(">i", self._receive(4))
@@ -55,9 +59,22 @@ class Client:
             self._socket = None
             return None
         response: Message
-        response, end = decode_from(_class_of(api.name, "Response"), version, body, 5 if is_flexible else 4)
+        response, end = decode_from(class_of(api_of(request), "Response"), version, body, 5 if is_flexible else 4)
         assert end == len(body), f"{len(body) - end} bytes behind the response"
         return response
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _log_in(self, user: str) -> None:
+        offer = self.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        assert isinstance(offer, SaslHandshakeResponse)
+        assert offer.error_code == 0, offer.mechanisms
+        answer = self.call(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{user}".encode()), 2)
+        assert isinstance(answer, SaslAuthenticateResponse)
+        assert answer.error_code == 0, answer.error_message
 
     def _receive(self, size: int) -> bytes:
         assert self._socket is not None
@@ -70,6 +87,11 @@ class Client:
         return received
 
 
+def api_of(request: Message) -> str:
+    """The name of the API that a message belongs to, as in `handlers`."""
+    return type(request).__module__.rpartition(".")[2]
+
+
 def read_transcript(path: Path) -> Iterator[Exchange]:
     """The exchanges of a transcript, in order."""
     for line in path.read_text().splitlines():
@@ -78,8 +100,8 @@ def read_transcript(path: Path) -> Iterator[Exchange]:
         yield Exchange(
             api,
             entry["version"],
-            from_json(_class_of(api, "Request"), entry["request"]),
-            None if response is None else from_json(_class_of(api, "Response"), response),
+            from_json(class_of(api, "Request"), entry["request"]),
+            None if response is None else from_json(class_of(api, "Response"), response),
         )
 
 
@@ -126,10 +148,10 @@ def _value(field: Any, data: Any) -> Any:
         return [_value(field.element, member) for member in data]
     if field.kind == "struct":
         return from_json(field.element, data)
-    return bytes.fromhex(data) if field.kind in ("uuid", "bytes") else data
+    return bytes.fromhex(data) if field.kind in ("uuid", "bytes", "records") else data
 
 
-def _class_of(api: str, kind: str) -> type[Any]:
+def class_of(api: str, kind: str) -> type[Any]:
     module = import_module(f"pykbroker.protocol.messages.{api}")
     message_type: type[Any] = getattr(module, camel_case(api) + kind)
     return message_type

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pykbroker.protocol.fields import Message
-from pykbroker.protocol.messages import alter_configs as replacing
 from pykbroker.protocol.messages import (
+    alter_client_quotas,
     alter_partition_reassignments,
+    alter_user_scram_credentials,
     create_acls,
     create_partitions,
     create_topics,
@@ -29,6 +30,7 @@ from pykbroker.protocol.messages import (
     unregister_broker,
     update_features,
 )
+from pykbroker.protocol.messages import alter_configs as replacing
 from pykbroker.protocol.messages import incremental_alter_configs as editing
 
 PAUSE = None
@@ -81,6 +83,8 @@ def admin_requests() -> Iterator[Step]:
     yield from _deletions()
     yield from _elections()
     yield from _reassignments()
+    yield from _quotas()
+    yield from _credentials()
     yield 0, unregister_broker.UnregisterBrokerRequest(broker_id=9)
     yield 0, unregister_broker.UnregisterBrokerRequest(broker_id=-1)
 
@@ -608,3 +612,114 @@ def _reassigned(
             for number, replicas in partitions
         ],
     )
+
+
+Quotas = tuple[list[tuple[str, str | None]], list[tuple[str, float | None]]]
+"""An entity as (type, name) pairs, and what becomes of its quotas: None deletes one."""
+
+_QUOTAS: tuple[list[Quotas], ...] = (
+    [],
+    [
+        ([("user", "u")], [("producer_byte_rate", 10.0), ("request_percentage", 0.5)]),
+        ([("user", "u"), ("client-id", None)], [("consumer_byte_rate", 3.0)]),
+    ],
+    [([("client-id", "c"), ("user", None)], [("controller_mutation_rate", 1.5)])],
+    [([("ip", "127.0.0.1")], [("connection_creation_rate", 5.0)])],
+    [([("ip", None)], [("connection_creation_rate", 6.0)]), ([("ip", "::1")], [("connection_creation_rate", 1.0)])],
+    [([("user", "u")], [("producer_byte_rate", None), ("nope", None)])],
+    [([], [("producer_byte_rate", 1.0)])],
+    [([("planet", "x")], [("producer_byte_rate", 1.0)]), ([("user", "")], [("producer_byte_rate", 1.0)])],
+    [([("ip", "")], [("connection_creation_rate", 1.0)])],
+    [([("ip", "1.2.3.4"), ("user", "u")], [("connection_creation_rate", 1.0)])],
+    [([("ip", "1.2.3.4"), ("user", "u"), ("client-id", "c")], [("connection_creation_rate", 1.0)])],
+    *(
+        [([("user", "v")], [(key, value)])]
+        for key, value in (
+            ("producer_byte_rate", 0.0),
+            ("producer_byte_rate", -1.0),
+            ("producer_byte_rate", 1.5),
+            ("producer_byte_rate", 1e19),
+            ("producer_byte_rate", 2.0**63),
+            ("consumer_byte_rate", 1.0000001),
+            ("request_percentage", 1e300),
+            ("connection_creation_rate", 1.0),
+            ("nope", 1.0),
+        )
+    ),
+    *(
+        [([("ip", "10.0.0.1")], [(key, value)])]
+        for key, value in (
+            ("connection_creation_rate", 2.0**31 - 1),
+            ("connection_creation_rate", 2.0**31),
+            ("connection_creation_rate", 1.5),
+            ("producer_byte_rate", 1.0),
+        )
+    ),
+    [([("user", "w")], [("producer_byte_rate", 1.0), ("producer_byte_rate", 2.0)])],
+    [([("user", "u"), ("client-id", None)], [("producer_byte_rate", value)]) for value in (1.0, 2.0)],
+    [([("user", "x"), ("user", "y")], [("producer_byte_rate", 1.0)])],
+    [([("user", "z")], [("producer_byte_rate", 1.0), ("nope", 1.0)]), ([("user", "zz")], [])],
+)
+
+
+def _quotas() -> Iterator[Step]:
+    """P-160."""
+    everything = describe_client_quotas.DescribeClientQuotasRequest()
+    for number, entries in enumerate(_QUOTAS):
+        # In the older version, and only to look, every now and then.
+        for validate_only in (True, False) if number % 4 == 1 else (False,):
+            yield (
+                number % 2,
+                alter_client_quotas.AlterClientQuotasRequest(
+                    entries=[_quota(entity, quotas) for entity, quotas in entries], validate_only=validate_only
+                ),
+            )
+            if number % 4 == 1:
+                yield PAUSE
+                yield 1, everything
+    yield PAUSE
+    yield 1, everything
+
+
+def _quota(
+    entity: list[tuple[str, str | None]], quotas: list[tuple[str, float | None]]
+) -> alter_client_quotas.EntryData:
+    return alter_client_quotas.EntryData(
+        entity=[alter_client_quotas.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        ops=[alter_client_quotas.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in quotas],
+    )
+
+
+def _credentials() -> Iterator[Step]:
+    """KIP-554."""
+    changes: tuple[tuple[list[tuple[str, int]], list[tuple[str, int, int, bytes]]], ...] = (
+        ([], []),
+        ([], [("a", 1, 4096, b"p" * 32), ("b", 2, 16384, b"p" * 64)]),
+        ([], [("a", 2, 4096, b"p"), ("a", 1, 4096, b"p")]),
+        ([("a", 1), ("a", 1)], []),
+        ([("a", 1)], [("a", 1, 4096, b"p"), ("a", 1, 4096, b"p")]),
+        ([("a", 2), ("zz", 1), ("", 1), ("a9", 0), ("a8", 3)], []),
+        ([], [("c", 1, 4095, b"p"), ("d", 1, 16385, b"p"), ("e", 0, 4096, b"p"), ("", 1, 4096, b"p")]),
+        ([], [("f", 1, 4096, b"p"), ("g", 1, 4096, b""), ("h", -1, 4096, b"p")]),
+        ([("a", 1)], [("b", 1, 4096, b"p")]),
+    )
+    for deletions, upsertions in changes:
+        yield (
+            0,
+            alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+                deletions=[
+                    alter_user_scram_credentials.ScramCredentialDeletion(name=name, mechanism=mechanism)
+                    for name, mechanism in deletions
+                ],
+                upsertions=[
+                    alter_user_scram_credentials.ScramCredentialUpsertion(
+                        name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=password
+                    )
+                    for name, mechanism, iterations, password in upsertions
+                ],
+            ),
+        )
+        yield PAUSE
+        yield 0, describe_user_scram_credentials.DescribeUserScramCredentialsRequest(users=None)
+    users = [describe_user_scram_credentials.UserName(name=name) for name in ("b", "f", "nope")]
+    yield 0, describe_user_scram_credentials.DescribeUserScramCredentialsRequest(users=users)

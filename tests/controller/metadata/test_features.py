@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.features import (
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
@@ -17,7 +18,7 @@ from tests.controller.world import World
 
 
 def test_a_new_cluster_finalizes_only_what_exists() -> None:
-    assert World().image.features == {"metadata.version": 30}
+    assert World().image.features == {"metadata.version": 30, "transaction.version": 2}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_p158_updates_that_are_refused(update: FeatureUpdate, message: str) -> N
     """P-158."""
     world = World()
     assert world.do(UpdateFeatures([update])) == (ErrorCode.INVALID_UPDATE_VERSION, message)
-    assert world.image.features == {"metadata.version": 30}
+    assert world.image.features == {"metadata.version": 30, "transaction.version": 2}
 
 
 def test_p158_level_0_deletes_and_needs_a_downgrade() -> None:
@@ -89,7 +90,7 @@ def test_p158_level_0_deletes_and_needs_a_downgrade() -> None:
     assert not world.do(UpdateFeatures([FeatureUpdate("group.version", 0, SAFE_DOWNGRADE)], True)).is_failure
     assert world.image.features["group.version"] == 1
     assert not world.do(UpdateFeatures([FeatureUpdate("group.version", 0, SAFE_DOWNGRADE)])).is_failure
-    assert world.image.features == {"metadata.version": 30}
+    assert world.image.features == {"metadata.version": 30, "transaction.version": 2}
 
 
 def test_p158_one_wrong_feature_stops_all() -> None:
@@ -99,3 +100,24 @@ def test_p158_one_wrong_feature_stops_all() -> None:
     updates = [FeatureUpdate("group.version", 0, SAFE_DOWNGRADE), FeatureUpdate("share.version", 1)]
     assert world.do(UpdateFeatures(updates)).is_failure
     assert world.image.features["group.version"] == 1
+
+
+def test_transaction_version_goes_up_and_down() -> None:
+    """P-136, P-158: as kafka-features does it; a cluster from before the feature is at level 0 and may be upgraded."""
+    world = World()
+    assert not world.do(UpdateFeatures([FeatureUpdate("transaction.version", 0, SAFE_DOWNGRADE)])).is_failure
+    assert world.image.features == {"metadata.version": 30}
+    assert world.do(UpdateFeatures([FeatureUpdate("transaction.version", 3)])).message == (
+        "Invalid update version 3 for feature transaction.version. Local controller 1 only supports versions 0-2"
+    )
+    for level in (1, 2):
+        assert not world.do(UpdateFeatures([FeatureUpdate("transaction.version", level)])).is_failure
+        assert world.image.features["transaction.version"] == level
+
+
+def test_an_old_cluster_stays_at_level_0() -> None:
+    """What has a metadata.version is not made anew, so nothing is added to it."""
+    world = World()
+    world.apply([FeatureLevelRecord(name="transaction.version", feature_level=0)])
+    world.do(Bootstrap())
+    assert world.image.features == {"metadata.version": 30}

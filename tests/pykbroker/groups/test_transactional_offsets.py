@@ -388,3 +388,9 @@ async def test_a_group_with_nothing_but_a_pending_offset_stays(tmp_path: Path) -
         await rig.mark(commit=False)
         await trio.sleep(60)
         assert not rig.groups.list_groups(set(), set()).groups
+
+
+async def test_a_partition_named_twice_is_answered_twice(tmp_path: Path) -> None:
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        assert await rig.commit_in_transaction(5, [99, 99]) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2

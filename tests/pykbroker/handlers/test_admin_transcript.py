@@ -8,6 +8,7 @@ partitions than one request may have.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,10 @@ SORTED_BY = (
 
 
 def _key(value: Any) -> tuple[str, ...]:
-    return tuple(str(value.get(name)) for name in SORTED_BY) if isinstance(value, dict) else (str(value),)
+    if not isinstance(value, dict):
+        return (str(value),)
+    # What has none of these names is sorted as a whole.
+    return (*(str(value.get(name)) for name in SORTED_BY), json.dumps(value, sort_keys=True))
 
 
 def _comparable(value: Any, name: str = "") -> Any:

@@ -42,6 +42,14 @@ def test_by_name_and_by_id() -> None:
     assert not context.services.metadata.image.topics_by_name
 
 
+def test_each_of_those_that_name_nothing_is_answered() -> None:
+    """P-148: what is named twice is answered once, what is not named as often as it comes."""
+    topics = [DeleteTopicState(), DeleteTopicState(), DeleteTopicState(name="a"), DeleteTopicState(name="a")]
+    results = call(handle_delete_topics, _context(6), DeleteTopicsRequest(topics=topics)).responses
+    assert sorted(str(result.name) for result in results) == ["None", "None", "a"]
+    assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
+
+
 def test_a_topic_made_again_has_another_id() -> None:
     """P-33."""
     context = _context(5)

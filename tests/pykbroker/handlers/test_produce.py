@@ -102,6 +102,13 @@ async def test_bad_acks(path: DataPath, acks: int) -> None:
     """P-34."""
     result = await produce(path, batch(), acks=acks)
     assert (result.error_code, result.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+    assert (await produce(path, batch(), "no", acks=acks)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert (await produce(path, b"", acks=acks)).error_code == ErrorCode.INVALID_RECORD
+
+
+async def test_a_topic_without_partitions_is_not_answered(path: DataPath) -> None:
+    empty = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(topic_id=topic_id("clicks"))])
+    assert (await path.call(handle_produce, empty, NEWEST)).responses == []
 
 
 @pytest.mark.parametrize("data", [None, b"", b"short", batch() + batch()], ids=["null", "empty", "short", "two"])

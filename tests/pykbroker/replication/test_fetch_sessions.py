@@ -49,6 +49,15 @@ def test_a_bigger_session_replaces_a_smaller_old_one() -> None:
     assert opened(sessions, EVICTION_MS + 1, partition_count=2).session_id
 
 
+def test_a_session_may_begin_with_nothing() -> None:
+    """P-72: but it ends when a request leaves it with nothing."""
+    sessions = FetchSessions(1, random.Random(1))
+    context = sessions.resolve(FetchRequest(session_epoch=0), False, 0)
+    assert context.session_id
+    assert sessions.resolve(FetchRequest(session_id=context.session_id, session_epoch=1), False, 0).session_id == 0
+    assert len(sessions) == 0
+
+
 def test_no_slots_no_sessions() -> None:
     assert opened(FetchSessions(0, random.Random(1)), 0).session_id == 0
 

@@ -1,0 +1,137 @@
+"""AlterClientQuotas as a command: limits for users, client ids and addresses, stored and not enforced (KIP-546, P-160).
+
+Host names are looked up by whoever submits the command: nothing here may ask the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
+from pykbroker.controller.metadata.image import ClusterImage, quota_key
+from pykbroker.controller.metadata.topics import refuse_too_many_records
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord, EntityData
+
+USER = "user"
+CLIENT_ID = "client-id"
+IP = "ip"
+
+Entity = tuple[tuple[str, str | None], ...]
+"""(type, name) pairs in Kafka's order, each type once; a null name is the default entity, which is not any name."""
+
+# What each quota may be: None any number above zero, else a whole one up to this, with the name of its type.
+_LONG = (2**63 - 1, "a LONG")
+_INT = (2**31 - 1, "an INT")
+_USER_AND_CLIENT_QUOTAS: Mapping[str, tuple[int, str] | None] = {
+    "producer_byte_rate": _LONG,
+    "consumer_byte_rate": _LONG,
+    "request_percentage": None,
+    "controller_mutation_rate": None,
+}
+_IP_QUOTAS: Mapping[str, tuple[int, str] | None] = {"connection_creation_rate": _INT}
+
+# How far from a whole number a quota may be that must be one.
+_FRACTION_MAX = 1e-6
+
+
+class QuotaAlteration(NamedTuple):
+    """Quotas of one entity to set, or to delete where the value is None: (key, value) pairs."""
+
+    entity: Entity
+    operations: Sequence[tuple[str, float | None]]
+
+
+class AlterClientQuotas(NamedTuple):
+    """Changes quotas, each entity by itself; the result has each entity once, with what became of it.
+
+    unknown_hosts   names of `ip` entities that are neither addresses nor names of hosts
+
+    Raises:
+        CommandRefused: POLICY_VIOLATION when more than 10,000 records would be written.
+    """
+
+    alterations: Sequence[QuotaAlteration]
+    validate_only: bool = False
+    unknown_hosts: frozenset[str] = frozenset()
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[dict[Entity, ApiError]]:
+        records: list[Any] = []
+        results: dict[Entity, ApiError] = {}
+        for entity, operations in self.alterations:
+            keys = {key for key, _ in operations}
+            # One that comes again is told so, and yet keeps what it was given first: Kafka has its records out by then.
+            if entity in results or len(keys) < len(operations):
+                results[entity] = ApiError(ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity {_text(entity)}")
+                continue
+            error, changes = self._alter(image, entity, operations)
+            results[entity] = error
+            records += changes
+        refuse_too_many_records(records)
+        return Plan(() if self.validate_only else records, results)
+
+    def _alter(
+        self, image: ClusterImage, entity: Entity, operations: Sequence[tuple[str, float | None]]
+    ) -> tuple[ApiError, list[ClientQuotaRecord]]:
+        reason = self._reason_invalid(entity)
+        if reason is not None:
+            return ApiError(ErrorCode.INVALID_REQUEST, reason), []
+        known = _IP_QUOTAS if entity[0][0] == IP else _USER_AND_CLIENT_QUOTAS
+        records: list[ClientQuotaRecord] = []
+        for key, value in operations:
+            current = image.kept_records.get(quota_key(entity, key))
+            if value is None:
+                if current is not None:
+                    records.append(ClientQuotaRecord(entity=_data(entity), key=key, remove=True))
+                continue
+            reason = _reason_invalid_value(known, key, value)
+            if reason is not None:
+                return ApiError(ErrorCode.INVALID_REQUEST, reason), []
+            if current is None or current.value != value:
+                records.append(ClientQuotaRecord(entity=_data(entity), key=key, value=value))
+        return NO_ERROR, records
+
+    def _reason_invalid(self, entity: Entity) -> str | None:
+        if not entity:
+            return "Invalid empty client quota entity"
+        for kind, name in entity:
+            if kind not in (USER, CLIENT_ID, IP):
+                return f"Unhandled client quota entity type: {kind}"
+            if name == "":
+                return f"Empty {kind} not supported"
+        names = dict(entity)
+        if IP in names:
+            if len(names) > 1:
+                # The missing blank is Kafka's.
+                return "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
+            if names[IP] in self.unknown_hosts:
+                return f"{names[IP]} is not a valid IP or resolvable host."
+        return None
+
+
+def _reason_invalid_value(known: Mapping[str, tuple[int, str] | None], key: str, value: float) -> str | None:
+    if key not in known:
+        return f"Invalid configuration key {key}"
+    if value <= 0:
+        return f"Quota {key} must be greater than 0"
+    whole = known[key]
+    if whole is None:
+        return None
+    greatest, kind = whole
+    if value > float(greatest):  # as Java compares: 2**63 is the double nearest to the greatest LONG, and so allowed
+        return f"Proposed value for {key} is too large for {kind}."
+    if math.fmod(value, 1.0) > _FRACTION_MAX:
+        return f"{key} cannot be a fractional value."
+    return None
+
+
+def _data(entity: Entity) -> list[EntityData]:
+    return [EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+
+
+def _text(entity: Entity) -> str:
+    """The entity as Java writes it."""
+    parts = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity)
+    return f"ClientQuotaEntity(entries={{{parts}}})"

@@ -1,0 +1,85 @@
+"""AlterClientQuotas (key 49): quotas of users, client ids and addresses (KIP-546).
+
+Versions 0-1. v1 flexible. Quotas are stored and shown; none is enforced.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER, AlterClientQuotas, Entity, QuotaAlteration
+from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER
+from pykbroker.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasResponse,
+    EntityDataResponse,
+    EntryDataResponse,
+)
+from pykbroker.security.authorization import AUTHORIZATION_FAILED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pykbroker.controller.metadata.commands import ApiError
+    from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_alter_client_quotas(
+    context: RequestContext, request: AlterClientQuotasRequest
+) -> AlterClientQuotasResponse:
+    """Changes the quotas of each entity by itself."""
+    if not context.authorize_cluster(ALTER_CONFIGS):
+        return _all_refused(request.entries, AUTHORIZATION_FAILED[CLUSTER])
+    alterations = [
+        QuotaAlteration(
+            _entity(entry), [(operation.key, None if operation.remove else operation.value) for operation in entry.ops]
+        )
+        for entry in request.entries
+    ]
+    command = AlterClientQuotas(alterations, request.validate_only, await _unknown_hosts(alterations))
+    results, error = await submit(context, command, context.services.config.request_timeout_ms)
+    if results is None:
+        return _all_refused(request.entries, error)
+    return AlterClientQuotasResponse(entries=[_answer(entity, result) for entity, result in results.items()])
+
+
+def _entity(entry: EntryData) -> Entity:
+    """Each type once, the last name given counts; in the order that Kafka gives them back in."""
+    names = {part.entity_type: part.entity_name for part in entry.entity}
+    return tuple(sorted(names.items(), key=lambda part: _ORDER.get(part[0], len(_ORDER))))
+
+
+_ORDER = {CLIENT_ID: 0, USER: 1, IP: 2}
+
+
+async def _unknown_hosts(alterations: Iterable[QuotaAlteration]) -> frozenset[str]:
+    """The names of `ip` entities that no address belongs to."""
+    names = {name for entity, _ in alterations for kind, name in entity if kind == IP and name}
+    return frozenset([name for name in sorted(names) if not await _is_known(name)])
+
+
+async def _is_known(host: str) -> bool:
+    try:
+        await trio.socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):  # the latter for what cannot be a name at all
+        return False
+    return True
+
+
+def _answer(entity: Entity, result: ApiError) -> EntryDataResponse:
+    return EntryDataResponse(
+        error_code=result.code,
+        error_message=result.message,
+        entity=[EntityDataResponse(entity_type=kind, entity_name=name) for kind, name in entity],
+    )
+
+
+def _all_refused(entries: Iterable[EntryData], error: ApiError) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=[
+            _answer(tuple((part.entity_type, part.entity_name) for part in entry.entity), error) for entry in entries
+        ]
+    )

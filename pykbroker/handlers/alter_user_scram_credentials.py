@@ -1,0 +1,54 @@
+"""AlterUserScramCredentials (key 51): set and delete SCRAM credentials (KIP-554).
+
+Version 0. They are stored and shown; no listener asks for them yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.commands import ApiError
+from pykbroker.controller.metadata.scram import AlterUserScramCredentials, Deletion, Upsertion
+from pykbroker.controller_requests import submit
+from pykbroker.protocol.acl_codes import ALTER
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+from pykbroker.security.authorization import refusal
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_alter_user_scram_credentials(
+    context: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    """Changes the credentials of each user by itself."""
+    users = sorted({deletion.name for deletion in request.deletions} | {change.name for change in request.upsertions})
+    if not context.authorize_cluster(ALTER):
+        error = ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("AlterUserScramCredentials", ALTER))
+        return _response(dict.fromkeys(users, error))
+    command = AlterUserScramCredentials(
+        [Deletion(deletion.name, deletion.mechanism) for deletion in request.deletions],
+        [
+            # The fields are views of the request's frame, and what is stored outlives it.
+            Upsertion(
+                change.name, change.mechanism, change.iterations, bytes(change.salt), bytes(change.salted_password)
+            )
+            for change in request.upsertions
+        ],
+    )
+    results, error = await submit(context, command, context.services.config.request_timeout_ms)
+    return _response(dict.fromkeys(users, error) if results is None else results)
+
+
+def _response(results: dict[str, ApiError]) -> AlterUserScramCredentialsResponse:
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(user=user, error_code=error.code, error_message=error.message)
+            for user, error in results.items()
+        ]
+    )

@@ -1,0 +1,127 @@
+"""Any call to the file system may fail under the metadata quorum: commands are refused, what was answered is true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.controller.metadata.topics import CreateTopics, DeleteTopics, NewTopic, TopicReference
+from pykbroker.controller.node import ControllerNode
+from pykbroker.logstore.errors import StorageError
+from pykbroker.protocol.error_codes import ErrorCode
+from tests.controller.nodes import DATA, make_node, register_broker, running
+from tests.support.fake_filesystem import FakeFileSystem
+
+SETTINGS = {"snapshot_bytes": 500}
+WRITES = frozenset({"append", "write_file"})
+
+
+def check_refusal(refused: CommandRefused) -> None:
+    assert refused.error.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "Input/output error" in str(refused)
+
+
+async def run_here(work: Callable[[], None]) -> None:
+    """In place of a thread, whose calls would be counted in another order each time."""
+    work()
+
+
+class Scenario:
+    """Topics come and go; `answered` are those that exist by what clients were told."""
+
+    def __init__(self, faults: range, methods: frozenset[str] | None) -> None:
+        self.filesystem = FakeFileSystem()
+        self.filesystem.make_directory(DATA)
+        self.filesystem.fault_clock = 0
+        self.filesystem.faults = faults
+        self.filesystem.fault_methods = methods
+        self.answered: set[str] = set()
+        # Topic ids of one life must not come again in the next.
+        self.lives = 0
+
+    def check(self, image: ClusterImage) -> None:
+        assert set(image.topics_by_name) == self.answered
+
+    async def register(self, node: ControllerNode) -> None:
+        for _ in range(20):
+            try:
+                await register_broker(node)
+                return
+            except CommandRefused as refused:
+                check_refusal(refused)
+
+    async def create(self, node: ControllerNode, name: str) -> None:
+        for _ in range(20):
+            try:
+                (result,) = await node.submit(CreateTopics([NewTopic(name)]), 1000)
+                assert not result.error.is_failure, result
+                self.answered.add(name)
+                break
+            except CommandRefused as refused:
+                check_refusal(refused)
+                self.check(node.image)
+        self.check(node.image)
+
+    async def delete(self, node: ControllerNode, name: str) -> None:
+        for _ in range(20):
+            try:
+                await node.submit(DeleteTopics([TopicReference(name=name)]), 1000)
+                self.answered.discard(name)
+                break
+            except CommandRefused as refused:
+                check_refusal(refused)
+                self.check(node.image)
+        self.check(node.image)
+
+    async def run(self, *, stops_cleanly: bool) -> None:
+        """One life of a node: a start that may have to be tried again, commands, an end that may fail."""
+        for _ in range(20):
+            try:
+                # A start that fails is made again; the life after it takes the log up once more.
+                make_node(self.filesystem).open()
+            except StorageError:
+                continue
+            break
+        self.lives += 1
+        try:
+            async with running(self.filesystem, stops_cleanly=stops_cleanly, seed=self.lives, **SETTINGS) as node:
+                self.check(node.image)
+                await self.register(node)
+                for number in range(6):
+                    await self.create(node, f"{len(self.answered)}-{number}-{stops_cleanly}")
+                    if number % 3 == 2:
+                        await self.delete(node, min(self.answered))
+        except StorageError:
+            pass
+
+    async def whole(self) -> None:
+        await self.run(stops_cleanly=False)
+        await self.run(stops_cleanly=True)
+        self.filesystem.faults = ()
+        async with running(self.filesystem) as node:
+            self.check(node.image)
+
+
+@pytest.mark.parametrize(
+    ("length", "methods"), [(1, None), (4, None), (8, WRITES)], ids=["once", "some times", "no space"]
+)
+async def test_every_call_may_fail(
+    length: int, methods: frozenset[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that could not be written is refused with KAFKA_STORAGE_ERROR, and has not happened."""
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_here)
+    healthy = Scenario(range(0), methods)
+    await healthy.whole()
+    count = healthy.filesystem.fault_clock
+    assert count > 20
+    for number in range(count):
+        scenario = Scenario(range(number, number + length), methods)
+        try:
+            await scenario.whole()
+        except BaseException as error:
+            error.add_note(f"with call {number} failing")
+            raise

@@ -1,0 +1,60 @@
+"""AlterClientQuotas and AlterUserScramCredentials: what is not in the admin transcript."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.handlers.alter_client_quotas import handle_alter_client_quotas
+from pykbroker.handlers.alter_user_scram_credentials import handle_alter_user_scram_credentials
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from pykbroker.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
+from pykbroker.request_context import RequestContext
+from tests.support.admin import call, make_context
+
+
+def of_address(name: str | None) -> AlterClientQuotasRequest:
+    entity = [EntityData(entity_type="ip", entity_name=name)]
+    return AlterClientQuotasRequest(
+        entries=[EntryData(entity=entity, ops=[OpData(key="connection_creation_rate", value=1.0)])]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("127.0.0.1", ErrorCode.NONE),
+        ("::1", ErrorCode.NONE),
+        (None, ErrorCode.NONE),
+        ("no host of that name", ErrorCode.INVALID_REQUEST),
+        (f"{'x' * 64}.example", ErrorCode.INVALID_REQUEST),
+        ("", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_quota_of_an_address_needs_one(name: str | None, code: ErrorCode) -> None:
+    (entry,) = call(handle_alter_client_quotas, make_context(1), of_address(name)).entries
+    assert entry.error_code == code
+    assert [(part.entity_type, part.entity_name) for part in entry.entity] == [("ip", name)]
+
+
+def failing_context() -> RequestContext:
+    context = make_context(0)
+    context.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "too late")  # type: ignore[attr-defined]
+    return context
+
+
+def test_a_controller_that_does_not_answer_is_everybodys_error() -> None:
+    (entry,) = call(handle_alter_client_quotas, failing_context(), of_address(None)).entries
+    assert (entry.error_code, entry.error_message) == (ErrorCode.REQUEST_TIMED_OUT, "too late")
+    request = AlterUserScramCredentialsRequest(
+        deletions=[ScramCredentialDeletion(name=name, mechanism=1) for name in ("b", "a", "b")]
+    )
+    results = call(handle_alter_user_scram_credentials, failing_context(), request).results
+    assert [(result.user, result.error_code) for result in results] == [
+        ("a", ErrorCode.REQUEST_TIMED_OUT),
+        ("b", ErrorCode.REQUEST_TIMED_OUT),
+    ]
