@@ -266,6 +266,10 @@ class ControllerNode:
             observers=tuple(map(on_wall_clock, description.observers)),
         )
 
+    def known_leader(self) -> tuple[int, int]:
+        """Node id of the leader, -1 while nobody is known to lead, and the epoch."""
+        return self._core.leader_id, self._core.epoch
+
     def deliver(self, message: Message) -> None:
         """Takes in a message from another node of the quorum."""
         self._perform(self._core.step(message, self._now_ms()))

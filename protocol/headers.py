@@ -87,3 +87,29 @@ def response_header(correlation_id: int, is_flexible: bool) -> bytes:
     ApiVersions answers with v0 at every version (P-1): a client reads it before it knows what the broker speaks.
     """
     return correlation_id.to_bytes(4, "big", signed=True) + (b"\x00" if is_flexible else b"")
+
+
+def request_header(
+    api_key: int, api_version: int, correlation_id: int, client_id: str | None, is_flexible: bool
+) -> bytes:
+    """A request header v2 (with no tagged fields) if `is_flexible`, else v1: what a node sends to another."""
+    text = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(text)
+    return _FIXED.pack(api_key, api_version, correlation_id, length) + text + (b"\x00" if is_flexible else b"")
+
+
+def read_response_header(frame: bytes | memoryview, is_flexible: bool) -> tuple[int, int]:
+    """The correlation id of a response frame, and where its body begins.
+
+    Raises:
+        DecodeError: the frame is too short.
+    """
+    if len(frame) < 4:
+        raise DecodeError("ResponseHeader", 0, "correlation_id", 0, f"a frame of {len(frame)} bytes has no header")
+    correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+    if not is_flexible:
+        return correlation_id, 4
+    try:
+        return correlation_id, _skip_tags(frame, 4)
+    except (IndexError, Malformed) as error:
+        raise DecodeError("ResponseHeader", 1, "tagged fields", 4, str(error) or "too short") from None

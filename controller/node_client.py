@@ -1,0 +1,144 @@
+"""NodeClient: requests of this node to another node of the cluster, over one connection, one at a time.
+
+The first exchange on a connection is ApiVersions; a request then goes out in the highest version that both sides know.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import trio
+
+from pykbroker.protocol.codec import decode_from, encode
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.fields import Message
+from pykbroker.protocol.framing import FrameReader
+from pykbroker.protocol.headers import read_response_header, request_header
+from pykbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+API_VERSIONS_KEY = 18
+API_VERSIONS_VERSION = 3
+SOFTWARE_NAME = "pykbroker"
+RESPONSE_SIZE_MAX = 256 << 20
+"""The largest response that is taken from another node of the cluster."""
+
+
+class NodeAddress(NamedTuple):
+    """Where a node listens for the others."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+OpenStream = Callable[[str, int], Awaitable[trio.abc.Stream]]
+
+
+class NodeUnreachable(Exception):
+    """The other node did not answer: it is not there, hung up, or took too long. The request may have been served."""
+
+
+class NodeClient:
+    """See the module's text. A failure closes the connection; the next request opens another.
+
+    Args:
+        address: the other node.
+        open_stream: connects; `trio.open_tcp_stream`, or what a test or a simulation has instead.
+        client_id: names this node in the other's log.
+        software_version: of this software, for KIP-511.
+    """
+
+    def __init__(self, address: NodeAddress, open_stream: OpenStream, *, client_id: str, software_version: str) -> None:
+        self.address = address
+        self._open_stream = open_stream
+        self._client_id = client_id
+        self._software_version = software_version
+        self._stream: trio.abc.Stream | None = None
+        self._frames = FrameReader(RESPONSE_SIZE_MAX)
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._correlation_id = 0
+
+    async def request(self, message: Message, timeout_ms: int) -> Any:
+        """Sends a request, connecting first if need be, and returns the response.
+
+        Raises:
+            NodeUnreachable: no response came in time.
+            ProtocolError: the other node does not have this API in a version that we have, or its response cannot be
+                read.
+        """
+        try:
+            with trio.fail_after(timeout_ms / 1000):
+                if self._stream is None:
+                    await self._connect()
+                return await self._exchange(message, self._version_for(message))
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
+            await self.close()
+            why = f"no answer within {timeout_ms} ms" if isinstance(error, trio.TooSlowError) else str(error)
+            raise NodeUnreachable(f"{self.address}: {why}") from error
+        except BaseException:
+            # A response that is still under way would be taken for that to the next request.
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Closes the connection, if there is one."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await trio.aclose_forcefully(stream)
+
+    async def _connect(self) -> None:
+        self._stream = await self._open_stream(self.address.host, self.address.port)
+        self._frames = FrameReader(RESPONSE_SIZE_MAX)
+        asked = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=self._software_version)
+        answer: ApiVersionsResponse = await self._exchange(asked, API_VERSIONS_VERSION)
+        if answer.error_code != ErrorCode.NONE:
+            raise ProtocolError(f"{self.address} refuses ApiVersions with error {answer.error_code}")
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def _version_for(self, message: Message) -> int:
+        ours, theirs = message.VERSIONS, self._versions.get(message.KEY)
+        if theirs is not None:
+            version = min(ours.highest, theirs[1])
+            if version >= max(ours.lowest, theirs[0]):
+                return version
+        name = type(message).__name__
+        there = "none" if theirs is None else f"{theirs[0]} to {theirs[1]}"
+        raise ProtocolError(f"{self.address} has {there} of the versions of {name}, this node has {ours}")
+
+    async def _exchange(self, message: Message, version: int) -> Any:
+        assert self._stream is not None
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        is_flexible = version in message.FLEXIBLE_VERSIONS
+        head = request_header(message.KEY, version, self._correlation_id, self._client_id, is_flexible)
+        body = encode(message, version)
+        await self._stream.send_all((len(head) + len(body)).to_bytes(4, "big") + head + body)
+        frame = await self._receive_frame()
+        # ApiVersions is answered with the plain header at every version (P-1).
+        correlation_id, position = read_response_header(frame, is_flexible and message.KEY != API_VERSIONS_KEY)
+        if correlation_id != self._correlation_id:
+            raise ProtocolError(f"{self.address} answers request {correlation_id}, not {self._correlation_id}")
+        response, _ = decode_from(response_class(type(message)), version, frame, position)
+        return response
+
+    async def _receive_frame(self) -> bytes:
+        assert self._stream is not None
+        while (frame := self._frames.next_frame()) is None:
+            room = self._frames.buffer()
+            received = await self._stream.receive_some(len(room))
+            if not received:
+                raise trio.BrokenResourceError("the connection was closed")
+            room[: len(received)] = received
+            self._frames.received(len(received))
+        return bytes(frame)
+
+
+def response_class(request_class: type[Message]) -> type[Message]:
+    """The class of the responses to a class of requests: they are declared in one module."""
+    name = request_class.__name__.removesuffix("Request") + "Response"
+    found: type[Message] = getattr(sys.modules[request_class.__module__], name)
+    return found

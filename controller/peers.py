@@ -1,0 +1,219 @@
+"""Peers: carries raft's messages between this node and the other nodes of the quorum.
+
+What `RaftCore` sends is one-way and may be lost; on the wire it is requests and their responses. A request of ours goes
+out over a link to its node, and the response comes back as a message. A request of another node waits here for the
+answer that the state machine sends to it, at once or, for a Fetch, when there is something to fetch.
+
+A link has two connections: a Fetch may wait at the leader for half a second, and votes must not wait behind it. On each
+the newest message of a kind replaces one that could not be sent yet: what raft said before is out of date.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import trio
+
+from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable, OpenStream
+from pykbroker.controller.raft import messages as raft
+from pykbroker.controller.raft.output import Envelope
+from pykbroker.controller.raft_wire import (
+    FetchLimits,
+    Refusal,
+    Request,
+    Response,
+    end_response_for_wire,
+    message_from_request,
+    message_from_response,
+    request_for_wire,
+    response_for_wire,
+)
+from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
+
+log = logging.getLogger(__name__)
+
+CONNECT_BACKOFF_MS = 50
+"""Pause after a request that failed: as Kafka's `controller.quorum.retry.backoff.ms`, and a little more."""
+
+ANSWER_SLACK_MS = 1000
+"""How much longer than it wants to wait a Fetch of another node is kept, if the state machine does not answer it."""
+
+_ANSWER_TO: dict[type, type] = {
+    raft.VoteRequest: raft.VoteResponse,
+    raft.BeginQuorumEpochRequest: raft.BeginQuorumEpochResponse,
+    raft.FetchRequest: raft.FetchResponse,
+}
+
+
+class QuorumNode(Protocol):
+    """The part of `ControllerNode` that is used here."""
+
+    def deliver(self, message: raft.Message) -> None: ...
+
+    def known_leader(self) -> tuple[int, int]: ...
+
+
+class _Waiter:
+    """A request of another node that has no answer yet."""
+
+    __slots__ = ("answer", "done")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.answer: Response | None = None
+
+
+class Peers:
+    """See the module's text. Give `send` to the node as its way out, then `attach` it, then `run`.
+
+    Args:
+        node_id: this node.
+        cluster_id: named in every request; a node of another cluster is refused.
+        voters: where the voters listen for one another, by node id.
+        open_stream: connects.
+        software_version: of this software.
+        request_timeout_ms: Kafka's `controller.quorum.request.timeout.ms`.
+        limits: what a Fetch of ours asks for.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        cluster_id: str,
+        voters: Mapping[int, NodeAddress],
+        open_stream: OpenStream,
+        *,
+        software_version: str,
+        request_timeout_ms: int = 2000,
+        limits: FetchLimits = FetchLimits(),  # noqa: B008  immutable
+    ) -> None:
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._request_timeout_ms = request_timeout_ms
+        self._limits = limits
+        self._node: QuorumNode
+        self._waiters: dict[tuple[int, type], _Waiter] = {}
+        client_id = f"raft-client-{node_id}"
+        self._lanes = {
+            (voter, is_fetch): _Lane(
+                self, voter, NodeClient(address, open_stream, client_id=client_id, software_version=software_version)
+            )
+            for voter, address in voters.items()
+            if voter != node_id
+            for is_fetch in (False, True)
+        }
+
+    def attach(self, node: QuorumNode) -> None:
+        """Says whom to hand messages to. Until then nothing may be sent."""
+        self._node = node
+
+    def send(self, envelope: Envelope) -> None:
+        """Takes a message of this node: an answer for who waits for it, or a request for the link to a voter.
+
+        What has nobody to go to is dropped, as raft allows.
+        """
+        message = envelope.message
+        if isinstance(message, raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.FetchResponse):
+            waiter = self._waiters.pop((envelope.destination, type(message)), None)
+            if waiter is not None:
+                waiter.answer = message
+                waiter.done.set()
+            return
+        lane = self._lanes.get((envelope.destination, isinstance(message, raft.FetchRequest)))
+        if lane is not None:
+            lane.put(message)
+
+    async def run(self) -> None:
+        """Sends what there is to send, until it is cancelled."""
+        async with trio.open_nursery() as nursery:
+            for lane in self._lanes.values():
+                nursery.start_soon(lane.run)
+
+    async def answer(self, request: Any) -> Any:
+        """The response to a KRaft request of another node; None if there is none and the connection should close."""
+        try:
+            asked = message_from_request(request, self._node_id, self._cluster_id)
+        except Refusal as refusal:
+            log.warning("refusing %s: %s", type(request).__name__, refusal)
+            return refusal.response
+        if isinstance(asked, raft.EndQuorumEpochRequest):
+            assert isinstance(request, EndQuorumEpochRequest)
+            self._node.deliver(asked)
+            leader_id, epoch = self._node.known_leader()
+            return end_response_for_wire(request, epoch, leader_id)
+        key = (asked.source, _ANSWER_TO[type(asked)])
+        # Whoever asks again does not wait for the first answer: that connection is gone.
+        waiter = self._waiters[key] = _Waiter()
+        try:
+            self._node.deliver(asked)
+            limit_ms = self._request_timeout_ms
+            if isinstance(asked, raft.FetchRequest):
+                limit_ms = self._limits.max_wait_ms + ANSWER_SLACK_MS
+            with trio.move_on_after(limit_ms / 1000):
+                await waiter.done.wait()
+        finally:
+            if self._waiters.get(key) is waiter:
+                del self._waiters[key]
+        return None if waiter.answer is None else response_for_wire(request, asked, waiter.answer)
+
+    async def ask(self, voter: int, client: NodeClient, asked: Request) -> None:
+        """One request of ours to a voter, and what its response says to the node.
+
+        Raises:
+            NodeUnreachable, ProtocolError: it has no usable response.
+        """
+        # The directory of a voter is only known where the message names it, as a vote does.
+        request = request_for_wire(asked, voter, bytes(16), self._cluster_id, self._limits)
+        response = await client.request(request, self._request_timeout_ms)
+        message = message_from_response(asked, voter, response)
+        if message is not None:
+            self._node.deliver(message)
+
+
+class _Lane:
+    """One connection to a voter, and the newest unsent message of each kind."""
+
+    def __init__(self, peers: Peers, voter: int, client: NodeClient) -> None:
+        self._peers = peers
+        self._voter = voter
+        self._client = client
+        self._unsent: dict[type, Request] = {}
+        self._filled = trio.Event()
+        self._has_failed = False
+
+    def put(self, message: Request) -> None:
+        """Takes the place of an unsent message of its kind."""
+        self._unsent.pop(type(message), None)
+        self._unsent[type(message)] = message
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Sends, one after the other, what comes."""
+        try:
+            while True:
+                await self._filled.wait()
+                self._filled = trio.Event()
+                while self._unsent:
+                    await self._send_next()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._client.close()
+
+    async def _send_next(self) -> None:
+        kind = next(iter(self._unsent))
+        message = self._unsent.pop(kind)
+        try:
+            await self._peers.ask(self._voter, self._client, message)
+        except (NodeUnreachable, ProtocolError) as error:
+            # Said once per failure, not per attempt: a node that is away is asked several times a second.
+            if not self._has_failed:
+                log.warning("node %d of the quorum: %s", self._voter, error)
+            self._has_failed = True
+            await trio.sleep(CONNECT_BACKOFF_MS / 1000)
+        else:
+            if self._has_failed:
+                log.info("node %d of the quorum answers again", self._voter)
+            self._has_failed = False

@@ -1,0 +1,131 @@
+"""Nodes of a quorum over KRaft's bytes: elections, replication, observers, cut links."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.controller.node import ControllerNode
+from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
+from pykbroker.protocol.messages.vote import VoteRequest
+from tests.controller.nodes import register_broker
+from tests.controller.wire_world import CLUSTER, World, wire_world
+
+
+async def create(node: ControllerNode, name: str) -> None:
+    (result,) = await node.submit(CreateTopics([NewTopic(name)]), 1000)
+    assert not result.error.is_failure, result
+
+
+async def until_alike(world: World) -> None:
+    with trio.fail_after(30):
+        while len({node.image.offset for node in world.nodes.values()}) > 1:
+            await trio.sleep(0.05)
+    images = [node.image for node in world.nodes.values()]
+    assert all(image == images[0] for image in images)
+
+
+async def test_three_voters_elect_and_replicate() -> None:
+    async with wire_world(1, 2, 3) as world:
+        leader = await world.wait_for_leader()
+        await register_broker(leader)
+        for number in range(20):
+            await create(leader, f"t{number}")
+        await until_alike(world)
+        voters = leader.quorum_state().voters
+        assert [voter.key.node_id for voter in voters] == [1, 2, 3]
+
+
+async def test_an_observer_finds_the_leader_and_follows() -> None:
+    """A broker that is no voter: it asks one voter after another until one names the leader."""
+    async with wire_world(1, 2, 3) as world:
+        leader = await world.wait_for_leader()
+        await register_broker(leader)
+        await create(leader, "before")
+        observer = await world.start(7)
+        await until_alike(world)
+        await create(leader, "after")
+        await until_alike(world)
+        assert set(observer.image.topics_by_name) == {"before", "after"}
+        assert [replica.key.node_id for replica in leader.quorum_state().observers] == [7]
+
+
+async def test_the_leaders_death_loses_nothing_that_was_answered() -> None:
+    async with wire_world(1, 2, 3) as world:
+        names = set()
+        for number in range(5):
+            leader = await world.wait_for_leader()
+            if number == 0:
+                await register_broker(leader)
+            await create(leader, f"t{number}")
+            names.add(f"t{number}")
+            node_id = leader.settings.node_id
+            world.kill(node_id)
+            successor = await world.wait_for_leader()
+            assert set(successor.image.topics_by_name) == names
+            await world.start(node_id)
+        await trio.sleep(2)
+        await until_alike(world)
+
+
+async def test_a_leader_that_is_cut_off_is_replaced_and_comes_back_as_a_follower() -> None:
+    async with wire_world(1, 2, 3) as world:
+        old = await world.wait_for_leader()
+        await register_broker(old)
+        await create(old, "before")
+        await world.cut(old.settings.node_id)
+        with pytest.raises(CommandRefused) as caught:
+            await create(old, "lost")
+        assert caught.value.error.code == ErrorCode.REQUEST_TIMED_OUT
+        new = await world.wait_for_leader()
+        await create(new, "after")
+        world.cut_off.clear()
+        await trio.sleep(5)
+        await until_alike(world)
+        assert not old.is_leader
+        assert set(old.image.topics_by_name) == {"before", "after"}
+
+
+async def test_a_request_of_another_cluster_changes_nothing() -> None:
+    async with wire_world(1, 2, 3) as world:
+        leader = await world.wait_for_leader()
+        before = leader.known_leader()
+        response = await world.peers[leader.settings.node_id].answer(VoteRequest(cluster_id="other"))
+        assert response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+        response = await world.peers[leader.settings.node_id].answer(VoteRequest(cluster_id=CLUSTER))
+        assert response.error_code == ErrorCode.INVALID_REQUEST
+        assert leader.known_leader() == before
+
+
+async def test_a_client_says_who_does_not_answer_and_what_is_not_served() -> None:
+    async with wire_world(1) as world:
+
+        async def nobody(host: str, port: int) -> trio.abc.Stream:
+            await trio.lowlevel.checkpoint()
+            raise ConnectionRefusedError("connection refused")
+
+        async def silent(host: str, port: int) -> trio.abc.Stream:
+            await trio.lowlevel.checkpoint()
+            return trio.testing.memory_stream_pair()[0]
+
+        async def served(host: str, port: int) -> trio.abc.Stream:
+            await trio.lowlevel.checkpoint()
+            ours, theirs = trio.testing.memory_stream_pair()
+            world.nursery.start_soon(world.serve, 1, theirs)
+            return ours
+
+        address = NodeAddress("there", 9093)
+        request = HeartbeatRequest(group_id="g")
+        for open_stream, why in ((nobody, "connection refused"), (silent, "no answer within 500 ms")):
+            client = NodeClient(address, open_stream, client_id="test", software_version="1")
+            with pytest.raises(NodeUnreachable, match=f"there:9093: {why}"):
+                await client.request(request, 500)
+        client = NodeClient(address, served, client_id="test", software_version="1")
+        with pytest.raises(ProtocolError, match="none of the versions of HeartbeatRequest"):
+            await client.request(request, 500)

@@ -1,0 +1,156 @@
+"""Nodes of a quorum that speak KRaft's bytes to one another over connections in memory."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+import trio.testing
+
+from pykbroker.controller.node import ControllerNode, ControllerSettings
+from pykbroker.controller.node_client import NodeAddress, response_class
+from pykbroker.controller.peers import Peers
+from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.codec import decode_from, encode
+from pykbroker.protocol.framing import FrameReader
+from pykbroker.protocol.headers import read_request_header, response_header
+from pykbroker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from tests.controller.nodes import DATA, WALL_CLOCK_MS
+from tests.controller.world import FewConfigs
+from tests.support.fake_filesystem import FakeFileSystem
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
+SERVED = {
+    ApiKey.FETCH: (4, 17, 12),
+    ApiKey.API_VERSIONS: (0, 4, 3),
+    ApiKey.VOTE: (0, 2, 0),
+    ApiKey.BEGIN_QUORUM_EPOCH: (0, 1, 1),
+    ApiKey.END_QUORUM_EPOCH: (0, 1, 1),
+}
+"""Lowest, highest and first flexible version of what a controller's port has here."""
+
+
+class World:
+    """Nodes by id, each on a disk of its own; connections to and from those in `cut_off` fail."""
+
+    def __init__(self, nursery: trio.Nursery, voters: tuple[int, ...]) -> None:
+        self.nursery = nursery
+        self.voters = voters
+        self.disks = {node_id: FakeFileSystem() for node_id in voters}
+        self.nodes: dict[int, ControllerNode] = {}
+        self.peers: dict[int, Peers] = {}
+        self.scopes: dict[int, trio.CancelScope] = {}
+        self.cut_off: set[int] = set()
+        self.streams: list[tuple[int, int, trio.abc.Stream]] = []
+
+    async def start(self, node_id: int) -> ControllerNode:
+        """A voter, or an observer if the id is not one of the voters'."""
+
+        async def open_stream(host: str, port: int) -> trio.abc.Stream:
+            await trio.lowlevel.checkpoint()
+            if port not in self.peers or {node_id, port} & self.cut_off:
+                raise ConnectionRefusedError(f"node {port} is not there")
+            ours, theirs = trio.testing.memory_stream_pair()
+            self.streams += [(node_id, port, ours), (node_id, port, theirs)]
+            self.nursery.start_soon(self.serve, port, theirs)
+            return ours
+
+        disk = self.disks.setdefault(node_id, FakeFileSystem())
+        disk.make_directory(DATA)
+        addresses = {voter: NodeAddress("memory", voter) for voter in self.voters}
+        peers = Peers(node_id, CLUSTER, addresses, open_stream, software_version="1")
+        node = ControllerNode(
+            ControllerSettings(node_id, DATA, VoterSet(map(ReplicaKey, self.voters))),
+            filesystem=disk,
+            config_rules=FewConfigs(),
+            random=random.Random(node_id),
+            wall_clock_ms=lambda: WALL_CLOCK_MS + int(trio.current_time() * 1000),
+            send=peers.send,
+        )
+        peers.attach(node)
+        node.open()
+        self.nodes[node_id], self.peers[node_id] = node, peers
+        self.scopes[node_id] = await self.nursery.start(self.run, node, peers)
+        return node
+
+    async def run(self, node: ControllerNode, peers: Peers, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
+        with trio.CancelScope() as scope:
+            task_status.started(scope)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(peers.run)
+                nursery.start_soon(node.run)
+
+    async def serve(self, node_id: int, stream: trio.abc.Stream) -> None:
+        """A controller's port: one request after the other."""
+        frames = FrameReader(1 << 20)
+        flexible_from = {int(key): flexible for key, (_, _, flexible) in SERVED.items()}
+        try:
+            while True:
+                while (frame := frames.next_frame()) is None:
+                    room = frames.buffer()
+                    received = await stream.receive_some(len(room))
+                    room[: len(received)] = received
+                    frames.received(len(received))
+                    if not received:
+                        return
+                header = read_request_header(frame, flexible_from)
+                api = ApiKey(header.api_key)
+                module = importlib.import_module(f"pykbroker.protocol.messages.{api.name.lower()}")
+                name = "".join(word.capitalize() for word in api.name.split("_")) + "Request"
+                request, _ = decode_from(getattr(module, name), header.api_version, frame, header.body_position)
+                if node_id not in self.peers:
+                    return
+                if isinstance(request, ApiVersionsRequest):
+                    keys = [
+                        ApiVersion(api_key=key, min_version=low, max_version=high)
+                        for key, (low, high, _) in SERVED.items()
+                    ]
+                    response = ApiVersionsResponse(api_keys=keys)
+                else:
+                    response = await self.peers[node_id].answer(request)
+                if response is None or node_id in self.cut_off or node_id not in self.nodes:
+                    return
+                assert isinstance(response, response_class(type(request)))
+                is_flexible = header.api_version >= flexible_from[api] and api != ApiKey.API_VERSIONS
+                reply = response_header(header.correlation_id, is_flexible) + encode(response, header.api_version)
+                await stream.send_all(len(reply).to_bytes(4, "big") + reply)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    async def cut(self, node_id: int) -> None:
+        """Takes a node off the network."""
+        self.cut_off.add(node_id)
+        for one, other, stream in self.streams:
+            if node_id in (one, other):
+                await trio.aclose_forcefully(stream)
+
+    def kill(self, node_id: int) -> None:
+        """As kill -9 and a loss of power."""
+        del self.nodes[node_id], self.peers[node_id]
+        self.scopes.pop(node_id).cancel()
+        self.disks[node_id].crash()
+
+    async def wait_for_leader(self) -> ControllerNode:
+        with trio.fail_after(30):
+            while True:
+                for node_id, node in self.nodes.items():
+                    if node.is_leader and node_id not in self.cut_off and node.quorum_state().high_watermark > 0:
+                        return node
+                await trio.sleep(0.05)
+
+
+@asynccontextmanager
+async def wire_world(*voters: int) -> AsyncIterator[World]:
+    """Voters that run."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, voters)
+        for node_id in voters:
+            await world.start(node_id)
+        yield world
+        nursery.cancel_scope.cancel()
