@@ -55,7 +55,7 @@ def decode_from(
     elements_left[0] = elements_max
     try:
         value, end = reader(data, position, len(data))
-    except (struct_module.error, IndexError, UnicodeDecodeError, Malformed) as error:
+    except (struct_module.error, IndexError, Malformed) as error:
         raise _decode_error(message_type, version, len(data), error) from None
     return value, end
 
@@ -179,8 +179,6 @@ def _decode_error(message_type: type[Message], version: int, size: int, error: E
     position = steps[-1][1] if steps else 0
     if isinstance(error, Malformed):
         reason = str(error)
-    elif isinstance(error, UnicodeDecodeError):
-        reason = "not valid UTF-8"
     else:
         reason = f"the bytes end too early: {size} bytes in all"
         if steps:

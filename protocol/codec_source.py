@@ -216,7 +216,8 @@ def _read_sized(source: Source, indent: int, field: Field, version: int, is_flex
         source.add(indent, f"if n > {STRING_SIZE_MAX}: raise Malformed(f'a string of {{n}} bytes')")
     source.add(indent, "e = p + n")
     source.add(indent, "if e > end: raise IndexError")
-    value = {"string": "str(b[p:e], 'utf-8')", "bytes": "bytes(b[p:e])", "records": "b[p:e]"}[field.kind]
+    # As in Java, bytes that are no UTF-8 read as U+FFFD.
+    value = {"string": "str(b[p:e], 'utf-8', 'replace')", "bytes": "bytes(b[p:e])", "records": "b[p:e]"}[field.kind]
     source.add(indent, f"{target} = {value}; p = e")
 
 

@@ -35,7 +35,7 @@ def read_request_header(frame: bytes | memoryview, flexible_from: dict[int, int]
     unknown key only the fixed part is read: the connection is closed anyway (P-4).
 
     Raises:
-        DecodeError: the frame is too short or the client id is not text.
+        DecodeError: the frame is too short.
     """
     size = len(frame)
     if size < 10:
@@ -49,10 +49,7 @@ def read_request_header(frame: bytes | memoryview, flexible_from: dict[int, int]
         end = position + length
         if end > size:
             raise DecodeError("RequestHeader", 1, "client_id", 8, f"the bytes end too early: {size} bytes in all")
-        try:
-            client_id = str(frame[position:end], "utf-8")
-        except UnicodeDecodeError:
-            raise DecodeError("RequestHeader", 1, "client_id", 8, "not valid UTF-8") from None
+        client_id = str(frame[position:end], "utf-8", "replace")
         position = end
     if api_version >= flexible_from[api_key]:
         try:

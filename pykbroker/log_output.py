@@ -10,7 +10,7 @@ import logging
 import re
 
 MESSAGE_SIZE_MAX = 1000
-LINES_AT_ONCE = 30
+LINES_AT_ONCE = 100
 LINES_PER_SECOND = 0.2
 """Of each kind of line: a burst is written whole, a flood at twelve lines a minute."""
 

@@ -66,12 +66,12 @@ class _Read:
 async def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse:
     """Reads what the session or the request asks for, waiting up to `max_wait_ms` for `min_bytes` (P-63)."""
     services = context.services
-    if request.isolation_level not in ISOLATION_LEVELS:
-        return _unknown_isolation(context, request)
     uses_topic_ids = context.api_version >= TOPIC_ID_VERSION
     fetch = services.fetch_sessions.resolve(request, uses_topic_ids, services.clock.now_ms())
     if fetch.error:
         return FetchResponse(error_code=fetch.error)
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return _unknown_isolation(context, request)
     read = _read_all(context, request, fetch)
     wanted = request.min_bytes - read.size_bytes
     if request.max_wait_ms > 0 and wanted > 0 and not read.answer_now and fetch.partitions:

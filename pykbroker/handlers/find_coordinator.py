@@ -22,7 +22,7 @@ from pykbroker.request_context import RequestContext
 SEVERAL_KEYS_SINCE = 4
 SHARE_SINCE = 6
 
-GROUP, TRANSACTION, SHARE = 0, 1, 2
+KEY_TYPES = GROUP, TRANSACTION, SHARE = 0, 1, 2
 """Key types (protocol.md 1.11)."""
 
 NOT_AVAILABLE = "The coordinator is not available."
@@ -39,7 +39,8 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     if context.api_version >= SEVERAL_KEYS_SINCE:
         coordinators = [_find(context, request.key_type, key) for key in request.coordinator_keys]
         for coordinator in coordinators:
-            if coordinator.error_code != ErrorCode.UNSUPPORTED_VERSION:
+            is_unknown_type = request.key_type not in KEY_TYPES
+            if coordinator.error_code != ErrorCode.UNSUPPORTED_VERSION and not is_unknown_type:
                 coordinator.error_message = ""  # as in Kafka, whose code says it all
         return FindCoordinatorResponse(coordinators=coordinators)
     found = _find(context, request.key_type, request.key)

@@ -52,9 +52,12 @@ async def handle_list_offsets(context: RequestContext, request: ListOffsetsReque
     counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     refused = context.refused(DESCRIBE, TOPIC, (topic.name for topic in request.topics))
     response = ListOffsetsResponse()
+    has_isolation_level = request.isolation_level in ISOLATION_LEVELS
     for topic in request.topics:
-        if topic.name in refused:
-            errors = [_failure(p.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for p in topic.partitions]
+        if topic.name in refused or not has_isolation_level:
+            # Kafka has no better error than UNKNOWN_SERVER_ERROR for an unknown isolation level.
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if has_isolation_level else ErrorCode.UNKNOWN_SERVER_ERROR
+            errors = [_failure(p.partition_index, error) for p in topic.partitions]
             response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=errors))
             continue
         partitions = []
@@ -73,8 +76,6 @@ def _answer(
     index = asked.partition_index
     if is_duplicate:
         return _failure(index, ErrorCode.INVALID_REQUEST)
-    if request.isolation_level not in ISOLATION_LEVELS:
-        return _failure(index, ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka has no better error for it
     timestamp = asked.timestamp
     if timestamp < 0 and context.api_version < SPECIAL_FROM_VERSION.get(timestamp, 1 << 15):
         return _failure(index, ErrorCode.UNSUPPORTED_VERSION)

@@ -52,6 +52,12 @@ LEADER_HINT_VERSION = 10
 ABORTABLE_VERSION = 11
 EPOCH_BUMP_VERSION = 12
 TOPIC_ID_VERSION = 13
+LENGTH_MIN = 14
+"""Of any batch, in whichever format: what the oldest has around key and value."""
+MAGIC_MAX = 2
+PREFIX_SIZE = 17
+_LENGTH_AND_MAGIC = Struct(">i4xb")
+_LENGTH_POSITION = 8
 _PRODUCER = Struct(">qhi")
 """Producer id, epoch and first sequence in the header of a batch."""
 _PRODUCER_POSITION = 43
@@ -97,9 +103,19 @@ def _refusal_of_all(context: RequestContext, request: ProduceRequest) -> ErrorCo
     """An error that every partition of the request gets, whatever its records (P-49)."""
     transactional_id = request.transactional_id
     may_be_transactional = transactional_id is not None and context.authorize(WRITE, TRANSACTIONAL_ID, transactional_id)
-    if not may_be_transactional and any(
-        _attributes(data.records) & TRANSACTIONAL_BIT for topic in request.topic_data for data in topic.partition_data
-    ):
+    is_transactional = False
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records is None or len(records) < PREFIX_SIZE:
+                continue
+            length, magic = _LENGTH_AND_MAGIC.unpack_from(records, _LENGTH_POSITION)
+            if length < LENGTH_MIN or not 0 <= magic <= MAGIC_MAX:
+                # Kafka looks for transactional batches in the whole request first, and cannot read this one's head.
+                return ErrorCode.CORRUPT_MESSAGE
+            if _attributes(records) & TRANSACTIONAL_BIT:
+                is_transactional = True
+    if is_transactional and not may_be_transactional:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return ErrorCode.NONE
 
@@ -173,12 +189,13 @@ def _append_one(
     if partition is None:
         return _not_here(context, topic, data.index, endpoints)
     verification = None
-    if verified is not None:
-        place = (partition.topic, partition.partition)
-        if place in verified.errors:
-            return _verification_failure(context, data.index, verified.errors[place])
-        verification = verified.verifications.get(place)
     try:
+        _check_records(context, data)
+        if verified is not None:
+            place = (partition.topic, partition.partition)
+            if place in verified.errors:
+                return _verification_failure(context, data.index, verified.errors[place])
+            verification = verified.verifications.get(place)
         _check(context, request, partition, data)
         result = partition.append_as_leader(data.records, now_ms, verification=verification)
     except RecordError as error:
@@ -193,6 +210,18 @@ def _append_one(
     )
 
 
+def _check_records(context: RequestContext, data: PartitionProduceData) -> None:
+    """What can be said of the records by themselves.
+
+    Raises:
+        KafkaError: the partition is refused.
+    """
+    if data.records is None or len(data.records) < HEADER_SIZE:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition needs exactly one whole record batch")
+    if context.api_version < 7 and _attributes(data.records) & CODEC_MASK == CODEC_ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+
+
 def _check(context: RequestContext, request: ProduceRequest, partition: Partition, data: PartitionProduceData) -> None:
     """What depends on the request and not on the log.
 
@@ -201,11 +230,6 @@ def _check(context: RequestContext, request: ProduceRequest, partition: Partitio
     """
     if partition.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker only")
-    if data.records is None or len(data.records) < HEADER_SIZE:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition needs exactly one whole record batch")
-    attributes = _attributes(data.records)
-    if attributes & CODEC_MASK == CODEC_ZSTD and context.api_version < 7:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
     if request.acks not in ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}")
     if request.acks == ACKS_ALL:

@@ -64,7 +64,6 @@ async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCo
         topics=[
             TxnOffsetCommitResponseTopic(name=topic, partitions=partitions)
             for topic, partitions in results.items()
-            if partitions
         ]
     )
 
@@ -105,7 +104,10 @@ def _existing(
             )
         else:
             _add(results, topic.name, (partition.partition_index,), missing)
-    if image is None or not known:
+    if image is None:
+        results.setdefault(topic.name, [])  # Kafka answers for a topic without partitions if it is unknown.
+        return None
+    if not known:
         return None
     return OffsetCommitRequestTopic(name=topic.name, topic_id=image.topic_id, partitions=known)
 

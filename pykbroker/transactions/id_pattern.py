@@ -1,10 +1,10 @@
 """Regular expressions for transactional ids, matched in linear time: no pattern of a client stalls the broker.
 
-`re` backtracks, and a pattern such as ``(a+)+b`` can keep it busy for years with the whole process standing still. This
-one follows all ways through a pattern at the same time. It takes what Java's and Python's expressions have in common
-and what such a machine can do: literals, ``.``, classes, groups, ``|``, the quantifiers with their lazy form, ``^`` and
-``$``, ``\\d \\w \\s`` and their opposites, ``\\Q...\\E``. Back references, look-around and possessive quantifiers are
-refused as malformed.
+Kafka uses RE2/J for them. Python's `re` backtracks, and a pattern such as ``(a+)+b`` would keep it busy for years with
+the whole process standing still. This one follows all ways through a pattern at the same time, as RE2 does, and takes
+the usual part of its language: literals, ``.``, classes, groups, ``|``, the quantifiers with their lazy form, ``^`` and
+``$``, ``\\d \\w \\s`` and their opposites, ``\\Q...\\E``. Flags, named groups, Unicode classes and word boundaries are
+refused as malformed, as are back references and look-around, which RE2 has not either.
 """
 
 from __future__ import annotations

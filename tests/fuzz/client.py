@@ -62,7 +62,7 @@ class FuzzClient:
         self.frames_sent = 0
         self.answers = 0
         self.closed = 0
-        self.recent: deque[bytes] = deque(maxlen=400)
+        self.recent: deque[bytes] = deque(maxlen=5000)
 
     def run(self, seconds: float, frames: int | None = None) -> None:
         """Sends for so long, or so many frames."""

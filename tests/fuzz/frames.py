@@ -11,7 +11,7 @@ from typing import Any
 from pykbroker.handlers import APIS, FLEXIBLE_FROM, camel_case
 from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.errors import EncodeError
-from pykbroker.protocol.fields import Field, Message
+from pykbroker.protocol.fields import Field, Message, default_struct
 from pykbroker.protocol.headers import read_request_header
 from tests.fuzz.batches import bad_batch, good_batch
 from tests.fuzz.mutation import mutated
@@ -121,7 +121,9 @@ class FrameMaker:
                 continue
             value = getattr(message, field.name)
             if isinstance(value, Message):
-                self._enrich(value, version)
+                # The default is shared by all messages.
+                if value is not default_struct(field.element):
+                    self._enrich(value, version)
             elif field.kind == "array" and value:
                 setattr(message, field.name, [self._element(field, owner, item, version) for item in value])
             elif field.kind in ("records", "bytes"):

@@ -31,6 +31,7 @@ SETTINGS = {
     "log.retention.check.interval.ms": "5000",
     "max.incremental.fetch.session.cache.slots": "20",
     "offsets.topic.num.partitions": "4",
+    "socket.listen.backlog.size": "1000",
     "transaction.state.log.num.partitions": "4",
 }
 BAD_SIGNS = ("Traceback", "error of ours", "does not fit", "never retrieved", "MemoryError")

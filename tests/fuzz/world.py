@@ -40,7 +40,7 @@ class World:
         elif key == ApiKey.INIT_PRODUCER_ID and response.producer_id >= 0:
             _remember(self.producers, (response.producer_id, response.producer_epoch))
         elif key == ApiKey.FETCH and response.session_id:
-            _remember(self.sessions, (response.session_id, getattr(request, "session_epoch", 0) + 1))
+            _remember(self.sessions, (response.session_id, getattr(request, "session_epoch", 0) + 1 & 0x7FFFFFFF))
 
 
 def _remember(kept: list[Any], thing: Any) -> None:

@@ -148,6 +148,11 @@ def test_a_count_beyond_the_bytes_is_refused_before_it_costs_memory() -> None:
         decode(MetadataRequest, 1, b"\x7f\xff\xff\xfe")
 
 
+def test_a_string_that_is_no_utf_8_reads_as_java_reads_it() -> None:
+    (topic,) = decode(MetadataRequest, 1, b"\0\0\0\1\0\4caf\xe9").topics or []
+    assert topic.name == "caf\ufffd"
+
+
 def test_all_elements_of_a_message_together_have_a_limit() -> None:
     """Names, numbers, structs at any depth and tagged fields: each is an object once it is read."""
     names = encode(MetadataRequest(topics=[MetadataRequestTopic(name="") for _ in range(11)]), 1)

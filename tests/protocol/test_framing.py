@@ -148,5 +148,11 @@ def test_broken_headers_are_decode_errors() -> None:
     for size in range(len(good)):
         with pytest.raises(DecodeError, match="RequestHeader"):
             read_request_header(good[:size], {18: 3})
-    with pytest.raises(DecodeError, match="UTF-8"):
-        read_request_header(b"\x00\x12\x00\x02\x00\x00\x00\x07\x00\x01\xff", {18: 3})
+    with pytest.raises(DecodeError, match="tagged fields"):
+        read_request_header(b"\x00\x12\x00\x03\x00\x00\x00\x07\x00\x01a\xff\xff\x03" + bytes(100), {18: 3})
+
+
+def test_a_client_id_of_any_bytes_is_read() -> None:
+    """As Java does: what is no UTF-8 becomes U+FFFD."""
+    header = read_request_header(b"\x00\x12\x00\x02\x00\x00\x00\x07\x00\x02a\xff", {18: 3})
+    assert header.client_id == "a\ufffd"

@@ -120,4 +120,9 @@ async def test_an_unknown_key_type(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     async with rig.running():
         for version in (1, 4):
-            assert (await find(rig, version, "g", key_type=9))[0].error_code == ErrorCode.INVALID_REQUEST
+            for key_type in (9, -1):
+                unknown = (await find(rig, version, "g", key_type=key_type))[0]
+                assert unknown.error_code == ErrorCode.INVALID_REQUEST
+                assert unknown.error_message
+            share = (await find(rig, version, "g", key_type=2))[0]
+            assert (share.error_code, bool(share.error_message)) == (ErrorCode.INVALID_REQUEST, version < 4)

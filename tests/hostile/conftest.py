@@ -1,0 +1,65 @@
+"""A broker process for hostile clients, and what has to be true of it afterwards."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.fuzz.target import BAD_SIGNS, Target
+from tests.fuzz.world import World
+
+GROWTH_MAX_BYTES = 5 * 1024 * 1024
+SETTLE_S = 25.0
+"""Freed memory is given back every ten seconds; the machine may be busy."""
+
+Opener = Callable[[], socket.socket]
+
+
+@pytest.fixture(scope="package")
+def target() -> Iterator[Target]:
+    """A broker that all hostile tests share: it has to outlive them all, without an error of its own."""
+    target = Target()
+    target.prepare(World())
+    try:
+        yield target
+        lines = target.new_log_lines()
+        assert target.is_alive, "\n".join(lines)
+        assert not [line for line in lines if any(sign in line for sign in BAD_SIGNS)], "\n".join(lines)
+        assert target.stop() == 0
+    finally:
+        target.stop()
+        target.remove()
+
+
+@pytest.fixture
+def connect(target: Target) -> Iterator[Opener]:
+    """Opens connections that are closed after the test."""
+    opened: list[socket.socket] = []
+
+    def connect() -> socket.socket:
+        made = socket.create_connection(target.address, timeout=20)
+        opened.append(made)
+        return made
+
+    yield connect
+    for made in opened:
+        made.close()
+
+
+@contextmanager
+def memory_comes_back(target: Target) -> Iterator[None]:
+    """What happens inside may cost memory only while it lasts: less than 5 MB stay."""
+    before = target.rss_bytes()
+    descriptors = target.descriptor_count()
+    yield
+    deadline = time.monotonic() + SETTLE_S
+    while target.rss_bytes() - before > GROWTH_MAX_BYTES or target.descriptor_count() > descriptors + 3:
+        assert time.monotonic() < deadline, (
+            f"{(target.rss_bytes() - before) / 1e6:.1f} MB and {target.descriptor_count() - descriptors} descriptors "
+            "stay behind"
+        )
+        time.sleep(0.2)

@@ -1,0 +1,218 @@
+"""Clients that mean no good, against a broker process: others are served meanwhile, and nothing stays behind.
+
+How long others wait is measured in processor time of the broker (see `Target.answer_time_s`), so that a busy machine
+fails no test; the bound is far above what is seen.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from pykbroker.protocol.codec import encode
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
+from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from pykbroker.protocol.messages.metadata import MetadataRequest
+from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pykbroker.protocol.records.batch import build_batch
+from pykbroker.protocol.records.record import Record
+from tests.fuzz.batches import bomb
+from tests.fuzz.client import RESET, FuzzClient
+from tests.fuzz.frames import GARBAGE, FrameMaker
+from tests.fuzz.target import Target
+from tests.fuzz.world import TOPICS, World
+from tests.hostile.conftest import Opener, memory_comes_back
+from tests.support.wire_client import WireClient
+
+OTHERS_WAIT_MAX_S = 1.0
+MEGABYTE = 1 << 20
+
+NAMED = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+
+
+def framed(request: ProduceRequest | FetchRequest | MetadataRequest | ApiVersionsRequest, version: int) -> bytes:
+    header = request.KEY.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\1\0\7hostile"
+    frame = header + (b"\0" if version in request.FLEXIBLE_VERSIONS else b"") + encode(request, version)
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def produce(records: bytes, topic: str = "fuzz-0", times: int = 1) -> ProduceRequest:
+    data = [PartitionProduceData(index=0, records=records) for _ in range(times)]
+    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
+
+
+def others_wait_s(target: Target) -> float:
+    """The longest of a few."""
+    return max(target.answer_time_s(20) for _ in range(5))
+
+
+def test_claims_cost_nothing(target: Target, connect: Opener) -> None:
+    """A hundred connections that announce a hundred megabytes each."""
+    with memory_comes_back(target):
+        before = target.rss_bytes()
+        claims = [connect() for _ in range(100)]
+        for number, claim in enumerate(claims):
+            claim.sendall((100 * MEGABYTE).to_bytes(4, "big") + bytes(number * 20))
+        assert others_wait_s(target) < OTHERS_WAIT_MAX_S
+        assert target.rss_bytes() - before < 10 * MEGABYTE
+        for claim in claims:
+            claim.close()
+
+
+def test_slow_readers(target: Target, connect: Opener) -> None:
+    """They ask for everything, again and again, and read nothing: what was asked for waits in the kernel or nowhere."""
+    wire = WireClient(target.address)
+    records = build_batch([Record(0, int(time.time() * 1000), None, bytes(900_000), [])])
+    for _ in range(30):
+        assert wire.call(produce(records), 9).responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    wire.close()
+    topics = [FetchTopic(topic="fuzz-0", partitions=[FetchPartition(partition=0, partition_max_bytes=50 * MEGABYTE)])]
+    fetch = framed(FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=50 * MEGABYTE, topics=topics), 11)
+    with memory_comes_back(target):
+        before = target.rss_bytes()
+        readers = [connect() for _ in range(40)]
+        for reader in readers:
+            reader.sendall(fetch * 100)
+        assert others_wait_s(target) < OTHERS_WAIT_MAX_S
+        assert target.rss_bytes() - before < 20 * MEGABYTE
+        for reader in readers:
+            reader.close()
+
+
+def test_a_client_that_is_stopped(target: Target) -> None:
+    """Half open: no answer is read and no end is sent; others are served, and after its end all is as before."""
+    program = (
+        "import socket, sys, os, signal\n"
+        "connections = [socket.create_connection(('127.0.0.1', int(sys.argv[1]))) for _ in range(20)]\n"
+        "data = bytes.fromhex(sys.argv[2])\n"
+        "for connection in connections:\n"
+        "    connection.sendall(data * 500 + data[:-2])\n"
+        "print('stopped', flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    request = framed(MetadataRequest(topics=None), 1).hex()
+    with memory_comes_back(target):
+        child = subprocess.Popen(
+            [sys.executable, "-c", program, str(target.address[1]), request], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "stopped\n"
+        assert others_wait_s(target) < OTHERS_WAIT_MAX_S
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+
+
+def test_requests_without_reading_replies(target: Target, connect: Opener) -> None:
+    """Thousands of requests at once: they wait in the sockets, one at a time is served on each connection."""
+    request = framed(NAMED, 3) * 1000
+    with memory_comes_back(target):
+        before = target.rss_bytes()
+        senders = [connect() for _ in range(30)]
+        for sender in senders:
+            sender.setblocking(False)
+        sent = 0
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            for sender in senders:
+                try:
+                    sent += sender.send(request)
+                except BlockingIOError:
+                    continue
+            assert target.answer_time_s(20) < OTHERS_WAIT_MAX_S
+        assert sent > 2000 * len(framed(NAMED, 3))
+        assert target.rss_bytes() - before < 20 * MEGABYTE
+        for sender in senders:
+            sender.close()
+
+
+def test_a_byte_now_and_then(target: Target, connect: Opener) -> None:
+    frame = framed(NAMED, 3)
+    slow = [connect() for _ in range(50)]
+    for number in range(len(frame)):
+        for client in slow:
+            client.sendall(frame[number : number + 1])
+        if number % 8 == 0:
+            assert target.answer_time_s(20) < OTHERS_WAIT_MAX_S
+    for client in slow:
+        assert client.recv(4096)
+
+
+def test_decompression_bombs(target: Target) -> None:
+    """Refused at a limit, whatever the topic does with records: stores, compacts, stamps or compresses them anew."""
+    wire = WireClient(target.address)
+    with memory_comes_back(target):
+        for topic in TOPICS:
+            for codec in (1, 2, 3, 4):
+                (response,) = wire.call(produce(bomb(codec), topic), 9).responses
+                assert response.partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+                assert target.answer_time_s(20) < OTHERS_WAIT_MAX_S
+    wire.close()
+
+
+def test_many_bombs_in_one_request_let_others_in(target: Target, connect: Opener) -> None:
+    """Each just below the limit and thus stored: a second of work in a few kilobytes."""
+    records = build_batch([Record(0, int(time.time() * 1000), b"k", bytes(100 * MEGABYTE), [])], codec=4)
+    assert len(records) < 10_000
+    with memory_comes_back(target):
+        attackers = [connect() for _ in range(3)]
+        for attacker in attackers:
+            attacker.sendall(framed(produce(records, times=15), 9))
+        for _ in range(3):
+            assert target.answer_time_s(60) < OTHERS_WAIT_MAX_S
+        for attacker in attackers:
+            attacker.settimeout(120)
+            assert attacker.recv(4)
+
+
+def test_a_port_scan(target: Target) -> None:
+    """Connect and close, connect and reset, garbage: descriptors come back, and the log is not flooded."""
+    lines_before = len(target.new_log_lines())
+    with memory_comes_back(target):
+        for number in range(1500):
+            scan = socket.create_connection(target.address, timeout=20)
+            if number % 3:
+                scan.sendall(GARBAGE[number % len(GARBAGE)])
+            if number % 3 == 2:
+                scan.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            scan.close()
+            if number % 300 == 0:
+                assert target.answer_time_s(20) < OTHERS_WAIT_MAX_S
+    assert len(target.new_log_lines()) - lines_before < 200
+
+
+def test_a_hundred_thousand_mutated_frames(target: Target) -> None:
+    """Frames of real clients and frames made from the declarations, most of them wrong; the same every time."""
+    world = World()
+    generator = random.Random(20_261_121)
+    found: list[str] = []
+    client = FuzzClient(
+        target.address,
+        FrameMaker(world, generator),
+        world,
+        generator,
+        60,
+        lambda kind, text, frames: found.append(f"{kind}: {text} {[frame.hex() for frame in frames]}"),
+    )
+
+    def send(frames: int) -> None:
+        goal = client.frames_sent + frames
+        while client.frames_sent < goal:
+            target.prepare(world)
+            client.run(1.0, min(20_000, goal - client.frames_sent))
+        client.close()
+        target.clean_up()
+
+    # The first ones have everything loaded and compiled.
+    send(20_000)
+    time.sleep(1)
+    with memory_comes_back(target):
+        send(80_000)
+    target.prepare(world)
+    assert not found
+    assert client.answers > 20_000
