@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -53,13 +53,19 @@ async def running(
         node.close()
 
 
-async def register_broker(node: ControllerNode, incarnation: int = 1, *, is_clean_restart: bool = False) -> int:
+async def register_broker(
+    node: ControllerNode,
+    incarnation: int = 1,
+    *,
+    is_clean_restart: bool = False,
+    features: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES,
+) -> int:
     return await node.submit(
         RegisterBroker(
             broker_id=1,
             incarnation_id=bytes([incarnation]) * 16,
             endpoints=[Endpoint("PLAINTEXT", "localhost", 9092, 0)],
-            features=SUPPORTED_FEATURES,
+            features=features,
             log_dirs=[directory_id(1)],
             is_fenced=False,
             is_clean_restart=is_clean_restart,
