@@ -7,8 +7,9 @@ right here: a sync of some hundred bytes took 0.1 ms where this was measured, le
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 import trio
@@ -29,14 +30,20 @@ from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey
 from pykbroker.controller.raft.roles import NEVER_MS, QuorumDescription, ReplicaDescription, Role
 from pykbroker.controller.raft_storage import TOPIC, RaftStorage
 from pykbroker.controller.settings import ControllerSettings as ControllerSettings
+from pykbroker.controller.snapshot_taker import SnapshotTaker, image_of_snapshot
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.errors import DecodeError
+from pykbroker.protocol.errors import DecodeError, ProtocolError
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
 ImageCallback = Callable[[ClusterImage, ClusterImage], None]
+
+Download = Callable[[int, OffsetAndEpoch, ReplicaKey], Awaitable[bytes]]
+"""(leader, snapshot, this replica) to the bytes of the leader's checkpoint file."""
 
 TIMEOUT_MIN_MS = 100
 """A command gets at least this long: clients send a timeout of 0 and still want to hear how it went."""
@@ -90,14 +97,18 @@ class ControllerNode:
         random: RandomSource,
         wall_clock_ms: Callable[[], int],
         send: Callable[[Envelope], None] | None = None,
+        download: Download | None = None,
     ) -> None:
-        """`wall_clock_ms` stamps records; `send` takes messages for other nodes and may drop them."""
+        """`wall_clock_ms` stamps records; `send` takes messages for other nodes and may drop them; `download` gets the
+        bytes of a leader's checkpoint."""
         self.settings = settings
         self._filesystem = filesystem
         self._config_rules = config_rules
         self._random = random
         self._wall_clock_ms = wall_clock_ms
         self._send_to_peer = send
+        self._download = download
+        self._wanted_snapshot: tuple[int, OffsetAndEpoch] | None = None
         self._image = EMPTY_IMAGE
         self._planning_image = EMPTY_IMAGE
         self._subscribers: list[ImageCallback] = []
@@ -107,13 +118,11 @@ class ControllerNode:
         self._applied = OffsetAndEpoch(0, 0)
         self._wakeup = trio.Event()
         self._is_stopped = False
-        self._is_writing_snapshot = False
         # Why the log may hold more than was agreed on: what a failed write left could not be cut off yet.
         self._leftover: StorageError | None = None
-        self._size_at_snapshot = 0
-        self._snapshot_at_ms = 0
         self._storage: RaftStorage
         self._core: RaftCore
+        self._snapshots: SnapshotTaker
 
     # Life
 
@@ -143,12 +152,7 @@ class ControllerNode:
         newest = self._storage.newest_snapshot()
         if newest is not None:
             snapshot, content = newest
-            self._image = EMPTY_IMAGE.apply(
-                [decode_record(value) for value in content.values],
-                offset=snapshot.offset - 1,
-                epoch=snapshot.epoch,
-                timestamp_ms=content.timestamp_ms,
-            )
+            self._image = image_of_snapshot(snapshot, content)
             self._applied = snapshot
         directory_id = settings.directory_id if settings.storage.kraft_version else NO_DIRECTORY_ID
         self._core = RaftCore(
@@ -159,8 +163,7 @@ class ControllerNode:
             settings.raft,
             self._random,
         )
-        self._size_at_snapshot = 0 if newest is None else self._storage.size_bytes
-        self._snapshot_at_ms = self._wall_clock_ms()
+        self._snapshots = SnapshotTaker(self._storage, settings, self._wall_clock_ms, has_one=newest is not None)
         self._perform(self._core.start(self._now_ms()))
         self._cycle()
 
@@ -171,9 +174,12 @@ class ControllerNode:
                 task_status.started()
                 while True:
                     self._cycle()
-                    if self._is_snapshot_due():
-                        self._is_writing_snapshot = True
-                        nursery.start_soon(self._write_snapshot)
+                    if self._snapshots.is_due(self._image, self._applied):
+                        self._snapshots.is_writing = True
+                        nursery.start_soon(self._take_snapshot)
+                    if self._wanted_snapshot is not None and self._download is not None:
+                        nursery.start_soon(self._install_snapshot, self._download, *self._wanted_snapshot)
+                        self._wanted_snapshot = None
                     if self._queue and self._can_plan:
                         await trio.lowlevel.checkpoint()
                         continue
@@ -269,6 +275,10 @@ class ControllerNode:
     def known_leader(self) -> tuple[int, int]:
         """Node id of the leader, -1 while nobody is known to lead, and the epoch."""
         return self._core.leader_id, self._core.epoch
+
+    def snapshot_slice(self, snapshot: OffsetAndEpoch, position: int, size_max: int) -> tuple[int, bytes] | None:
+        """Size of a checkpoint file of ours, and its bytes from a position on; None if there is no such."""
+        return self._storage.snapshot_slice(snapshot, position, size_max)
 
     def deliver(self, message: Message) -> None:
         """Takes in a message from another node of the quorum."""
@@ -380,6 +390,9 @@ class ControllerNode:
     def _after_persist(self, output: Output, end_offset: int) -> None:
         for envelope in output.send:
             self._send(envelope)
+        if output.fetch_snapshot is not None:
+            self._wanted_snapshot = output.fetch_snapshot
+            self._wakeup.set()
         if output.leadership is not None:
             self._on_leadership()
         if output.high_watermark is not None:
@@ -468,44 +481,32 @@ class ControllerNode:
 
     # Snapshots
 
-    def _is_snapshot_due(self) -> bool:
-        settings = self.settings
-        if self._is_writing_snapshot or self._image.open_transaction is not None or self._image is EMPTY_IMAGE:
-            return False
-        if self._storage.snapshots and self._storage.snapshots[-1].offset >= self._applied.offset:
-            return False
-        if self._storage.size_bytes - self._size_at_snapshot > settings.snapshot_bytes:
-            return True
-        age_ms = self._wall_clock_ms() - self._snapshot_at_ms
-        return 0 < settings.snapshot_interval_ms <= age_ms
+    async def _take_snapshot(self) -> None:
+        start = await self._snapshots.write(self._image, self._applied)
+        if start is not None:
+            self._core.snapshot_taken(start)
 
-    async def _write_snapshot(self) -> None:
-        """Writes a checkpoint of the image as it is now, in a thread, and drops the log that it replaces."""
-        from pykbroker.controller.metadata.snapshot import image_to_records
+    async def _install_snapshot(self, download: Download, leader_id: int, snapshot: OffsetAndEpoch) -> None:
+        """Fetches the leader's checkpoint and begins anew behind it. If that fails, a later Fetch asks for it again."""
+        from pykbroker.controller.metadata.image_delta import delta_between
+        from pykbroker.controller.node_client import NodeUnreachable
+        from pykbroker.controller.snapshot_exchange import SnapshotUnavailable
 
-        image, snapshot, now_ms = self._image, self._applied, self._wall_clock_ms()
-        metadata_version = image.features.get(METADATA_VERSION, METADATA_VERSION_LATEST)
-
-        def write() -> None:
-            self._storage.write_snapshot(
-                snapshot,
-                encode_records(image_to_records(image), metadata_version),
-                log_timestamp_ms=image.timestamp_ms,
-                now_ms=now_ms,
-            )
-
-        size_bytes = self._storage.size_bytes
         try:
-            if self._storage.end_offset == snapshot.offset:
-                self._storage.roll(now_ms)
-            await trio.to_thread.run_sync(write)
-            self._core.snapshot_taken(self._storage.truncate_behind(snapshot, now_ms))
-            size_bytes = min(size_bytes, self._storage.size_bytes)
-        except StorageError:
-            # A full disk, most likely. The log still tells everything; another try comes after as much again.
-            pass
-        self._size_at_snapshot, self._snapshot_at_ms = size_bytes, now_ms
-        self._is_writing_snapshot = False
+            content = await download(leader_id, snapshot, self._core.key)
+            if self._core.leader_id != leader_id or self._applied.offset >= snapshot.offset:
+                return
+            found = self._storage.install_snapshot(snapshot, content, self._wall_clock_ms())
+        except (SnapshotUnavailable, NodeUnreachable, ProtocolError, StorageError) as error:
+            log.warning("the checkpoint %d of node %d was not taken over: %s", snapshot.offset, leader_id, error)
+            return
+        self._applied = snapshot
+        image = image_of_snapshot(snapshot, found)
+        image.delta = delta_between(self._image, image)
+        self._perform(self._core.snapshot_installed(snapshot, self._now_ms()))
+        self._publish(image)
+        self._planning_image = image
+        self._wakeup.set()
 
 
 def _not_written(error: StorageError) -> CommandRefused:

@@ -85,6 +85,12 @@ class NodeClient:
             await self.close()
             raise
 
+    def another(self) -> NodeClient:
+        """A client of the same node with a connection of its own."""
+        return NodeClient(
+            self.address, self._open_stream, client_id=self._client_id, software_version=self._software_version
+        )
+
     async def close(self) -> None:
         """Closes the connection, if there is one."""
         stream, self._stream = self._stream, None

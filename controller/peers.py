@@ -18,7 +18,9 @@ import trio
 
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable, OpenStream
 from pykbroker.controller.raft import messages as raft
+from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.output import Envelope
+from pykbroker.controller.raft.quorum import ReplicaKey
 from pykbroker.controller.raft_wire import (
     FetchLimits,
     Refusal,
@@ -30,8 +32,10 @@ from pykbroker.controller.raft_wire import (
     request_for_wire,
     response_for_wire,
 )
+from pykbroker.controller.snapshot_exchange import SnapshotUnavailable, download_snapshot, snapshot_response
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
+from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +58,11 @@ class QuorumNode(Protocol):
     def deliver(self, message: raft.Message) -> None: ...
 
     def known_leader(self) -> tuple[int, int]: ...
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    def snapshot_slice(self, snapshot: OffsetAndEpoch, position: int, size_max: int) -> tuple[int, bytes] | None: ...
 
 
 class _Waiter:
@@ -159,6 +168,28 @@ class Peers:
                 del self._waiters[key]
         return None if waiter.answer is None else response_for_wire(request, asked, waiter.answer)
 
+    async def answer_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+        """The response to another node that fetches a checkpoint of ours."""
+        node = self._node
+        return snapshot_response(request, self._cluster_id, node.known_leader(), node.is_leader, node.snapshot_slice)
+
+    async def download(self, leader_id: int, snapshot: OffsetAndEpoch, replica: ReplicaKey) -> bytes:
+        """The leader's checkpoint file.
+
+        Raises:
+            SnapshotUnavailable, NodeUnreachable, ProtocolError: it did not come.
+        """
+        lane = self._lanes.get((leader_id, False))
+        if lane is None:
+            raise SnapshotUnavailable(f"node {leader_id} leads, but is none of the voters known here")
+        client = lane.another_client()
+        try:
+            epoch = self._node.known_leader()[1]
+            return await download_snapshot(client, snapshot, epoch, replica, self._cluster_id, self._request_timeout_ms)
+        finally:
+            with trio.CancelScope(shield=True):
+                await client.close()
+
     async def ask(self, voter: int, client: NodeClient, asked: Request) -> None:
         """One request of ours to a voter, and what its response says to the node.
 
@@ -183,6 +214,10 @@ class _Lane:
         self._unsent: dict[type, Request] = {}
         self._filled = trio.Event()
         self._has_failed = False
+
+    def another_client(self) -> NodeClient:
+        """A further connection to the same voter."""
+        return self._client.another()
 
     def put(self, message: Request) -> None:
         """Takes the place of an unsent message of its kind."""

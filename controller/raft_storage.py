@@ -20,6 +20,7 @@ from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 from pykbroker.controller.snapshot_file import (
     Snapshot,
     list_snapshots,
+    parse_snapshot,
     read_snapshot,
     snapshot_name,
     write_snapshot,
@@ -274,6 +275,35 @@ class RaftStorage:
         write_snapshot(
             self._filesystem, self._folder, snapshot, values, log_timestamp_ms=log_timestamp_ms, now_ms=now_ms
         )
+
+    def snapshot_slice(self, snapshot: OffsetAndEpoch, position: int, size_max: int) -> tuple[int, bytes] | None:
+        """Size of a checkpoint file, and its bytes from a position on; None if there is no such file."""
+        if snapshot not in self.snapshots:
+            return None
+        path = f"{self._folder}/{snapshot_name(snapshot)}"
+        descriptor = self._filesystem.open(path)
+        try:
+            return self._filesystem.file_size(path), self._filesystem.read(descriptor, size_max, position)
+        finally:
+            self._filesystem.close(descriptor)
+
+    def install_snapshot(self, snapshot: OffsetAndEpoch, content: bytes, now_ms: int) -> Snapshot:
+        """Takes a leader's checkpoint file in the place of everything; the log is empty and begins behind it then.
+
+        Raises:
+            CorruptFile: the bytes are no whole checkpoint; nothing has changed.
+            StorageError: it could not be written.
+        """
+        path = f"{self._folder}/{snapshot_name(snapshot)}"
+        found = parse_snapshot(path, content)
+        self._filesystem.write_file(path, content)
+        self._log.truncate_fully_and_start_at(snapshot.offset, now_ms)
+        for old in self.snapshots:
+            if old != snapshot:
+                self._filesystem.remove(f"{self._folder}/{snapshot_name(old)}")
+        self.snapshots = [snapshot]
+        self._start = snapshot
+        return found
 
     def truncate_behind(self, snapshot: OffsetAndEpoch, now_ms: int) -> OffsetAndEpoch:
         """Takes note of a new checkpoint, and drops what is no longer needed: older checkpoints but one, and the log

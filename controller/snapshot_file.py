@@ -93,7 +93,15 @@ def read_snapshot(filesystem: FileSystem, folder: str, snapshot: OffsetAndEpoch)
         CorruptFile: it is cut off or damaged.
     """
     path = f"{folder}/{snapshot_name(snapshot)}"
-    content = filesystem.read_file(path) or b""
+    return parse_snapshot(path, filesystem.read_file(path) or b"")
+
+
+def parse_snapshot(path: str, content: bytes) -> Snapshot:
+    """What the bytes of a checkpoint file hold; `path` is for the error.
+
+    Raises:
+        CorruptFile: they are cut off or damaged.
+    """
     timestamp_ms = -1
     is_whole = False
     values: list[bytes] = []

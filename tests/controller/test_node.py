@@ -296,7 +296,7 @@ def checkpoints(filesystem: FakeFileSystem) -> list[str]:
 
 async def settle(node: ControllerNode) -> None:
     """Lets a snapshot that is due be written; its thread does not move the clock."""
-    while node._is_writing_snapshot or node._is_snapshot_due():
+    while node._snapshots.is_writing or node._snapshots.is_due(node._image, node._applied):
         await trio.sleep(0.001)
 
 

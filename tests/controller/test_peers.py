@@ -12,6 +12,7 @@ from pykbroker.controller.node import ControllerNode
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, PartitionSnapshot, TopicSnapshot
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.vote import VoteRequest
 from tests.controller.nodes import register_broker
@@ -54,6 +55,56 @@ async def test_an_observer_finds_the_leader_and_follows() -> None:
         await until_alike(world)
         assert set(observer.image.topics_by_name) == {"before", "after"}
         assert [replica.key.node_id for replica in leader.quorum_state().observers] == [7]
+
+
+async def test_a_node_behind_the_leaders_log_gets_its_checkpoint_first() -> None:
+    """The log behind a checkpoint is gone: a new observer, and a voter that was away, take the file over (KIP-630)."""
+    async with wire_world(1, 2, 3, snapshot_bytes=2000) as world:
+        leader = await world.wait_for_leader()
+        await register_broker(leader)
+        away = next(node_id for node_id in world.nodes if node_id != leader.settings.node_id)
+        await create(leader, "early")
+        await until_alike(world)
+        world.kill(away)
+        for number in range(60):
+            await create(leader, f"t{number}")
+            await trio.sleep(0.1)
+        assert leader._core.log.start.offset > 20
+        voter, observer = await world.start(away), await world.start(7)
+        with trio.fail_after(30):
+            while {voter.image.offset, observer.image.offset} != {leader.image.offset}:
+                await trio.sleep(0.05)
+        assert voter.image == observer.image == leader.image
+        assert voter._core.log.start.offset > 20
+        await create(leader, "late")
+        await until_alike(world)
+        for node_id in (away, 7):
+            world.kill(node_id)
+            await world.start(node_id)
+        await until_alike(world)
+
+
+async def test_a_piece_of_a_checkpoint_that_cannot_be_had() -> None:
+    async with wire_world(1) as world:
+        leader = await world.wait_for_leader()
+        epoch = leader.known_leader()[1]
+
+        async def code(cluster_id: str = CLUSTER, topic: str = "__cluster_metadata", **fields: int) -> int:
+            partition = PartitionSnapshot(**{"current_leader_epoch": epoch, **fields})
+            request = FetchSnapshotRequest(
+                cluster_id=cluster_id, topics=[TopicSnapshot(name=topic, partitions=[partition])]
+            )
+            response = await world.peers[1].answer_snapshot(request)
+            return response.error_code or response.topics[0].partitions[0].error_code
+
+        assert await code(cluster_id="other") == ErrorCode.INCONSISTENT_CLUSTER_ID
+        assert await code(topic="t") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await code(partition=1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await code(current_leader_epoch=epoch - 1) == ErrorCode.FENCED_LEADER_EPOCH
+        assert await code(current_leader_epoch=epoch + 1) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert await code() == ErrorCode.SNAPSHOT_NOT_FOUND
+        response = await world.peers[1].answer_snapshot(FetchSnapshotRequest(cluster_id=CLUSTER))
+        assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_the_leaders_death_loses_nothing_that_was_answered() -> None:

@@ -85,7 +85,7 @@ class RealWorld(World):
         self.folder = folder
         self.addresses = addresses
 
-    async def start(self, node_id: int, election_timeout_ms: int = 1000) -> ControllerNode:
+    async def start(self, node_id: int, *, election_timeout_ms: int = 1000) -> ControllerNode:  # type: ignore[override]
         peers = Peers(node_id, CLUSTER, self.addresses, trio.open_tcp_stream, software_version="1")
         data = self.folder / f"node-{node_id}"
         data.mkdir(exist_ok=True)
@@ -101,6 +101,7 @@ class RealWorld(World):
             random=random.Random(node_id),
             wall_clock_ms=lambda: int(time.time() * 1000),
             send=peers.send,
+            download=peers.download,
         )
         peers.attach(node)
         node.open()

@@ -6,6 +6,7 @@ import importlib
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import trio
 import trio.testing
@@ -19,6 +20,7 @@ from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.framing import FrameReader
 from pykbroker.protocol.headers import read_request_header, response_header
 from pykbroker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from tests.controller.nodes import DATA, WALL_CLOCK_MS
 from tests.controller.world import FewConfigs
 from tests.support.fake_filesystem import FakeFileSystem
@@ -30,6 +32,7 @@ SERVED = {
     ApiKey.VOTE: (0, 2, 0),
     ApiKey.BEGIN_QUORUM_EPOCH: (0, 1, 1),
     ApiKey.END_QUORUM_EPOCH: (0, 1, 1),
+    ApiKey.FETCH_SNAPSHOT: (0, 1, 0),
 }
 """Lowest, highest and first flexible version of what a controller's port has here."""
 
@@ -37,8 +40,9 @@ SERVED = {
 class World:
     """Nodes by id, each on a disk of its own; connections to and from those in `cut_off` fail."""
 
-    def __init__(self, nursery: trio.Nursery, voters: tuple[int, ...]) -> None:
+    def __init__(self, nursery: trio.Nursery, voters: tuple[int, ...], **settings: Any) -> None:
         self.nursery = nursery
+        self.settings = settings
         self.voters = voters
         self.disks = {node_id: FakeFileSystem() for node_id in voters}
         self.nodes: dict[int, ControllerNode] = {}
@@ -47,7 +51,7 @@ class World:
         self.cut_off: set[int] = set()
         self.streams: list[tuple[int, int, trio.abc.Stream]] = []
 
-    async def start(self, node_id: int) -> ControllerNode:
+    async def start(self, node_id: int, **settings: Any) -> ControllerNode:
         """A voter, or an observer if the id is not one of the voters'."""
 
         async def open_stream(host: str, port: int) -> trio.abc.Stream:
@@ -64,12 +68,13 @@ class World:
         addresses = {voter: NodeAddress("memory", voter) for voter in self.voters}
         peers = Peers(node_id, CLUSTER, addresses, open_stream, software_version="1")
         node = ControllerNode(
-            ControllerSettings(node_id, DATA, VoterSet(map(ReplicaKey, self.voters))),
+            ControllerSettings(node_id, DATA, VoterSet(map(ReplicaKey, self.voters)), **{**self.settings, **settings}),
             filesystem=disk,
             config_rules=FewConfigs(),
             random=random.Random(node_id),
             wall_clock_ms=lambda: WALL_CLOCK_MS + int(trio.current_time() * 1000),
             send=peers.send,
+            download=peers.download,
         )
         peers.attach(node)
         node.open()
@@ -110,6 +115,8 @@ class World:
                         for key, (low, high, _) in SERVED.items()
                     ]
                     response = ApiVersionsResponse(api_keys=keys)
+                elif isinstance(request, FetchSnapshotRequest):
+                    response = await self.peers[node_id].answer_snapshot(request)
                 else:
                     response = await self.peers[node_id].answer(request)
                 if response is None or node_id in self.cut_off or node_id not in self.nodes:
@@ -146,10 +153,10 @@ class World:
 
 
 @asynccontextmanager
-async def wire_world(*voters: int) -> AsyncIterator[World]:
-    """Voters that run."""
+async def wire_world(*voters: int, **settings: Any) -> AsyncIterator[World]:
+    """Voters that run, with these settings of a controller."""
     async with trio.open_nursery() as nursery:
-        world = World(nursery, voters)
+        world = World(nursery, voters, **settings)
         for node_id in voters:
             await world.start(node_id)
         yield world

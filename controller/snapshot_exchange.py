@@ -1,0 +1,133 @@
+"""FetchSnapshot (key 59, KIP-630): the leader's checkpoint file goes to a node whose log the leader cannot continue.
+
+The file travels as it is, in pieces. What comes is only trusted when it has been read as a whole checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pykbroker.controller.node_client import NodeClient
+from pykbroker.controller.raft.log_view import OffsetAndEpoch
+from pykbroker.controller.raft.quorum import ReplicaKey
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.fetch_snapshot import (
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    LeaderIdAndEpoch,
+    PartitionSnapshot,
+    PartitionSnapshotResponse,
+    SnapshotId,
+    SnapshotIdResponse,
+    TopicSnapshot,
+    TopicSnapshotResponse,
+)
+
+TOPIC = "__cluster_metadata"
+PARTITION = 0
+PIECE_SIZE_MAX = 8 << 20
+SNAPSHOT_SIZE_MAX = 2 << 30
+"""Kafka's own limit: a position is an int32 there in effect."""
+
+ReadSlice = Callable[[OffsetAndEpoch, int, int], "tuple[int, bytes] | None"]
+"""(snapshot, position, most bytes) to (size of the file, bytes); None if there is no such snapshot."""
+
+
+class SnapshotUnavailable(Exception):
+    """The leader does not have the snapshot any more, or is no leader: the next Fetch tells what to do."""
+
+
+def snapshot_response(
+    request: FetchSnapshotRequest, cluster_id: str, leader: tuple[int, int], is_leader: bool, read_slice: ReadSlice
+) -> FetchSnapshotResponse:
+    """The answer to a node that fetches a piece. `leader` is who leads which epoch as far as is known here."""
+    if request.cluster_id is not None and request.cluster_id != cluster_id:
+        return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
+    topic, asked = request.topics[0], request.topics[0].partitions[0]
+    piece = PartitionSnapshotResponse(
+        index=asked.partition, current_leader=LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+    )
+    response = FetchSnapshotResponse(topics=[TopicSnapshotResponse(name=topic.name, partitions=[piece])])
+    piece.unaligned_records = b""
+    if topic.name != TOPIC or asked.partition != PARTITION:
+        piece.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        piece.current_leader = LeaderIdAndEpoch()
+    elif asked.current_leader_epoch < leader[1]:
+        piece.error_code = ErrorCode.FENCED_LEADER_EPOCH
+    elif asked.current_leader_epoch > leader[1]:
+        piece.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
+    elif not is_leader:
+        piece.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    else:
+        _fill(piece, asked, request.max_bytes, read_slice)
+    return response
+
+
+def _fill(piece: PartitionSnapshotResponse, asked: PartitionSnapshot, size_max: int, read_slice: ReadSlice) -> None:
+    wanted = asked.snapshot_id
+    found = read_slice(OffsetAndEpoch(wanted.end_offset, wanted.epoch), max(asked.position, 0), max(size_max, 0))
+    if found is None:
+        piece.error_code = ErrorCode.SNAPSHOT_NOT_FOUND
+    elif not 0 <= asked.position < found[0]:
+        piece.error_code = ErrorCode.POSITION_OUT_OF_RANGE
+    else:
+        piece.snapshot_id = SnapshotIdResponse(end_offset=wanted.end_offset, epoch=wanted.epoch)
+        piece.size, piece.position, piece.unaligned_records = found[0], asked.position, found[1]
+
+
+async def download_snapshot(
+    client: NodeClient,
+    snapshot: OffsetAndEpoch,
+    epoch: int,
+    replica: ReplicaKey,
+    cluster_id: str,
+    timeout_ms: int,
+) -> bytes:
+    """The bytes of a leader's checkpoint file; `timeout_ms` is for each piece.
+
+    Raises:
+        SnapshotUnavailable: the leader does not give it, or gives something else.
+        NodeUnreachable, ProtocolError: no usable answer.
+    """
+    content = bytearray()
+    while True:
+        response = await client.request(
+            _request(snapshot, epoch, replica, cluster_id, position=len(content)), timeout_ms
+        )
+        piece = _only_piece(response)
+        if piece is None or piece.error_code != ErrorCode.NONE:
+            code = response.error_code if piece is None else piece.error_code
+            raise SnapshotUnavailable(f"{client.address} does not give snapshot {snapshot}: error {code}")
+        records = piece.unaligned_records or b""
+        if piece.position != len(content) or not records or not 0 < piece.size <= SNAPSHOT_SIZE_MAX:
+            raise SnapshotUnavailable(f"{client.address} gives other bytes of snapshot {snapshot} than asked for")
+        content += records
+        if len(content) >= piece.size:
+            return bytes(content[: piece.size])
+
+
+def _only_piece(response: FetchSnapshotResponse) -> Any:
+    if response.error_code != ErrorCode.NONE or not response.topics or not response.topics[0].partitions:
+        return None
+    return response.topics[0].partitions[0]
+
+
+def _request(
+    snapshot: OffsetAndEpoch, epoch: int, replica: ReplicaKey, cluster_id: str, *, position: int
+) -> FetchSnapshotRequest:
+    partition = PartitionSnapshot(
+        partition=PARTITION,
+        current_leader_epoch=epoch,
+        snapshot_id=SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
+        position=position,
+        replica_directory_id=replica.directory_id,
+    )
+    return FetchSnapshotRequest(
+        cluster_id=cluster_id,
+        replica_id=replica.node_id,
+        max_bytes=PIECE_SIZE_MAX,
+        topics=[TopicSnapshot(name=TOPIC, partitions=[partition])],
+    )

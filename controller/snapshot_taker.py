@@ -1,0 +1,90 @@
+"""When a checkpoint of the image is due, and writing it; what a checkpoint says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from pykbroker.controller.metadata.features import METADATA_VERSION, METADATA_VERSION_LATEST
+from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
+from pykbroker.controller.metadata.record_framing import decode_record, encode_records
+from pykbroker.controller.raft.log_view import OffsetAndEpoch
+from pykbroker.controller.raft_storage import RaftStorage
+from pykbroker.controller.settings import ControllerSettings
+from pykbroker.controller.snapshot_file import Snapshot
+from pykbroker.logstore.errors import StorageError
+
+
+class SnapshotTaker:
+    """Checkpoints of one node, one at a time, by the log's growth or by age.
+
+    `is_writing` is to be set by who is about to call `write`.
+    """
+
+    def __init__(
+        self, storage: RaftStorage, settings: ControllerSettings, wall_clock_ms: Callable[[], int], *, has_one: bool
+    ) -> None:
+        """`has_one`: the node began with a checkpoint, so that the log's present size counts as covered."""
+        self._storage = storage
+        self._settings = settings
+        self._wall_clock_ms = wall_clock_ms
+        self.is_writing = False
+        self._size_at_snapshot = storage.size_bytes if has_one else 0
+        self._snapshot_at_ms = wall_clock_ms()
+
+    def is_due(self, image: ClusterImage, applied: OffsetAndEpoch) -> bool:
+        """Whether `write` should be called now."""
+        settings, storage = self._settings, self._storage
+        if self.is_writing or image.open_transaction is not None or image is EMPTY_IMAGE:
+            return False
+        if storage.snapshots and storage.snapshots[-1].offset >= applied.offset:
+            return False
+        if storage.size_bytes - self._size_at_snapshot > settings.snapshot_bytes:
+            return True
+        age_ms = self._wall_clock_ms() - self._snapshot_at_ms
+        return 0 < settings.snapshot_interval_ms <= age_ms
+
+    async def write(self, image: ClusterImage, snapshot: OffsetAndEpoch) -> OffsetAndEpoch | None:
+        """Writes a checkpoint in a thread and drops the log that it replaces.
+
+        Returns the checkpoint that the log begins behind now, None when nothing could be written.
+        """
+        from pykbroker.controller.metadata.snapshot import image_to_records
+
+        assert self.is_writing
+        now_ms = self._wall_clock_ms()
+        metadata_version = image.features.get(METADATA_VERSION, METADATA_VERSION_LATEST)
+
+        def write() -> None:
+            self._storage.write_snapshot(
+                snapshot,
+                encode_records(image_to_records(image), metadata_version),
+                log_timestamp_ms=image.timestamp_ms,
+                now_ms=now_ms,
+            )
+
+        size_bytes = self._storage.size_bytes
+        start: OffsetAndEpoch | None = None
+        try:
+            if self._storage.end_offset == snapshot.offset:
+                self._storage.roll(now_ms)
+            await trio.to_thread.run_sync(write)
+            start = self._storage.truncate_behind(snapshot, now_ms)
+            size_bytes = min(size_bytes, self._storage.size_bytes)
+        except StorageError:
+            # A full disk, most likely. The log still tells everything; another try comes after as much again.
+            pass
+        self._size_at_snapshot, self._snapshot_at_ms = size_bytes, now_ms
+        self.is_writing = False
+        return start
+
+
+def image_of_snapshot(snapshot: OffsetAndEpoch, content: Snapshot) -> ClusterImage:
+    """The cluster as a checkpoint tells it."""
+    return EMPTY_IMAGE.apply(
+        [decode_record(value) for value in content.values],
+        offset=snapshot.offset - 1,
+        epoch=snapshot.epoch,
+        timestamp_ms=content.timestamp_ms,
+    )
