@@ -99,17 +99,17 @@ class Report:
         self.stem = stem
         self.bootstrap = ""
         self.results: dict[str, Result] = {}
-        self._declarations: dict[str, Declaration] = {}
+        self.declarations: dict[str, Declaration] = {}
         self._started = time.time()
 
     def pytest_itemcollected(self, item: Any) -> None:
         """Remembers what each test is about."""
-        self._declarations[item.nodeid] = declaration_of(item)
+        self.declarations[item.nodeid] = declaration_of(item)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Takes the outcome of each phase; the worst of them is the test's."""
         name = id_of(report.nodeid)
-        before = self.results.get(name, Result(self._declarations[report.nodeid], "passed", 0.0, ""))
+        before = self.results.get(name, Result(self.declarations[report.nodeid], "passed", 0.0, ""))
         now = before._replace(seconds=before.seconds + report.duration)
         if OUTCOMES.index(report.outcome) > OUTCOMES.index(before.outcome):
             now = now._replace(outcome=report.outcome, detail=detail_of(report))
