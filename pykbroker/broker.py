@@ -279,8 +279,7 @@ def _make_services(
     """Builds what follows the metadata, in the order in which it must follow: cache, partitions, coordinators."""
     image = controller.image
     metadata = MetadataCache(config, config.node_id, image)
-    directory.load_logs(lambda topic: metadata.log_config(image, topic), clock.now_ms())
-    _say_what_recovery_cut(directory)
+    directory.load_logs(lambda topic: metadata.log_config(image, topic), clock.now_ms(), log.warning)
     partitions = Partitions(config.node_id, directory, metadata.log_config, clock)
     partitions.set_strays_aside(image)
     create_internal_topic = partial(_create_internal_topic, controller)
@@ -324,19 +323,6 @@ def _make_services(
         random=generator,
         authorizer=_authorizer(config, metadata),
     )
-
-
-def _say_what_recovery_cut(directory: LogDirectory) -> None:
-    for partition_log in directory:
-        if partition_log.cut is not None:
-            path, position, size, dropped = partition_log.cut
-            log.warning(
-                "%s: %d bytes from %d on were not whole records and were cut off; %d segment(s) after them set aside",
-                path,
-                size,
-                position,
-                dropped,
-            )
 
 
 async def _create_internal_topic(controller: ControllerNode, topic: InternalTopic) -> None:
