@@ -124,6 +124,17 @@ def test_answers_are_remembered_within_a_limit(monkeypatch: pytest.MonkeyPatch) 
     for _ in range(2):
         assert [allowed(what, f"t{number}") for number in range(5)] == [False, True, False, False, False]
     assert len(what._answers) <= 3
+    assert not allowed(what, "t" * 250)
+    assert all(len(name) < 250 for *_, name in what._answers)
+
+
+def test_refusals_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG"):
+        what = authorizer(acl())
+        for _ in range(2):
+            assert not allowed(what, operation=WRITE)
+            assert allowed(what)
+    assert caplog.messages == ["User:a from 10.0.0.1 was refused WRITE on TOPIC 't'"]
 
 
 def test_any_topic_will_do() -> None:
