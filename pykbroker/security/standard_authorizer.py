@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from pykbroker.java_address import java_host_address
 from pykbroker.protocol.acl_codes import (
     ALL,
     ALLOW,
@@ -107,6 +108,7 @@ class StandardAuthorizer:
         entries = self._entries.get(resource_type)
         if entries is None:
             return False
+        host = java_host_address(host)
         matching = [
             acl
             for acls in (*entries.literal.values(), *entries.prefixed.values())
@@ -135,6 +137,7 @@ class StandardAuthorizer:
         self._indexed = acls
 
     def _decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
+        host = java_host_address(host)
         allowed_by = _ALLOWED_BY.get(operation) or (operation, ALL)
         is_spoken_of = is_allowed = False
         for acl in self._about(resource_type, name):

@@ -110,6 +110,13 @@ def test_hosts_are_compared_as_texts() -> None:
     assert not allowed(authorizer(acl(host="10.0.0")))
 
 
+def test_ipv6_hosts_are_as_java_writes_them() -> None:
+    entry = acl(host="0:0:0:0:0:0:0:1", operation=WRITE)
+    assert allowed(authorizer(entry), host="::1", operation=WRITE)
+    assert authorizer(entry).allows_any("User:a", "::1", WRITE, TOPIC)
+    assert not allowed(authorizer(acl(host="::1")), host="::1")
+
+
 def test_changed_entries_hold_at_once() -> None:
     table = {b"1" * 16: acl()}
     what = StandardAuthorizer(lambda: table, frozenset(), False)
@@ -162,7 +169,7 @@ def test_any_topic_will_do() -> None:
 
 names = st.text("ab*", min_size=1, max_size=4)
 principals = st.sampled_from(["User:a", "User:b"])
-hosts = st.sampled_from([HOST, "::1"])
+hosts = st.sampled_from([HOST, "10.0.0.2"])
 operations = st.sampled_from([READ, WRITE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS])
 entries = st.builds(
     Acl,
