@@ -61,6 +61,7 @@ log = logging.getLogger(__name__)
 
 REGISTRATION_TIMEOUT_MS = 60_000
 INTERNAL_TOPIC_TIMEOUT_MS = 30_000
+DESCRIPTORS_TRIED = (1 << 20, 1 << 16, 10_240, 4096, 1024)
 DESCRIPTORS_KEPT = 4096
 """Open segment files at most, if the limit of the process allows; the rest of the limit is for connections."""
 
@@ -117,13 +118,17 @@ async def run_broker(
 def _raise_descriptor_limit() -> int:
     """Takes all descriptors that the system allows, as a broker has many files and connections open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+    # Where nothing limits them, as on macOS, the system still refuses more than it can have.
+    for wanted in (hard, *DESCRIPTORS_TRIED):
+        if wanted == soft:
+            break
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError) as error:
-            log.warning("the limit of %d open files could not be raised to %d: %s", soft, hard, error)
-            return soft
-    return hard if hard != resource.RLIM_INFINITY else 1 << 20
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):
+            continue
+        soft = wanted
+        break
+    return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 def _identify(

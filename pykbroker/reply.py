@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import sys
 from typing import Any
 
 import trio
@@ -13,6 +15,18 @@ from pykbroker.logstore.file_range import FileRange
 SEND_TIMEOUT_S = 30.0
 """How long a client may take to accept any part of a reply once its socket is full; then it is disconnected. A
 client that never reads must not hold a segment's lease for ever."""
+
+HAS_SENDFILE = sys.platform == "linux" and hasattr(os, "sendfile")
+"""Whether bytes go from file to socket by Linux's sendfile. Elsewhere it is missing or has another meaning: copied."""
+
+COPY_SIZE = 1 << 18
+"""How much of a file range is in memory at a time where there is no sendfile."""
+
+_NO_SENDFILE_HERE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What sendfile says of a file system that it cannot read from."""
+
+# Lets the kernel put a small chunk into one packet with what follows, where the system knows it.
+_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 async def send_chunks(connection: socket.socket, chunks: list[Any]) -> None:
@@ -30,8 +44,7 @@ async def send_chunks(connection: socket.socket, chunks: list[Any]) -> None:
                 await _send_file_range(connection, chunk)
                 chunk.release()
             else:
-                # MSG_MORE lets the kernel put a small chunk into one packet with what follows.
-                await _send_bytes(connection, chunk, socket.MSG_MORE if position < last else 0)
+                await _send_bytes(connection, chunk, _MORE if position < last else 0)
     finally:
         for chunk in chunks[position:]:
             if isinstance(chunk, FileRange):
@@ -57,16 +70,35 @@ async def _send_bytes(connection: socket.socket, data: Any, flags: int) -> None:
 async def _send_file_range(connection: socket.socket, file_range: FileRange) -> None:
     target = connection.fileno()
     source, position, rest = file_range.fd, file_range.position, file_range.size
+    if not HAS_SENDFILE:
+        await _send_copied(connection, source, position, rest)
+        return
     while rest:
         try:
             sent = os.sendfile(target, source, position, rest)
         except BlockingIOError:
             await _wait_writable(connection)
             continue
+        except OSError as error:
+            if error.errno not in _NO_SENDFILE_HERE:
+                raise
+            await _send_copied(connection, source, position, rest)
+            return
         if sent == 0:
             raise OSError(f"file ended {rest} bytes before the range that was to be sent")
         position += sent
         rest -= sent
+
+
+async def _send_copied(connection: socket.socket, source: int, position: int, rest: int) -> None:
+    """What sendfile does, with a copy of the bytes in between."""
+    while rest:
+        data = os.pread(source, min(rest, COPY_SIZE), position)
+        if not data:
+            raise OSError(f"file ended {rest} bytes before the range that was to be sent")
+        await _send_bytes(connection, data, 0)
+        position += len(data)
+        rest -= len(data)
 
 
 async def _wait_writable(connection: socket.socket) -> None:
