@@ -16,6 +16,7 @@ import time
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
+from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pykbroker.protocol.messages.metadata import MetadataRequest
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -184,6 +185,35 @@ def test_a_port_scan(target: Target) -> None:
             if number % 300 == 0:
                 assert target.answer_time_s(20) < OTHERS_WAIT_MAX_S
     assert len(target.new_log_lines()) - lines_before < 200
+
+
+def test_more_connections_than_the_process_may_have_files() -> None:
+    """Further clients wait in the backlog; topics are made, written and read all the same."""
+    small = Target(descriptors_max=256)
+    world = World()
+    try:
+        wire = WireClient(small.address)
+        small.prepare(world)
+        flood = [socket.create_connection(small.address, timeout=20) for _ in range(400)]
+        time.sleep(0.5)
+        assert 100 < small.descriptor_count() < 220
+        records = build_batch([Record(0, int(time.time() * 1000), b"k", b"v", [])])
+        for topic in TOPICS:
+            (response,) = wire.call(produce(records, topic), 9).responses
+            assert response.partition_responses[0].error_code == ErrorCode.NONE
+        new = CreateTopicsRequest(
+            topics=[CreatableTopic(name="under-siege", num_partitions=50, replication_factor=1)], timeout_ms=10_000
+        )
+        assert wire.call(new, 7).topics[0].error_code == ErrorCode.NONE
+        for client in flood:
+            client.close()
+        small.prepare(world)
+        wire.close()
+        assert not [line for line in small.new_log_lines() if "ERROR" in line]
+        assert small.stop() == 0
+    finally:
+        small.stop()
+        small.remove()
 
 
 def test_a_hundred_thousand_mutated_frames(target: Target) -> None:
