@@ -6,11 +6,15 @@ import errno
 import os
 import socket
 import sys
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from pykbroker.logstore.file_range import FileRange
+
+if TYPE_CHECKING:
+    from pykbroker.request_memory import RequestMemory
 
 SEND_TIMEOUT_S = 30.0
 """How long a client may take to accept any part of a reply once its socket is full; then it is disconnected. A
@@ -29,10 +33,13 @@ _NO_SENDFILE_HERE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _MORE = getattr(socket, "MSG_MORE", 0)
 
 
-async def send_chunks(connection: socket.socket, chunks: list[Any]) -> None:
+async def send_chunks(connection: socket.socket, chunks: list[Any], memory: RequestMemory) -> None:
     """Sends bytes-like chunks and `FileRange`s in order over a non-blocking socket; releases every range.
 
+    What has to wait in memory for the client is counted in `memory`.
+
     Raises:
+        CloseConnection: very many bytes wait for clients that do not read.
         OSError: the connection is gone.
         trio.TooSlowError: the client accepts nothing for `SEND_TIMEOUT_S`.
     """
@@ -44,14 +51,14 @@ async def send_chunks(connection: socket.socket, chunks: list[Any]) -> None:
                 await _send_file_range(connection, chunk)
                 chunk.release()
             else:
-                await _send_bytes(connection, chunk, _MORE if position < last else 0)
+                await _send_bytes(connection, chunk, _MORE if position < last else 0, memory)
     finally:
         for chunk in chunks[position:]:
             if isinstance(chunk, FileRange):
                 chunk.release()
 
 
-async def _send_bytes(connection: socket.socket, data: Any, flags: int) -> None:
+async def _send_bytes(connection: socket.socket, data: Any, flags: int, memory: RequestMemory | None = None) -> None:
     try:
         sent = connection.send(data, flags)
     except BlockingIOError:
@@ -59,12 +66,13 @@ async def _send_bytes(connection: socket.socket, data: Any, flags: int) -> None:
     if sent == len(data):
         return
     rest = memoryview(data)[sent:]
-    while rest:
-        await _wait_writable(connection)
-        try:
-            rest = rest[connection.send(rest, flags) :]
-        except BlockingIOError:
-            continue
+    with memory.reply_waiting(len(data)) if memory is not None else nullcontext():
+        while rest:
+            await _wait_writable(connection)
+            try:
+                rest = rest[connection.send(rest, flags) :]
+            except BlockingIOError:
+                continue
 
 
 async def _send_file_range(connection: socket.socket, file_range: FileRange) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -276,6 +276,32 @@ async def test_a_client_that_reads_no_reply_is_closed_and_the_segments_are_relea
         assert SEND_TIMEOUT_S <= trio.current_time() - began <= SEND_TIMEOUT_S + 2
     os.close(descriptor)
     assert [record.getMessage().partition(": ")[2] for record in caplog.records] == ["it reads no reply for 30 s"]
+
+
+async def test_replies_that_nobody_reads_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A small request may have a large reply: whoever does not read it is cut off when very much waits already."""
+
+    async def long_reply(context: Any, request: Any) -> SyncGroupResponse:
+        return SyncGroupResponse(assignment=bytes(2_000_000))
+
+    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.SYNC_GROUP, (SyncGroupRequest, long_reply))
+    memory = RequestMemory(3_000_000)
+    body = encode(SyncGroupRequest(), 3)
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(served(services(), memory=memory)) for _ in range(3)]
+        for client in clients:
+            await client.request(ApiKey.SYNC_GROUP, 3, body, flexible=False)
+            await trio.testing.wait_all_tasks_blocked()
+        assert 4_000_000 < memory.reply_bytes < 5_000_000
+        (record,) = caplog.records
+        assert "bytes of replies wait for clients to read them" in record.getMessage()
+        # Whoever reads after all gets all of it.
+        assert len(await clients[0].frame() or b"") > 2_000_000
+        await trio.testing.wait_all_tasks_blocked()
+        assert 2_000_000 <= memory.reply_bytes < 3_000_000
+    assert memory.reply_bytes == 0
 
 
 async def test_memory_of_large_requests_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
