@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 jars format lint check test unit unit-all interop kafka-python spark demo bench bench-start build clean clean-all
+.PHONY: help setup java spark35 jars format lint check test unit unit-all interop kafka-python fuzz spark demo bench bench-start build clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ kafka-python: setup ## kafka-python's own integration tests; TARGET=kafka runs t
 spark: java setup spark35 ## the Spark tests alone, with Spark 4 and with Spark 3.5
 	@$(RUN) -m pytest interop_tests/test_spark*.py $(ARGS)
 	@PYKBROKER_PYTHON=$(CURDIR)/$(RUN) .venvs/spark35/bin/python -m pytest interop_tests/test_spark*.py $(ARGS)
+
+fuzz: setup ## hostile frames at a broker process, for SECONDS=60; SEED=n repeats a run, findings go to reports/fuzz
+	@$(RUN) -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: lint unit ## what must pass before a commit: format, lint, types, import contracts, unit tests
 

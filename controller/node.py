@@ -28,10 +28,10 @@ from pykbroker.controller.raft.messages import FetchResponse, Message
 from pykbroker.controller.raft.output import Envelope, Output
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey
 from pykbroker.controller.raft.roles import NEVER_MS, QuorumDescription, ReplicaDescription, Role
-from pykbroker.controller.raft_storage import TOPIC, RaftStorage
+from pykbroker.controller.raft_storage import TO_MEND, TOPIC, RaftStorage
 from pykbroker.controller.settings import ControllerSettings as ControllerSettings
 from pykbroker.controller.snapshot_taker import SnapshotTaker, image_of_snapshot
-from pykbroker.logstore.errors import InconsistentDirectory, StorageError
+from pykbroker.logstore.errors import CorruptSegment, InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import DecodeError, ProtocolError
@@ -137,7 +137,11 @@ class ControllerNode:
             self._open(is_clean=is_clean)
         except (DecodeError, InconsistentMetadata) as error:
             path = f"{self.settings.data_directory}/{TOPIC}-0"
-            raise InconsistentDirectory(path, f"the metadata in it cannot be read: {error}") from error
+            raise InconsistentDirectory(
+                path, f"the metadata in it cannot be read: {error}: was it written by newer software?"
+            ) from error
+        except CorruptSegment as error:
+            raise InconsistentDirectory(error.path, f"{error.reason}; {TO_MEND}") from error
 
     def _open(self, *, is_clean: bool) -> None:
         settings = self.settings

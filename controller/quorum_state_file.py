@@ -40,7 +40,8 @@ def read_quorum_state(filesystem: FileSystem, folder: str) -> QuorumState | None
             voted = ReplicaKey(voted_id, directory_id)
         return QuorumState(int(fields["leaderEpoch"]), int(fields["leaderId"]), voted)
     except (KeyError, ValueError) as error:
-        raise CorruptFile(path, f"no valid {error.args[0]}") from error
+        reason = f"no valid {error.args[0]}: it is damaged; where this is the only controller, delete it"
+        raise CorruptFile(path, reason) from error
 
 
 def write_quorum_state(

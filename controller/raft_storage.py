@@ -8,6 +8,7 @@ older one and the log behind it still tell everything.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -36,7 +37,10 @@ from pykbroker.protocol.records.control import ControlRecordType, control_record
 from pykbroker.protocol.records.record import Record
 from pykbroker.protocol.uuids import METADATA_TOPIC_ID
 
+logger = logging.getLogger(__name__)
+
 TOPIC = "__cluster_metadata"
+TO_MEND = f"restore {TOPIC}-0 from a backup, or begin with another data directory"
 SNAPSHOTS_KEPT = 2
 
 
@@ -120,6 +124,7 @@ class RaftStorage:
                 log_start_offset=start.offset,
                 is_clean=is_clean,
                 topic_id=METADATA_TOPIC_ID,
+                report=logger.warning,
             )
             assert log.log_end_offset >= 0  # reads what there is
             return log
@@ -226,14 +231,24 @@ class RaftStorage:
     # Reading
 
     def read(self, from_offset: int, to_offset: int) -> Iterator[CommittedBatch]:
-        """The batches with offsets from `from_offset` to below `to_offset`, both at the edge of a batch."""
+        """The batches with offsets from `from_offset` to below `to_offset`, both at the edge of a batch.
+
+        Raises:
+            CorruptFile: they are not all there, or not as they were written.
+        """
+        expected = from_offset
         for batch in self._log.iter_batches(from_offset):
-            if batch.base_offset >= to_offset:
+            if expected >= to_offset:
                 return
+            if batch.base_offset != expected or not batch.verify_crc():
+                break
             values = [] if batch.is_control else [record.value or b"" for record in batch.records()]
+            expected = batch.next_offset
             yield CommittedBatch(
                 batch.base_offset, batch.last_offset, batch.partition_leader_epoch, batch.max_timestamp, values
             )
+        if expected < to_offset:
+            raise CorruptFile(self._folder, f"no valid record batch at offset {expected}; {TO_MEND}")
 
     def read_entries(self, from_offset: int, size_max: int) -> list[Entries]:
         """Batches for a follower as they are in the log from `from_offset` on: one at least, about `size_max` bytes."""

@@ -48,12 +48,23 @@ class Broker:
 
 
 class BrokerProcess(Broker):
-    """A broker that we start, stop, kill and start again; data and port stay the same over all of it."""
+    """A broker that we start, stop, kill and start again; data and port stay the same over all of it.
 
-    def __init__(self, folder: Path, log_path: Path, overrides: Mapping[str, str]) -> None:
+    With `users` (names to passwords) its clients must log in, by SASL_PLAINTEXT with the mechanism PLAIN.
+    """
+
+    def __init__(
+        self, folder: Path, log_path: Path, overrides: Mapping[str, str], users: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__("", folder / "data", log_path)
+        self.protocol = "SASL_PLAINTEXT" if users else "PLAINTEXT"
         self.folder = folder
         self.overrides = dict(overrides)
+        if users:
+            entries = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+            key = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+            self.overrides[key] = f"org.apache.kafka.common.security.plain.PlainLoginModule required {entries};"
+            self.overrides["sasl.enabled.mechanisms"] = "PLAIN"
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -124,9 +135,12 @@ class PykbrokerProcess(BrokerProcess):
         overrides: Mapping[str, str],
         wrapper: tuple[str, ...] = (),
         data_dir: Path | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(folder, log_path, overrides)
+        super().__init__(folder, log_path, overrides, users)
         self.wrapper = wrapper
+        if users:
+            self.overrides["listeners"] = f"{self.protocol}://127.0.0.1:0"
         self.data_dir = data_dir or self.data_dir
 
     def start(self) -> None:
@@ -162,25 +176,32 @@ class ApacheKafkaProcess(BrokerProcess):
         overrides: Mapping[str, str],
         tools: JavaTools,
         format_options: tuple[str, ...] = (),
+        users: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(folder, log_path, overrides)
+        super().__init__(folder, log_path, overrides, users)
         self.tools = tools
         self.format_options = format_options
 
     def start(self) -> None:
         properties = self.folder / "server.properties"
         if not self.bootstrap:
-            port, controller_port = free_ports(2)
+            port, internal_port, controller_port = free_ports(3)
             self.bootstrap = f"127.0.0.1:{port}"
             node_id = self.overrides.get("node.id", "1")
             settings = {
                 "process.roles": "broker,controller",
                 "node.id": node_id,
                 "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
-                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "listeners": (
+                    f"{self.protocol}://127.0.0.1:{port},INTERNAL://127.0.0.1:{internal_port},"
+                    f"CONTROLLER://127.0.0.1:{controller_port}"
+                ),
+                "advertised.listeners": f"{self.protocol}://127.0.0.1:{port},INTERNAL://127.0.0.1:{internal_port}",
+                "inter.broker.listener.name": "INTERNAL",
                 "controller.listener.names": "CONTROLLER",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "listener.security.protocol.map": (
+                    f"{self.protocol}:{self.protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
+                ),
                 "log.dirs": str(self.data_dir),
                 "offsets.topic.replication.factor": "1",
                 "transaction.state.log.replication.factor": "1",

@@ -20,7 +20,7 @@ import pytest
 
 from interop_tests.brokers import ApacheKafkaProcess, Broker, BrokerProcess, PykbrokerProcess
 from interop_tests.java_tools import JavaTools
-from interop_tests.kafka_jars import JAVA, kafka_jars
+from interop_tests.kafka_jars import JAVA, JarsUnavailableError, kafka_jars
 from interop_tests.report import Report, in_words
 from interop_tests.spark_io import spark_session
 
@@ -107,25 +107,38 @@ def reports(target: str) -> Path:
 @pytest.fixture(scope="session")
 def java_libs() -> Path:
     """Folder of Apache Kafka's jars, fetched when they are not there yet."""
-    return kafka_jars()
+    try:
+        return kafka_jars()
+    except JarsUnavailableError as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.fixture(scope="session")
 def start_broker(
     target: str, reports: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[StartBroker]:
-    """`start_broker("name", {"num.partitions": "3"})` starts a broker of the target's kind, for the whole session."""
+    """`start_broker("name", {"num.partitions": "3"})` starts a broker of the target's kind, for the whole session.
+
+    With `users={"alice": "password"}` its clients log in by SASL/PLAIN.
+    """
     started: list[BrokerProcess] = []
 
-    def start(name: str, overrides: dict[str, str] | None = None, **options: object) -> BrokerProcess:
+    def start(
+        name: str,
+        overrides: dict[str, str] | None = None,
+        users: dict[str, str] | None = None,
+        **options: object,
+    ) -> BrokerProcess:
         folder = tmp_path_factory.mktemp(name)
         log_path = reports / f"broker-{name}.log"
         log_path.unlink(missing_ok=True)
         settings = {**QUICK, **(overrides or {})}
         broker: BrokerProcess
         if target == "kafka":
-            broker = ApacheKafkaProcess(folder, log_path, settings, JavaTools(request.getfixturevalue("java_libs")))
+            tools = JavaTools(request.getfixturevalue("java_libs"))
+            broker = ApacheKafkaProcess(folder, log_path, settings, tools, users=users)
         else:
+            options["users"] = users
             broker = PykbrokerProcess(folder, log_path, settings, **options)  # type: ignore[arg-type]
         started.append(broker)
         broker.start()

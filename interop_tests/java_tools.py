@@ -13,6 +13,7 @@ from interop_tests.kafka_jars import JAVA
 JAVA_FLAGS = ["-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true"]
 TIMEOUT_S = 90
 
+ACLS = "org.apache.kafka.tools.AclCommand"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

@@ -99,25 +99,27 @@ class Report:
         self.stem = stem
         self.bootstrap = ""
         self.results: dict[str, Result] = {}
-        self._declarations: dict[str, Declaration] = {}
+        self.declarations: dict[str, Declaration] = {}
         self._started = time.time()
 
     def pytest_itemcollected(self, item: Any) -> None:
-        """Remembers what each test is about."""
-        self._declarations[item.nodeid] = declaration_of(item)
+        """Remembers what each test is about; as a property it also comes from the processes of pytest-xdist."""
+        self.declarations[item.nodeid] = declaration_of(item)
+        item.user_properties.append(("declaration", self.declarations[item.nodeid]))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Takes the outcome of each phase; the worst of them is the test's."""
         name = id_of(report.nodeid)
-        before = self.results.get(name, Result(self._declarations[report.nodeid], "passed", 0.0, ""))
+        declaration = Declaration(*dict(report.user_properties)["declaration"])
+        before = self.results.get(name, Result(declaration, "passed", 0.0, ""))
         now = before._replace(seconds=before.seconds + report.duration)
         if OUTCOMES.index(report.outcome) > OUTCOMES.index(before.outcome):
             now = now._replace(outcome=report.outcome, detail=detail_of(report))
         self.results[name] = now
 
-    def pytest_sessionfinish(self) -> None:
-        """Writes both files, if anything ran."""
-        if not self.results:
+    def pytest_sessionfinish(self, session: Any) -> None:
+        """Writes both files, if anything ran and this is not one of several processes."""
+        if not self.results or hasattr(session.config, "workerinput"):
             return
         data = self.as_data()
         self.stem.parent.mkdir(parents=True, exist_ok=True)
@@ -184,7 +186,10 @@ def as_markdown(data: dict[str, Any]) -> str:
     lines = [
         f"# Interop report: {data['target']}",
         "",
-        f"{in_words(data['totals'])} in {data['seconds']:.0f} s, at {data['started']}, against {data['bootstrap']}.",
+        (
+            f"{in_words(data['totals'])} in {data['seconds']:.0f} s, at {data['started']}, "
+            f"against {data['bootstrap'] or 'brokers of its own'}."
+        ),
         "",
         f"Python {data['python']}; {packages}.",
         "",

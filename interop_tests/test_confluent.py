@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -296,3 +297,95 @@ def test_delete_records(admin: AdminClient, bootstrap: str, name: str, unique: U
     consumer = consumer_of(unique("group"))
     consumer.subscribe([topic])
     assert [message.offset for message in poll_confluent(consumer, 4)] == [6, 7, 8, 9]
+
+
+@pytest.mark.area("errors")
+def test_record_too_large(bootstrap: str, name: str) -> None:
+    """A record over max.message.bytes is MSG_SIZE_TOO_LARGE in its delivery report, and the next one is taken."""
+    topic = create_topic(bootstrap, name, max_message_bytes="1000")
+    errors: list[KafkaError | None] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for size in (2000, 500):
+        producer.produce(topic, b"x" * size, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(30) == 0
+    assert errors[0] is not None
+    assert errors[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    assert errors[1] is None
+
+
+@pytest.mark.area("errors")
+def test_offset_out_of_range(bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe) -> None:
+    """An offset behind the end is an error of the consumer with auto.offset.reset=error, and else where that says."""
+    topic = create_topic(bootstrap, name)
+    confluent_produce(bootstrap, topic, numbered(3))
+    strict = consumer_of(unique("group"), **{"auto.offset.reset": "error"})
+    strict.assign([TopicPartition(topic, 0, 99)])
+    message = strict.poll(30)
+    assert message is not None
+    assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
+    lenient = consumer_of(unique("group"))
+    lenient.assign([TopicPartition(topic, 0, 99)])
+    assert [found.offset for found in poll_confluent(lenient, 3)] == [0, 1, 2]
+
+
+def test_nulls_and_log_append_time(bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe) -> None:
+    """Null keys and values stay null; with LogAppendTime the record has the broker's time."""
+    topic = create_topic(bootstrap, name, message_timestamp_type="LogAppendTime")
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, None, b"tombstone", timestamp=1_600_000_000_000)
+    producer.produce(topic, b"", None)
+    assert producer.flush(30) == 0
+    consumer = consumer_of(unique("group"))
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[Any] = []
+    wait_until(lambda: (found.extend(consumer.consume(2, 0.2)), len(found))[1] >= 2, "two records")
+    assert [(m.key(), m.value()) for m in found] == [(b"tombstone", None), (None, b"")]
+    kind, stamp = found[0].timestamp()
+    assert kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
+    assert abs(stamp / 1000 - time.time()) < 60
+
+
+def test_idempotent_producer(bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe) -> None:
+    """An idempotent producer's records are stored once, in order, in each of the partitions."""
+    topic = create_topic(bootstrap, name, 2)
+    confluent_produce(bootstrap, topic, numbered(2000), **{"enable.idempotence": True, "linger.ms": 1})
+    consumer = consumer_of(unique("group"))
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])
+    found = poll_confluent(consumer, 2000)
+    for number in range(2):
+        values = [int(m.value or b"") for m in found if m.partition == number]
+        assert values == sorted(values)
+    assert sorted(int(m.value or b"") for m in found) == list(range(2000))
+
+
+@pytest.mark.area("groups")
+def test_subscribe_by_pattern(bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe) -> None:
+    """A topic made after the subscription is found by the next metadata."""
+    consumer = consumer_of(unique("group"), **{"topic.metadata.refresh.interval.ms": 300})
+    consumer.subscribe([f"^{name}-.*"])
+    for letter in "ab":
+        topic = create_topic(bootstrap, f"{name}-{letter}")
+        confluent_produce(bootstrap, topic, numbered(1))
+        poll_confluent(consumer, 1)
+        assert topic in {partition.topic for partition in consumer.assignment()}
+
+
+@pytest.mark.area("offsets")
+def test_pause_seek_and_stored_offsets(bootstrap: str, name: str, unique: Unique, consumer_of: Subscribe) -> None:
+    """A paused partition gives nothing, seeking goes back, and only what was stored is committed at the end."""
+    topic, group = create_topic(bootstrap, name), unique("group")
+    confluent_produce(bootstrap, topic, numbered(10))
+    partition = TopicPartition(topic, 0)
+    consumer = consumer_of(group, **{"enable.auto.offset.store": False})
+    consumer.subscribe([topic])
+    assert len(poll_confluent(consumer, 10)) == 10
+    consumer.pause([partition])
+    confluent_produce(bootstrap, topic, numbered(1))
+    assert consumer.poll(0.5) is None
+    consumer.resume([partition])
+    consumer.seek(TopicPartition(topic, 0, 4))
+    assert poll_confluent(consumer, 7)[0].offset == 4
+    consumer.store_offsets(offsets=[TopicPartition(topic, 0, 5)])
+    consumer.close()
+    again = consumer_of(group)
+    assert again.committed([partition], 30)[0].offset == 5

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from interop_tests.clients import confluent_produce, create_topic
+from interop_tests.brokers import BrokerProcess
+from interop_tests.clients import confluent_produce, create_topic, kafka_python_consume, wait_until
 from interop_tests.java_tools import (
     API_VERSIONS,
     CLIENT_METRICS,
@@ -318,3 +319,26 @@ def test_scram_credentials(tools: JavaTools, unique: Unique) -> None:
     tools.check(CONFIGS, *user, "--alter", "--delete-config", "SCRAM-SHA-256")
     gone = tools.run(CONFIGS, *user, "--describe")
     assert "SCRAM-SHA-256" not in gone.stdout
+
+
+@pytest.mark.own_broker
+def test_a_broker_that_was_unregistered_comes_back(
+    start_broker: Callable[..., BrokerProcess], java_libs: Path, unique: Unique
+) -> None:
+    """kafka-cluster unregister takes even a living broker out of the cluster; it registers again at its next start."""
+    broker, name = start_broker("unregistered"), unique("topic")
+    tools = JavaTools(java_libs, broker.bootstrap)
+    create_topic(broker.bootstrap, name)
+    confluent_produce(broker.bootstrap, name, numbered(5))
+    (number,) = broker_ids(broker.bootstrap)
+    arguments = ("unregister", "--bootstrap-server", broker.bootstrap, "--id", str(number))
+    assert f"Broker {number} is no longer registered." in tools.check(CLUSTER, *arguments, connected=False).stdout
+    wait_until(lambda: broker_ids(broker.bootstrap) == [], "the broker is gone from the metadata")
+    # Not in order: Apache Kafka waits for its controller to let it go, which does not know it any more.
+    broker.kill()
+    broker.start()
+    wait_until(lambda: broker_ids(broker.bootstrap) == [number], "the broker is back in the metadata")
+    confluent_produce(broker.bootstrap, name, numbered(5, 5))
+    assert [record.value for record in kafka_python_consume(broker.bootstrap, [name], 10)] == [
+        message.value for message in numbered(10)
+    ]

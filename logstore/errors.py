@@ -57,13 +57,14 @@ class UnexpectedAppendOffset(LogError):
 
 
 class StorageError(LogError):
-    """The file system refused an operation. `path` names the file or folder."""
+    """The file system refused an operation. `path` names the file or folder, `reason` what is wrong with it."""
 
     error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
         self.path = path
+        self.reason = reason
 
 
 class StorageFull(StorageError):

@@ -124,8 +124,26 @@ def storage_error(error: OSError, path: str) -> StorageError:
     return StorageError(path, error.strerror or str(error))
 
 
-# Content and length, which is all that matters here, without the time of the last write; not everywhere.
-_sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+# What posix_fallocate says where space cannot be allocated ahead: the C library or the file system does not do it.
+_NO_ALLOCATION: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV)
+
+
+# macOS: fsync alone leaves the bytes in the drive's cache.
+_FULL_SYNC: Final[int] = getattr(fcntl, "F_FULLFSYNC", -1)
+
+
+def _sync_to_the_medium(descriptor: int) -> None:
+    fcntl.fcntl(descriptor, _FULL_SYNC)
+
+
+def _choose_sync() -> Callable[[int], None]:
+    if _FULL_SYNC >= 0:
+        return _sync_to_the_medium
+    # Content and length, which is all that matters here, without the time of the last write; not everywhere.
+    return getattr(os, "fdatasync", os.fsync)
+
+
+_sync_data: Callable[[int], None] = _choose_sync()
 
 
 # The system takes 1024 at most in one call.
@@ -145,6 +163,8 @@ class OsFileSystem:
 
     def __init__(self) -> None:
         self._mappings: dict[int, AppendMapping] = {}
+        # Whether the system and the file system allocate space ahead; both are found out by the first append.
+        self._can_allocate = True
         # For error messages: the path that an open file had when it was opened.
         self._paths: dict[int, str] = {}
 
@@ -192,17 +212,21 @@ class OsFileSystem:
 
     def append_mapped(self, descriptor: int, parts: Sequence[Buffer], size: int, position: int, path: str) -> None:
         mapping = self._mappings.get(descriptor)
+        if mapping is None:
+            if not (append_mapping.IS_AVAILABLE and self._can_allocate):
+                self.append(descriptor, parts, size, position, path)
+                return
+            mapping = self._mappings[descriptor] = AppendMapping(descriptor, position)
+        assert mapping.size == position, "an append belongs at the end of the file"
         try:
-            if mapping is None:
-                if not append_mapping.IS_AVAILABLE:
-                    self.append(descriptor, parts, size, position, path)
-                    return
-                mapping = self._mappings[descriptor] = AppendMapping(descriptor, position)
-            assert mapping.size == position, "an append belongs at the end of the file"
             mapping.append(parts, size)
         except OSError as error:
-            with suppress(OSError):
+            with suppress(StorageError):
                 self.trim(descriptor)
+            if error.errno in _NO_ALLOCATION:
+                self._can_allocate = False
+                self.append(descriptor, parts, size, position, path)
+                return
             raise storage_error(error, path) from error
 
     def trim(self, descriptor: int) -> None:

@@ -12,6 +12,7 @@ cleaner-offset-checkpoint          up to where compacted logs were cleaned
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
@@ -20,6 +21,7 @@ from pykbroker.logstore.checkpoint_file import read_offsets, write_offsets
 from pykbroker.logstore.errors import CorruptFile, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.log_parts import Report
 from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import PartitionLog
@@ -56,6 +58,7 @@ class LogDirectory:
         self.was_clean = False
         self.previous_broker_epoch = -1
         self._lock_handle = -1
+        self._report: Report | None = None
         self._deleted_folders: list[tuple[int, str]] = []
         # Deleted logs whose folders still have their names: the file system refused.
         self._doomed: dict[TopicPartition, PartitionLog] = {}
@@ -99,13 +102,14 @@ class LogDirectory:
 
     # Logs
 
-    def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int) -> None:
+    def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int, report: Report | None = None) -> None:
         """Find every log in the directory, and recover them unless the last stop was clean (P-171).
 
         `config_for` gives the settings of a topic. `__cluster_metadata` belongs to the controller and is left out.
-        The clean-shutdown mark is taken away: from here on only a clean stop makes the logs clean. Raises StorageError
-        and CorruptFile.
+        The clean-shutdown mark is taken away: from here on only a clean stop makes the logs clean. What is damaged and
+        could be mended or cut off is told to `report`, also when it is found later. Raises StorageError.
         """
+        self._report = report
         recovery_points = self._read_checkpoint(RECOVERY_POINTS)
         start_offsets = self._read_checkpoint(LOG_START_OFFSETS)
         self.filesystem.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
@@ -114,7 +118,7 @@ class LogDirectory:
             if not is_directory:
                 continue
             if name.endswith("-delete"):
-                self._deleted_folders.append((now_ms, f"{self.path}/{name}"))
+                heapq.heappush(self._deleted_folders, (now_ms, f"{self.path}/{name}"))
                 continue
             key = parse_folder_name(name)
             if key is None or key[0] == METADATA_TOPIC:
@@ -135,13 +139,16 @@ class LogDirectory:
                 log_start_offset=start_offsets.get(key, 0),
                 is_clean=self.was_clean,
                 end_offset=recovery_point if self.was_clean else None,
+                report=report,
             )
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """A checkpoint that is damaged costs a longer recovery after an unclean stop, not the start."""
         try:
             return read_offsets(self.filesystem, f"{self.path}/{name}")
-        except CorruptFile:
+        except CorruptFile as error:
+            if self._report is not None:
+                self._report(f"{error}; it is done without and written anew")
             return {}
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
@@ -169,6 +176,7 @@ class LogDirectory:
                 open_files=self.open_files,
                 now_ms=now_ms,
                 topic_id=topic_id,
+                report=self._report,
             )
         return log
 
@@ -189,8 +197,7 @@ class LogDirectory:
             self._rename_away(log, "-delete")
             del self._doomed[key]
             log.close_files()
-            self._deleted_folders.append((now_ms + log.config.file_delete_delay_ms, log.path))
-            self._deleted_folders.sort()
+            heapq.heappush(self._deleted_folders, (now_ms + log.config.file_delete_delay_ms, log.path))
 
     def mark_stray(self, topic: str, partition: int) -> None:
         """Rename the folder of a log that the cluster's metadata does not know; it stays for the operator to judge."""
@@ -217,7 +224,7 @@ class LogDirectory:
         count = 0
         while self._deleted_folders and self._deleted_folders[0][0] <= now_ms:
             self.filesystem.remove_tree(self._deleted_folders[0][1])
-            del self._deleted_folders[0]
+            heapq.heappop(self._deleted_folders)
             count += 1
         return count
 

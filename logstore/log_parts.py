@@ -7,11 +7,12 @@ done with the parts is in `log_cleanup` (deleting, truncating) and `partition_lo
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Self
 from zlib import crc32
 
 from pykbroker.logstore.active_segment import ActiveSegment
-from pykbroker.logstore.errors import CorruptSegment
+from pykbroker.logstore.errors import CorruptFile, CorruptSegment
 from pykbroker.logstore.filesystem import FileSystem, OsFileSystem
 from pykbroker.logstore.flush import FlushWork
 from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
@@ -23,6 +24,17 @@ from pykbroker.logstore.partition_metadata import read_topic_id, write_topic_id
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.logstore.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, SealedSegment, Segment, segment_path
 from pykbroker.protocol.records.validation import AppendPolicy
+
+Report = Callable[[str], None]
+"""Takes a line about what was found damaged."""
+
+
+def _no_report(text: str) -> None:
+    """Who opens a log and does not ask for reports looks at `cut`."""
+
+
+def _nothing() -> None:
+    """Nobody is interested."""
 
 
 class LogParts:
@@ -47,6 +59,7 @@ class LogParts:
         "_opened_ms",
         "_policy",
         "_producers",
+        "_report",
         "_sealed_durable_to",
         "_segments",
         "_snapshots",
@@ -55,6 +68,7 @@ class LogParts:
         "_swaps",
         "_topic_id",
         "cut",
+        "on_shortened",
         "partition",
         "path",
         "recovery_point",
@@ -95,6 +109,9 @@ class LogParts:
         self._expected_end_offset: int | None = None
         # What recovery took away when the log was loaded, None for nothing but unused space.
         self.cut: Cut | None = None
+        # Called when the log turns out to end before what `log_end_offset` has said.
+        self.on_shortened: Callable[[], None] = _nothing
+        self._report: Report = _no_report
         self._is_clean = False
         self._opened_ms = 0
         self._snapshots: list[int] = []
@@ -118,13 +135,15 @@ class LogParts:
         is_clean: bool = False,
         topic_id: bytes | None = None,
         end_offset: int | None = None,
+        report: Report | None = None,
     ) -> Self:
         """Open the log in the folder `path`, which is made when missing.
 
         After a clean stop (`is_clean`) nothing is read until the first use, and then nothing is scanned; `end_offset`,
         when the caller knows it (a clean stop leaves it as the recovery point), is answered without reading. Otherwise
         the log is recovered now. `topic_id` is noted in a new folder. Logs of one broker share `open_files`; a log that
-        stands alone may give just the `filesystem`. Raises StorageError, CorruptFile.
+        stands alone may give just the `filesystem`. What is damaged or missing, seen now or later, is told to `report`.
+        Raises StorageError, CorruptFile.
         """
         if open_files is None:
             open_files = OpenFiles(filesystem or OsFileSystem())
@@ -135,6 +154,7 @@ class LogParts:
         log._opened_ms = now_ms
         log._topic_id = topic_id
         log._expected_end_offset = end_offset
+        log._report = report or _no_report
         filesystem = open_files.filesystem
         if not filesystem.exists(path):
             filesystem.make_directory(path)
@@ -275,8 +295,20 @@ class LogParts:
             self._config.producer_id_expiration_ms,
         )
 
+    def _load_epochs(self) -> LeaderEpochs:
+        """The leader epochs; if their file is damaged all of the log is looked at, which makes them anew."""
+        path = f"{self.path}/{EPOCHS_FILE}"
+        try:
+            return LeaderEpochs(self.filesystem, path)
+        except CorruptFile as error:
+            self.filesystem.remove(path)
+            self._is_clean = False
+            self.recovery_point = 0
+            self._report(f"{error}; it is made anew from the log")
+            return LeaderEpochs(self.filesystem, path)
+
     def _load(self) -> ActiveSegment:
-        self._epochs = LeaderEpochs(self._open_files.filesystem, f"{self.path}/{EPOCHS_FILE}")
+        self._epochs = self._load_epochs()
         try:
             loaded = load_log(self._load_request(), self._open_files, self._epochs)
         except CorruptSegment:
@@ -284,8 +316,8 @@ class LogParts:
                 raise
             # A clean stop left it, and yet it cannot be read: all of it is looked at, as after a kill.
             self._is_clean = False
-            request = self._load_request()._replace(recovery_point=0)
-            loaded = load_log(request, self._open_files, self._epochs)
+            self.recovery_point = 0
+            loaded = load_log(self._load_request(), self._open_files, self._epochs)
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
         self._start_offset = loaded.log_start_offset
@@ -299,7 +331,21 @@ class LogParts:
         self.cut = loaded.cut
         if not self._is_clean:
             self._take_snapshot()
+        self._tell_what_is_missing()
         return loaded.active
+
+    def _tell_what_is_missing(self) -> None:
+        if self.cut is not None:
+            path, position, size, dropped = self.cut
+            self._report(
+                f"{path}: {size} bytes from {position} on were not whole records and were cut off; "
+                f"{dropped} segment(s) after them set aside"
+            )
+        expected = self._expected_end_offset
+        if expected is not None and self._end_offset < expected:
+            if self.cut is None:
+                self._report(f"{self.path}: the records from offset {self._end_offset} to {expected - 1} are missing")
+            self.on_shortened()
 
     # Rolling
 

@@ -6,9 +6,11 @@ from typing import Final, NamedTuple
 
 from pykbroker.logstore.errors import CorruptFile, InconsistentDirectory
 from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.protocol.uuids import uuid_from_text
 
 FILE_NAME: Final = "meta.properties"
 _VERSION: Final = "1"
+_TO_MEND: Final = "it is damaged; restore it, its lines are version=1, cluster.id=..., node.id=... and directory.id=..."
 
 
 class MetaProperties(NamedTuple):
@@ -32,12 +34,19 @@ def read_meta_properties(filesystem: FileSystem, folder: str) -> MetaProperties 
             # Java writes ":" and "=" in values with a backslash before them.
             fields[name.strip()] = value.strip().replace("\\", "")
     version = fields.get("version")
+    if version is None:
+        raise CorruptFile(path, f"no version: {_TO_MEND}")
     if version != _VERSION:
-        raise InconsistentDirectory(path, f"version {version!r} is not supported, only {_VERSION!r} is")
+        raise InconsistentDirectory(
+            path, f"version {version!r} is not supported, only {_VERSION!r} is: was it written by newer software?"
+        )
+    directory_id = fields.get("directory.id", "")
     try:
-        return MetaProperties(fields["cluster.id"], int(fields["node.id"]), fields.get("directory.id", ""))
+        if directory_id:
+            uuid_from_text(directory_id)
+        return MetaProperties(fields["cluster.id"], int(fields["node.id"]), directory_id)
     except (KeyError, ValueError) as error:
-        raise CorruptFile(path, f"no valid {error.args[0]}") from error
+        raise CorruptFile(path, f"no valid {error.args[0]}: {_TO_MEND}") from error
 
 
 def write_meta_properties(filesystem: FileSystem, folder: str, meta: MetaProperties) -> None:

@@ -198,12 +198,16 @@ class Segment:
         builder.finish()
 
     def next_offset(self) -> int:
-        """The offset after the last batch; the base offset when empty."""
+        """The offset after the last batch; the base offset when empty. Raises CorruptSegment if that is not whole."""
         self.load_indexes()
         end = self.base_offset
+        end_position = 0
         if self.size:
-            for _, header in self.headers(self._search_start(self.base_offset + MAX_RELATIVE_OFFSET)):
+            for position, header in self.headers(self._search_start(self.base_offset + MAX_RELATIVE_OFFSET)):
                 end = header.base_offset + (header.last_offset_delta if header.magic >= 2 else 0) + 1
+                end_position = position + PREFIX_SIZE + header.length
+        if end_position != self.size:
+            raise CorruptSegment(self.file.path, min(end_position, self.size), "the last record batch is cut off")
         return end
 
     def max_timestamp(self) -> tuple[int, int]:

@@ -61,6 +61,7 @@ log = logging.getLogger(__name__)
 
 REGISTRATION_TIMEOUT_MS = 60_000
 INTERNAL_TOPIC_TIMEOUT_MS = 30_000
+DESCRIPTORS_TRIED = (1 << 20, 1 << 16, 10_240, 4096, 1024)
 DESCRIPTORS_KEPT = 4096
 """Open segment files at most, if the limit of the process allows; the rest of the limit is for connections."""
 
@@ -117,13 +118,17 @@ async def run_broker(
 def _raise_descriptor_limit() -> int:
     """Takes all descriptors that the system allows, as a broker has many files and connections open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+    # Where nothing limits them, as on macOS, the system still refuses more than it can have.
+    for wanted in (hard, *DESCRIPTORS_TRIED):
+        if wanted == soft:
+            break
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError) as error:
-            log.warning("the limit of %d open files could not be raised to %d: %s", soft, hard, error)
-            return soft
-    return hard if hard != resource.RLIM_INFINITY else 1 << 20
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):
+            continue
+        soft = wanted
+        break
+    return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 def _identify(
@@ -279,8 +284,7 @@ def _make_services(
     """Builds what follows the metadata, in the order in which it must follow: cache, partitions, coordinators."""
     image = controller.image
     metadata = MetadataCache(config, config.node_id, image)
-    directory.load_logs(lambda topic: metadata.log_config(image, topic), clock.now_ms())
-    _say_what_recovery_cut(directory)
+    directory.load_logs(lambda topic: metadata.log_config(image, topic), clock.now_ms(), log.warning)
     partitions = Partitions(config.node_id, directory, metadata.log_config, clock)
     partitions.set_strays_aside(image)
     create_internal_topic = partial(_create_internal_topic, controller)
@@ -324,19 +328,6 @@ def _make_services(
         random=generator,
         authorizer=_authorizer(config, metadata),
     )
-
-
-def _say_what_recovery_cut(directory: LogDirectory) -> None:
-    for partition_log in directory:
-        if partition_log.cut is not None:
-            path, position, size, dropped = partition_log.cut
-            log.warning(
-                "%s: %d bytes from %d on were not whole records and were cut off; %d segment(s) after them set aside",
-                path,
-                size,
-                position,
-                dropped,
-            )
 
 
 async def _create_internal_topic(controller: ControllerNode, topic: InternalTopic) -> None:

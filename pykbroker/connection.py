@@ -120,7 +120,7 @@ class Connection:
                 reader.frame_size_max = info.sasl.frame_size_max(limit)
             if chunks is not None:
                 self.is_sending = True
-                await send_chunks(connected, chunks)
+                await send_chunks(connected, chunks, self._memory)
                 self.is_sending = False
             if info.close_reason is not None:
                 raise CloseConnection(info.close_reason)

@@ -9,6 +9,7 @@ broker's limit; then the least recently used connection of another listener goes
 from __future__ import annotations
 
 import math
+import resource
 import socket
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,11 @@ RATE_SECONDS = 11
 """Kafka's rates look back over eleven samples of a second (`quota.window.num`)."""
 
 UNLIMITED = 2**31 - 1
+
+LOG_SHARE = 4
+DESCRIPTORS_RESERVED = 64
+"""Of the process's open files: one in so many is for segments (see `broker.DESCRIPTORS_KEPT`), and some are for what is
+opened for a moment."""
 
 DELAY_MAX_S = 1.0
 """Longest single pause for the rate; then it is looked at again."""
@@ -67,6 +73,7 @@ class ConnectionLimits:
         self._listener_rates: dict[str, AcceptanceRate] = {}
         self._overrides: tuple[str, dict[str, int]] = "", {}
         self._freed = trio.Event()
+        self._capacity = connection_capacity()
         self.count = 0
 
     def add_listener(self, listener: Listener) -> None:
@@ -122,6 +129,8 @@ class ConnectionLimits:
         self._freed = trio.Event()
 
     def _has_slot(self, listener: Listener) -> bool:
+        if self.count >= self._capacity:
+            return False
         config = self._config()
         if len(listener.connections) >= int(config.listener_property(listener.name, "max.connections") or 0):
             return False
@@ -147,6 +156,17 @@ class ConnectionLimits:
             min(others, key=lambda connection: connection.last_used).close(
                 "the broker has max.connections, and the inter-broker listener needs one"
             )
+
+
+def connection_capacity() -> int:
+    """Connections that the process's limit of open files leaves room for.
+
+    Kafka accepts until nothing can be opened, and then its own logs fail. Here logs keep a quarter of the descriptors.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return UNLIMITED
+    return max(1, soft - soft // LOG_SHARE - DESCRIPTORS_RESERVED)
 
 
 def parse_overrides(text: str) -> list[tuple[str, int]]:

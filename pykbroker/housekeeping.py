@@ -32,7 +32,7 @@ BUFFER_CHECK_MS = 60_000
 TRIM_INTERVAL_S = 0.5
 """A log that gets less than 64 KiB in such an interval is trimmed at its end."""
 
-MEMORY_INTERVAL_S = 10
+MEMORY_INTERVAL_S = 3
 
 NEVER_MS = 1 << 62
 """Kafka's default for what is not done by time is the largest int64."""

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
-from typing import Any
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from pykbroker.logstore.file_range import FileRange
 
+if TYPE_CHECKING:
+    from pykbroker.request_memory import RequestMemory
+
 SEND_TIMEOUT_S = 30.0
 """How long a client may take to accept any part of a reply once its socket is full; then it is disconnected. A
 client that never reads must not hold a segment's lease for ever."""
 
+HAS_SENDFILE = sys.platform == "linux" and hasattr(os, "sendfile")
+"""Whether bytes go from file to socket by Linux's sendfile. Elsewhere it is missing or has another meaning: copied."""
 
-async def send_chunks(connection: socket.socket, chunks: list[Any]) -> None:
+COPY_SIZE = 1 << 18
+"""How much of a file range is in memory at a time where there is no sendfile."""
+
+_NO_SENDFILE_HERE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What sendfile says of a file system that it cannot read from."""
+
+# Lets the kernel put a small chunk into one packet with what follows, where the system knows it.
+_MORE = getattr(socket, "MSG_MORE", 0)
+
+
+async def send_chunks(connection: socket.socket, chunks: list[Any], memory: RequestMemory) -> None:
     """Sends bytes-like chunks and `FileRange`s in order over a non-blocking socket; releases every range.
 
+    What has to wait in memory for the client is counted in `memory`.
+
     Raises:
+        CloseConnection: very many bytes wait for clients that do not read.
         OSError: the connection is gone.
         trio.TooSlowError: the client accepts nothing for `SEND_TIMEOUT_S`.
     """
@@ -30,15 +51,14 @@ async def send_chunks(connection: socket.socket, chunks: list[Any]) -> None:
                 await _send_file_range(connection, chunk)
                 chunk.release()
             else:
-                # MSG_MORE lets the kernel put a small chunk into one packet with what follows.
-                await _send_bytes(connection, chunk, socket.MSG_MORE if position < last else 0)
+                await _send_bytes(connection, chunk, _MORE if position < last else 0, memory)
     finally:
         for chunk in chunks[position:]:
             if isinstance(chunk, FileRange):
                 chunk.release()
 
 
-async def _send_bytes(connection: socket.socket, data: Any, flags: int) -> None:
+async def _send_bytes(connection: socket.socket, data: Any, flags: int, memory: RequestMemory | None = None) -> None:
     try:
         sent = connection.send(data, flags)
     except BlockingIOError:
@@ -46,27 +66,47 @@ async def _send_bytes(connection: socket.socket, data: Any, flags: int) -> None:
     if sent == len(data):
         return
     rest = memoryview(data)[sent:]
-    while rest:
-        await _wait_writable(connection)
-        try:
-            rest = rest[connection.send(rest, flags) :]
-        except BlockingIOError:
-            continue
+    with memory.reply_waiting(len(data)) if memory is not None else nullcontext():
+        while rest:
+            await _wait_writable(connection)
+            try:
+                rest = rest[connection.send(rest, flags) :]
+            except BlockingIOError:
+                continue
 
 
 async def _send_file_range(connection: socket.socket, file_range: FileRange) -> None:
     target = connection.fileno()
     source, position, rest = file_range.fd, file_range.position, file_range.size
+    if not HAS_SENDFILE:
+        await _send_copied(connection, source, position, rest)
+        return
     while rest:
         try:
             sent = os.sendfile(target, source, position, rest)
         except BlockingIOError:
             await _wait_writable(connection)
             continue
+        except OSError as error:
+            if error.errno not in _NO_SENDFILE_HERE:
+                raise
+            await _send_copied(connection, source, position, rest)
+            return
         if sent == 0:
             raise OSError(f"file ended {rest} bytes before the range that was to be sent")
         position += sent
         rest -= sent
+
+
+async def _send_copied(connection: socket.socket, source: int, position: int, rest: int) -> None:
+    """What sendfile does, with a copy of the bytes in between."""
+    while rest:
+        data = os.pread(source, min(rest, COPY_SIZE), position)
+        if not data:
+            raise OSError(f"file ended {rest} bytes before the range that was to be sent")
+        await _send_bytes(connection, data, 0)
+        position += len(data)
+        rest -= len(data)
 
 
 async def _wait_writable(connection: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""A bound for what large requests hold in memory while they are received, over all connections.
+"""A bound for what large requests hold in memory while they are received, over all connections; and replies likewise.
 
 Kafka's `queued.max.request.bytes` stops reading from sockets while requests of so many bytes are in the broker; its
 default is no bound, and a few dozen clients can then fill any heap. Here the default is a quarter of the machine's
@@ -7,16 +7,24 @@ memory. Frames up to `BUFFER_SIZE_KEPT` are not counted: what they hold is bound
 A frame reserves its whole size when its first bytes are there, so whoever holds a reservation can finish: there is no
 deadlock. Whoever holds one for long while others wait is disconnected: a client that sends a byte a second must not
 keep the others out.
+
+A reply is in memory until its client has read it, but for records, which stay in their files. Many clients that ask
+for much metadata and read nothing are cut off when their replies reach the same bound.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.errors import CloseConnection
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pykbroker.config import BrokerConfig
     from pykbroker.connection import Connection
 
@@ -37,11 +45,12 @@ def limit_bytes(config: BrokerConfig) -> int:
 class RequestMemory:
     """Reservations of connections for the one large frame that each may be receiving or working on."""
 
-    __slots__ = ("_freed", "_held", "limit_bytes", "reserved_bytes")
+    __slots__ = ("_freed", "_held", "limit_bytes", "reply_bytes", "reserved_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.reserved_bytes = 0
+        self.reply_bytes = 0
         # In the order of their reservations, with the time of each.
         self._held: dict[Connection, tuple[int, float]] = {}
         self._freed = trio.Event()
@@ -65,6 +74,24 @@ class RequestMemory:
             self.reserved_bytes -= held[0]
             self._freed.set()
             self._freed = trio.Event()
+
+    @contextmanager
+    def reply_waiting(self, size_bytes: int) -> Iterator[None]:
+        """While so many bytes of a reply wait for their client.
+
+        Raises:
+            CloseConnection: too many are waiting already.
+        """
+        if self.reply_bytes >= self.limit_bytes:
+            raise CloseConnection(
+                f"{self.reply_bytes} bytes of replies wait for clients to read them, and this one does not "
+                f"(queued.max.request.bytes={self.limit_bytes})"
+            )
+        self.reply_bytes += size_bytes
+        try:
+            yield
+        finally:
+            self.reply_bytes -= size_bytes
 
     def _close_slowest(self) -> None:
         connection, (size_bytes, since) = next(iter(self._held.items()))

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, reason_invalid
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from pykbroker.groups.internal_topic import offsets_topic
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.transactions.internal_topic import transaction_topic
+from pykbroker.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,9 +23,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CONSUMER_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
-
 
 def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
     """What a topic of this name is created as: an internal one by its own settings, another one by the defaults.
@@ -30,25 +30,15 @@ def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
     The replication factor of an internal topic is cut to the number of brokers (design.md 6), as a single node would
     otherwise never have one.
     """
-    if name == CONSUMER_OFFSETS:
+    if name == OFFSETS_TOPIC:
         internal = offsets_topic(GroupSettings.from_config(config), broker_count)
-        return NewTopic(
-            name, internal.partition_count, internal.replication_factor, configs=tuple(internal.configs.items())
-        )
-    if name == TRANSACTION_STATE:
-        return NewTopic(
-            name,
-            config.transaction_state_log_num_partitions,
-            min(config.transaction_state_log_replication_factor, max(broker_count, 1)),
-            configs=(
-                ("cleanup.policy", "compact"),
-                ("compression.type", "uncompressed"),
-                ("min.insync.replicas", str(min(config.transaction_state_log_min_isr, max(broker_count, 1)))),
-                ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
-                ("unclean.leader.election.enable", "false"),
-            ),
-        )
-    return NewTopic(name)
+    elif name == TRANSACTION_TOPIC:
+        internal = transaction_topic(TransactionSettings.from_config(config), broker_count)
+    else:
+        return NewTopic(name)
+    return NewTopic(
+        name, internal.partition_count, internal.replication_factor, configs=tuple(internal.configs.items())
+    )
 
 
 async def create_missing_topics(services: Services, names: Iterable[str]) -> dict[str, ErrorCode]:

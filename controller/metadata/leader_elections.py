@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from pykbroker.controller.metadata.commands import (
     NO_ERROR,
-    RECORD_COUNT_MAX,
     ApiError,
     CommandRefused,
     Plan,
@@ -15,6 +14,7 @@ from pykbroker.controller.metadata.commands import (
 )
 from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, PartitionImage
 from pykbroker.controller.metadata.partition_changes import Assignment, Election, change_partition
+from pykbroker.controller.metadata.topics import refuse_too_many_records
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 
@@ -38,7 +38,7 @@ class ElectLeaders(NamedTuple):
                     there was something to do
 
     Raises:
-        CommandRefused: INVALID_REQUEST for another election type; UNKNOWN_SERVER_ERROR when more than 10,000
+        CommandRefused: INVALID_REQUEST for another election type; POLICY_VIOLATION when more than 10,000
             partitions would change.
     """
 
@@ -64,8 +64,7 @@ class ElectLeaders(NamedTuple):
                     records.append(record)
                 if self.topics is not None or error.code != ErrorCode.ELECTION_NOT_NEEDED:
                     of_topic.append(ElectionResult(number, error))
-        if len(records) > RECORD_COUNT_MAX:
-            raise CommandRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "Too many partitions for one election.")
+        refuse_too_many_records(records)
         return Plan(records, results)
 
     def _elect(self, image: ClusterImage, name: str, number: int) -> tuple[ApiError, PartitionChangeRecord | None]:

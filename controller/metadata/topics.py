@@ -113,10 +113,6 @@ class TopicReference(NamedTuple):
     topic_id: bytes = ZERO_UUID
 
 
-NO_TOPIC = TopicReference(None)
-"""Names nothing, which is an error."""
-
-
 class DeleteTopicResult(NamedTuple):
     """What became of one topic; `name` is None when only an id was given and it is unknown."""
 
@@ -142,9 +138,9 @@ class DeleteTopics(NamedTuple):
         for reference, count in counts.items():
             topic = _find(reference, image)
             error = _deletion_error(reference, count, topic)
-            if reference == NO_TOPIC:
-                # Kafka answers each of those that name nothing.
-                results += [DeleteTopicResult(None, ZERO_UUID, error)] * (count - 1)
+            if (reference.name is None) == (reference.topic_id == ZERO_UUID):
+                # Kafka answers each of those that name nothing, or the topic in two ways.
+                results += [DeleteTopicResult(reference.name, reference.topic_id, error)] * (count - 1)
             topic_id = reference.topic_id
             if topic is not None and not error.is_failure:
                 topic_id = topic.topic_id

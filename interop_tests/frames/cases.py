@@ -111,6 +111,17 @@ def _records() -> Iterator[Case]:
     yield case("Produce", "to a topic that is not there is an error of the partition", nobody)
     yield case("Produce", "of a batch with a wrong CRC is CORRUPT_MESSAGE", CREATE, _produce(batch=DAMAGED))
     yield case("Produce", "with acks of 5 is INVALID_REQUIRED_ACKS", CREATE, _produce(acks=5))
+    compacted = Step("CreateTopics", _new_topic(Configs=[{"Name": "cleanup.policy", "Value": "compact"}]), 7)
+    yield case(
+        "Produce", "without keys to a compacted topic is INVALID_RECORD, told record by record", compacted, _produce()
+    )
+    yield case("Produce", "of two batches in one is INVALID_RECORD", CREATE, _produce(batch=BATCH + BATCH))
+    small = Step("CreateTopics", _new_topic(Configs=[{"Name": "max.message.bytes", "Value": "50"}]), 7)
+    yield case("Produce", "of a batch over max.message.bytes is MESSAGE_TOO_LARGE", small, _produce())
+    stamped = Step(
+        "CreateTopics", _new_topic(Configs=[{"Name": "message.timestamp.before.max.ms", "Value": "1000"}]), 7
+    )
+    yield case("Produce", "of records that are too old is INVALID_TIMESTAMP", stamped, _produce())
     yield case("Fetch", "returns the batches as they are stored", CREATE, PRODUCE, _fetch())
     yield case("Fetch", "from within a batch returns the whole batch", CREATE, PRODUCE, _fetch(offset=1))
     yield case("Fetch", "at the end of the log returns nothing", CREATE, PRODUCE, _fetch(offset=2))
@@ -129,6 +140,11 @@ def _records() -> Iterator[Case]:
     )
     yield case("Fetch", "in a session that nobody opened is FETCH_SESSION_ID_NOT_FOUND", CREATE,
                _fetch(session=77, epoch=3), versions="7+")  # fmt: skip
+    committed = _fetch() | {"IsolationLevel": 1}
+    yield case("Fetch", "of what is committed has the list of aborted transactions", CREATE, PRODUCE, committed)
+    twice = _fetch()
+    twice["Topics"][0]["Partitions"] *= 2
+    yield case("Fetch", "of a partition named twice", CREATE, PRODUCE, twice)
     for what, time, versions in (
         ("the end", -1, "1+"),
         ("the beginning", -2, "1+"),
@@ -204,6 +220,17 @@ def _offsets() -> Iterator[Case]:
     yield case("OffsetFetch", "of a group that is not there returns -1", CREATE, _fetch_offsets())
     yield case("OffsetFetch", "of everything returns all that was committed", CREATE, COMMIT,
                _fetch_offsets(everything=True), versions="2+")  # fmt: skip
+    yield case("OffsetCommit", "of a member in its generation", CREATE, JOIN, SYNC, _commit("$member", 1))
+    yield case("OffsetCommit", "in another generation is ILLEGAL_GENERATION", CREATE, JOIN, SYNC, _commit("$member", 9))
+    yield case(
+        "OffsetCommit", "outside of the generation of a group with members is an error", CREATE, JOIN, SYNC, _commit()
+    )
+    lengthy = _commit()
+    lengthy["Topics"][0]["Partitions"][0]["CommittedMetadata"] = "x" * 5000
+    yield case("OffsetCommit", "with 5000 bytes of metadata is OFFSET_METADATA_TOO_LARGE", CREATE, lengthy)
+    elsewhere = _commit()
+    elsewhere["Topics"][0]["TopicId"] = NOWHERE
+    yield case("OffsetCommit", "for a topic that is not there is an error", elsewhere)
     deletion = {"GroupId": "$group", "Topics": [{"Name": "$topic", "Partitions": [{"PartitionIndex": 0}]}]}
     yield case("OffsetDelete", "forgets a committed offset", CREATE, COMMIT, deletion)
     yield case("OffsetDelete", "of a group that is not there is GROUP_ID_NOT_FOUND", deletion)
@@ -253,6 +280,17 @@ def _groups() -> Iterator[Case]:
     yield case("LeaveGroup", "of a member", JOIN, SYNC, leaving)
     yield case("LeaveGroup", "of a member that nobody knows is UNKNOWN_MEMBER_ID", JOIN, SYNC,
                leaving | {"MemberId": "nobody", "Members": [{"MemberId": "nobody"}]})  # fmt: skip
+    static = _join() | {"GroupInstanceId": "one"}
+    yield case("JoinGroup", "with a group.instance.id needs no second try", static, versions="5+")
+    known = Step("JoinGroup", static, 5)
+    yield case("JoinGroup", "of a static member that comes back replaces its member id", known, SYNC, static,
+               versions="5+")  # fmt: skip
+    yield case("Heartbeat", "of another member under a group.instance.id is FENCED_INSTANCE_ID", known, SYNC,
+               beat | {"MemberId": "nobody", "GroupInstanceId": "one"}, versions="3+")  # fmt: skip
+    yield case("LeaveGroup", "by group.instance.id", known, SYNC,
+               leaving | {"Members": [{"MemberId": "", "GroupInstanceId": "one"}]}, versions="3+")  # fmt: skip
+    yield case("LeaveGroup", "by a group.instance.id that nobody has", known, SYNC,
+               leaving | {"Members": [{"MemberId": "", "GroupInstanceId": "two"}]}, versions="3+")  # fmt: skip
     describing = {"Groups": ["$group"], "IncludeAuthorizedOperations": True}
     yield case("DescribeGroups", "of a stable group", JOIN, SYNC, describing)
     yield case("DescribeGroups", "of a group with offsets only is Empty", CREATE, COMMIT, describing)
@@ -293,11 +331,16 @@ def _topics() -> Iterator[Case]:
     by_hand = [{"PartitionIndex": 0, "BrokerIds": [NODE]}, {"PartitionIndex": 1, "BrokerIds": [NODE]}]
     yield case("CreateTopics", "with replicas chosen by hand",
                _new_topic(NumPartitions=-1, ReplicationFactor=-1, Assignments=by_hand))  # fmt: skip
+    both = _new_topic()
+    both["Topics"] *= 2
+    yield case("CreateTopics", "of one name twice is INVALID_REQUEST", both)
     yield case("CreateTopics", "only to be validated makes nothing",
                _new_topic() | {"ValidateOnly": True}, _new_topic() | {"ValidateOnly": True})  # fmt: skip
     deleting = {"TopicNames": ["$topic"], "Topics": [{"Name": "$topic"}], "TimeoutMs": 10_000}
     yield case("DeleteTopics", "deletes a topic", CREATE, deleting)
     yield case("DeleteTopics", "of a topic that is not there is UNKNOWN_TOPIC_OR_PARTITION", deleting)
+    double = {"TopicNames": ["$topic"] * 2, "Topics": [{"Name": "$topic"}] * 2, "TimeoutMs": 10_000}
+    yield case("DeleteTopics", "of one name twice", CREATE, double)
     by_id = {"Topics": [{"Name": None, "TopicId": "$topic_id"}], "TimeoutMs": 10_000}
     yield case("DeleteTopics", "by topic id", CREATE, by_id, versions="6+")
     unknown = {"Topics": [{"Name": None, "TopicId": NOWHERE}], "TimeoutMs": 10_000}

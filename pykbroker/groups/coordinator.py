@@ -42,6 +42,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+METADATA_BYTES_MAX = 256 * 1024 * 1024
+LARGE_METADATA_BYTES = 65_536
+"""What members say about themselves stays until their sessions end, half an hour after they are gone: it is bounded
+over all groups. Kafka has no such limit but its heap. One member of a very large group says some ten kilobytes."""
+
 TOMBSTONES_PER_BATCH = 1_000
 """Expiry may end very many offsets at once, more than one batch may hold; their order does not matter."""
 
@@ -193,12 +198,31 @@ class GroupCoordinator:
         place = self._led.locate(request.group_id)
         if isinstance(place, ErrorCode):
             return JoinGroupResponse(error_code=place)
+        if self._has_no_room_for(request):
+            return JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=member_id)
         requester = Requester(client_id, client_host, api_version, self._random_uuid())
         parked = Parked()
         output = place[1].join(request, requester, parked, self._now_ms())
         self._carry_out(*place, output, request.group_id)
         response: JoinGroupResponse = await parked.wait_answer()
         return response
+
+    def _has_no_room_for(self, request: JoinGroupRequest) -> bool:
+        """Whether a large join would take the metadata of all members beyond what is held for them.
+
+        Small ones are not counted: their number is what limits them.
+        """
+        size_bytes = sum(len(protocol.metadata) for protocol in request.protocols)
+        if size_bytes <= LARGE_METADATA_BYTES:
+            return False
+        held = sum(
+            len(metadata)
+            for shard in self._led.shards.values()
+            for group in shard.groups.values()
+            for member in group.members
+            for _, metadata in member.protocols
+        )
+        return held + size_bytes > METADATA_BYTES_MAX
 
     async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
         """Syncs; waits for the leader if it has not."""

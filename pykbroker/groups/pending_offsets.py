@@ -36,7 +36,10 @@ class PendingOffsets:
         """A tombstone: nobody's commit for the partition will count any more."""
         group_id, topic, partition = key
         for producer_id in self._waiting.get(group_id, {}).get((topic, partition), ()):
-            self._by_producer[producer_id].pop(key, None)
+            pending = self._by_producer[producer_id]
+            del pending[key]
+            if not pending:
+                del self._by_producer[producer_id]
         self._forget(key)
 
     def end(self, producer_id: int) -> dict[OffsetKey, CommittedOffset]:

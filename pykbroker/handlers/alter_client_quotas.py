@@ -64,7 +64,7 @@ async def _unknown_hosts(alterations: Iterable[QuotaAlteration]) -> frozenset[st
 async def _is_known(host: str) -> bool:
     try:
         await trio.socket.getaddrinfo(host, None)
-    except (OSError, UnicodeError):  # the latter for what cannot be a name at all
+    except (OSError, ValueError):  # the latter for what cannot be a name at all
         return False
     return True
 

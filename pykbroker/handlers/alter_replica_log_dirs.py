@@ -61,6 +61,8 @@ def _move(services: Services, topic: str, number: int, path: str) -> ErrorCode:
     # The path is compared as text: DescribeLogDirs says how it is written.
     if path != os.path.abspath(services.log_directory.path):
         return ErrorCode.LOG_DIR_NOT_FOUND
+    if services.partitions.is_offline(topic, number):
+        return ErrorCode.KAFKA_STORAGE_ERROR
     if services.partitions.get(topic, number) is not None:
         return ErrorCode.NONE
     known = services.metadata.image.topics_by_name.get(topic)

@@ -70,7 +70,7 @@ async def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchR
     fetch = services.fetch_sessions.resolve(request, uses_topic_ids, services.clock.now_ms())
     if fetch.error:
         return FetchResponse(error_code=fetch.error)
-    if request.isolation_level not in ISOLATION_LEVELS:
+    if request.isolation_level not in ISOLATION_LEVELS and _asks_a_log(context, fetch):
         return _unknown_isolation(context, request)
     read = _read_all(context, request, fetch)
     wanted = request.min_bytes - read.size_bytes
@@ -89,6 +89,14 @@ async def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchR
             if read.size_bytes or read.answer_now or trio.current_time() >= deadline:
                 break
     return _response(context, fetch, read)
+
+
+def _asks_a_log(context: RequestContext, fetch: FetchContext) -> bool:
+    """Whether any partition of the request is here; Kafka looks at some fields only then."""
+    partitions = context.services.partitions
+    if context.api_version >= TOPIC_ID_VERSION:
+        return any(partitions.get_by_id(key.topic_id, key.partition) is not None for key in fetch.partitions)
+    return any(partitions.get(key.topic, key.partition) is not None for key in fetch.partitions)
 
 
 def _unknown_isolation(context: RequestContext, request: FetchRequest) -> FetchResponse:

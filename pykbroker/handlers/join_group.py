@@ -10,7 +10,7 @@ instead of never.
 
 from __future__ import annotations
 
-from pykbroker.groups.java_address import java_address
+from pykbroker.java_address import java_address
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -68,7 +68,7 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
     refused = _refusal_of_all(context, request)
     unauthorized = () if context.services.authorizer is None else _unauthorized_topics(context, request)
     verified: Verified | None = None
-    if request.transactional_id is not None and not refused and request.acks in ACKS:
+    if request.transactional_id is not None and not refused:
         refused, verified = await _verify(context, request, request.transactional_id, unauthorized)
     now_ms = context.services.clock.now_ms()
     endpoints: dict[int, NodeEndpoint] = {}
@@ -218,6 +218,8 @@ def _check_records(context: RequestContext, data: PartitionProduceData) -> None:
     """
     if data.records is None or len(data.records) < HEADER_SIZE:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a partition needs exactly one whole record batch")
+    if data.records[PREFIX_SIZE - 1] != MAGIC_MAX:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "Produce since version 3 takes record batches of magic 2 only")
     if context.api_version < 7 and _attributes(data.records) & CODEC_MASK == CODEC_ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
 
@@ -228,10 +230,10 @@ def _check(context: RequestContext, request: ProduceRequest, partition: Partitio
     Raises:
         KafkaError: the partition is refused.
     """
-    if partition.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker only")
     if request.acks not in ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}")
+    if partition.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is written by the broker only")
     if request.acks == ACKS_ALL:
         partition.check_enough_replicas()
 

@@ -47,6 +47,7 @@ async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMar
                 ],
             )
             for producer_id, topics in results.items()
+            if topics
         ]
     )
 

@@ -77,6 +77,7 @@ class Partition:
         self.partition = image.partition
         self.log = log
         self.high_watermark = log.log_end_offset
+        log.on_shortened = self._log_was_shortened
         self.waiters = OffsetWaiters()
         self.stable_waiters = OffsetWaiters()
         self.update(image)
@@ -86,6 +87,9 @@ class Partition:
         self.leader_id = image.leader
         self.leader_epoch = image.leader_epoch
         self._isr = tuple(image.isr)
+
+    def _log_was_shortened(self) -> None:
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     @property
     def last_stable_offset(self) -> int:

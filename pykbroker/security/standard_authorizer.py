@@ -5,9 +5,11 @@ Pure but for the image that it reads: every answer follows from the entries, the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from pykbroker.java_address import java_host_address
 from pykbroker.protocol.acl_codes import (
     ALL,
     ALLOW,
@@ -18,8 +20,10 @@ from pykbroker.protocol.acl_codes import (
     DESCRIBE,
     DESCRIBE_CONFIGS,
     LITERAL,
+    OPERATIONS,
     PREFIXED,
     READ,
+    RESOURCE_TYPES,
     WILDCARD,
     WRITE,
 )
@@ -27,10 +31,13 @@ from pykbroker.protocol.acl_codes import (
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import Acl
 
+log = logging.getLogger(__name__)
+
 ANY_PRINCIPAL = "User:*"
 
 REMEMBERED_ANSWERS_MAX = 10_000
-"""Answers are kept until the entries change, or this many are there: clients may make up names."""
+REMEMBERED_NAME_MAX = 249
+"""Answers are kept until the entries change, or this many are there: clients may make up names, also very long ones."""
 
 # An entry that allows one of these allows the other as well; denying does not spread.
 _ALLOWED_BY: Mapping[int, frozenset[int]] = {
@@ -73,7 +80,7 @@ class StandardAuthorizer:
         """Whether this principal may do this from this address; numbers as in `protocol.acl_codes`.
 
         An entry that denies wins over all that allow. Where entries speak of the resource but none of this question,
-        the answer is no, whatever the default.
+        the answer is no, whatever the default. A refusal is logged when it is decided, not each time it is remembered.
         """
         if self._acls() is not self._indexed:
             self._index()
@@ -81,9 +88,13 @@ class StandardAuthorizer:
         answer = self._answers.get(key)
         if answer is None:
             answer = principal in self._super_users or self._decide(principal, host, operation, resource_type, name)
-            if len(self._answers) >= REMEMBERED_ANSWERS_MAX:
-                self._answers.clear()
-            self._answers[key] = answer
+            if len(name) <= REMEMBERED_NAME_MAX:
+                if len(self._answers) >= REMEMBERED_ANSWERS_MAX:
+                    self._answers.clear()
+                self._answers[key] = answer
+            if not answer and log.isEnabledFor(logging.DEBUG):
+                kind = RESOURCE_TYPES[resource_type]
+                log.debug("%s from %s was refused %s on %s %r", principal, host, OPERATIONS[operation], kind, name)
         return answer
 
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
@@ -97,6 +108,7 @@ class StandardAuthorizer:
         entries = self._entries.get(resource_type)
         if entries is None:
             return False
+        host = java_host_address(host)
         matching = [
             acl
             for acls in (*entries.literal.values(), *entries.prefixed.values())
@@ -125,6 +137,7 @@ class StandardAuthorizer:
         self._indexed = acls
 
     def _decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
+        host = java_host_address(host)
         allowed_by = _ALLOWED_BY.get(operation) or (operation, ALL)
         is_spoken_of = is_allowed = False
         for acl in self._about(resource_type, name):

@@ -3,10 +3,12 @@
     transaction.py    one transactional id: states, epochs, timeouts, under both protocol generations
     shard.py          the ids that live in one partition of `__transaction_state`; still pure
     state_log.py      a state as a record of `__transaction_state`, and back
-    coordinator.py    the trio shell: which partitions are ours, timers, appends, replay, markers
-    markers.py        the markers that are still to be written, per transaction and partition
+    markers.py        writing markers, and what each way of failing means
+    id_pattern.py     regular expressions for ListTransactions that cannot stall the broker
+    coordinator.py    the trio shell: which partitions are ours, requests, timers, appends, replay
+    endings.py        its part that brings decided transactions to their end
 
-Everything but the coordinator is synchronous and is given the time.
+Everything but the shell is synchronous and is given the time.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.transactions.endings import Endings
     from pykbroker.transactions.markers import WriteMarker
     from pykbroker.transactions.settings import TransactionSettings
     from pykbroker.transactions.shard import Shard, TransactionFilter
@@ -92,7 +93,7 @@ class TransactionCoordinator:
             on_loaded=self._on_loaded,
             on_let_go=self._on_let_go,
         )
-        self._retries: set[tuple[int, str]] = set()
+        self._endings: Endings | None = None  # made when the first transaction ends
         self._retry_ms: int | None = None
         self._timeout_check_ms: int | None = None
         self._expiry_check_ms: int | None = None
@@ -166,13 +167,14 @@ class TransactionCoordinator:
     def _on_loaded(self, number: int, shard: Shard) -> None:
         for transactional_id in shard.loaded(self._now_ms()):
             log.info("%s: the transaction goes on to its end", transactional_id)
-            self._finish(number, shard, shard.transactions[transactional_id])
+            self._finish(number, shard.transactions[transactional_id])
         if shard.has_ongoing:
             self._plan_timeout_check()
         self._plan_expiry_check()
 
     def _on_let_go(self, number: int, shard: Shard) -> None:
-        self._retries = {retry for retry in self._retries if retry[0] != number}
+        if self._endings is not None:
+            self._endings.let_go(number)
 
     # Requests of producers
 
@@ -340,16 +342,16 @@ class TransactionCoordinator:
             if code is not ErrorCode.NONE:
                 transaction.fail()
                 return Answer(code)
-            self._completed(number, shard, transaction)
+            self._completed(number, transaction)
         return Answer(outcome.error, *outcome.answer)
 
-    def _completed(self, number: int, shard: Shard, transaction: Transaction) -> None:
+    def _completed(self, number: int, transaction: Transaction) -> None:
         """The pending state is in the log; what follows from it."""
         from pykbroker.transactions.states import ENDING, TransactionState
 
         transaction.complete(self._now_ms())
         if transaction.now.state in ENDING:
-            self._finish(number, shard, transaction)
+            self._finish(number, transaction)
         elif transaction.now.state is TransactionState.ONGOING:
             self._plan_timeout_check()
         self._plan_expiry_check()
@@ -368,48 +370,25 @@ class TransactionCoordinator:
 
     # Ending
 
-    def _finish(self, number: int, shard: Shard, transaction: Transaction) -> None:
-        """Writes the markers of a decided transaction: few at once, many in a task of their own (P-132)."""
-        from pykbroker.transactions.markers import MARKERS_AT_ONCE
+    def _finish(self, number: int, transaction: Transaction) -> None:
+        if self._endings is None:
+            from pykbroker.transactions.endings import Endings
 
-        if len(transaction.now.partitions) > MARKERS_AT_ONCE and self._nursery is not None:
-            self._nursery.start_soon(self._finish_large, number, shard, transaction)
-        else:
-            self._finish_part(number, shard, transaction, sorted(transaction.now.partitions))
+            self._endings = Endings(
+                self._led, self._write_marker, self._exists, self._complete_ending, self._request_retry
+            )
+        self._endings.finish(self._nursery, number, transaction)
 
-    async def _finish_large(self, number: int, shard: Shard, transaction: Transaction) -> None:
-        from pykbroker.transactions.markers import MARKERS_AT_ONCE
+    def _complete_ending(self, number: int, transaction: Transaction) -> bool:
+        assert transaction.pending is not None
+        if self._append(number, [(transaction.transactional_id, transaction.pending)]) is not ErrorCode.NONE:
+            return False
+        transaction.complete(self._now_ms())
+        return True
 
-        partitions = sorted(transaction.now.partitions)
-        for first in range(0, len(partitions), MARKERS_AT_ONCE):
-            if self._led.shards.get(number) is not shard:
-                return
-            self._finish_part(number, shard, transaction, partitions[first : first + MARKERS_AT_ONCE])
-            await trio.lowlevel.checkpoint()
-
-    def _finish_part(
-        self, number: int, shard: Shard, transaction: Transaction, partitions: Sequence[TopicPartition]
-    ) -> None:
-        """Writes these markers; after the last one the record that completes the transaction."""
-        from pykbroker.transactions.markers import Progress, write_markers
-
-        key = (number, transaction.transactional_id)
-        progress = write_markers(transaction, partitions, shard.coordinator_epoch, self._write_marker, self._exists)
-        if progress is Progress.GIVEN_UP:
-            # As in Kafka the id stays as it is until the partition is loaded anew.
-            self._retries.discard(key)
-            return
-        if not transaction.now.partitions:
-            assert transaction.pending is not None
-            if self._append(number, [(transaction.transactional_id, transaction.pending)]) is ErrorCode.NONE:
-                self._retries.discard(key)
-                transaction.complete(self._now_ms())
-                return
-            progress = Progress.RETRY
-        if progress is Progress.RETRY:
-            self._retries.add(key)
-            self._retry_ms = self._now_ms() + RETRY_MS
-            self._wake.set()
+    def _request_retry(self) -> None:
+        self._retry_ms = self._now_ms() + RETRY_MS
+        self._wake.set()
 
     def _exists(self, topic: str, partition: int) -> bool:
         found = self._metadata.image.topics_by_name.get(topic)
@@ -452,18 +431,14 @@ class TransactionCoordinator:
         now_ms = self._now_ms()
         if self._retry_ms is not None and self._retry_ms <= now_ms:
             self._retry_ms = None
-            self._retry()
+            assert self._endings is not None
+            self._endings.retry(self._nursery)
         if self._timeout_check_ms is not None and self._timeout_check_ms <= now_ms:
             self._timeout_check_ms = None
             await self._abort_timed_out(now_ms)
         if self._expiry_check_ms is not None and self._expiry_check_ms <= now_ms:
             self._expiry_check_ms = None
             self._remove_expired(now_ms)
-
-    def _retry(self) -> None:
-        for number, transactional_id in sorted(self._retries):
-            shard = self._led.shards[number]
-            self._finish(number, shard, shard.transactions[transactional_id])
 
     async def _abort_timed_out(self, now_ms: int) -> None:
         """Ends what takes too long, and fences its producer (P-140)."""

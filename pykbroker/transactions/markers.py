@@ -54,8 +54,12 @@ def write_markers(
     coordinator_epoch: int,
     write_marker: WriteMarker,
     exists: PartitionExists,
+    log_level: int = logging.INFO,
 ) -> Progress:
-    """Writes the markers of these partitions, and takes out of the transaction what is written or was deleted."""
+    """Writes the markers of these partitions, and takes out of the transaction what is written or was deleted.
+
+    What cannot take its marker now is said in the log at `log_level`.
+    """
     now = transaction.now
     is_commit = now.state is TransactionState.PREPARE_COMMIT
     marker = MarkerToWrite(now.producer_id, now.producer_epoch, coordinator_epoch, is_commit, now.client_version)
@@ -68,6 +72,6 @@ def write_markers(
             log.error("%s-%d refuses %s: %s", *partition, marker, error.name)
             return Progress.GIVEN_UP
         else:
-            log.info("%s-%d cannot take %s now: %s", *partition, marker, error.name)
+            log.log(log_level, "%s-%d cannot take %s now: %s", *partition, marker, error.name)
             progress = Progress.RETRY
     return progress

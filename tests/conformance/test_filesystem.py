@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,17 +12,19 @@ from typing import Any
 
 import pytest
 
-from pykbroker.logstore import append_mapping
 from pykbroker.logstore import filesystem as filesystem_module
 from pykbroker.logstore.errors import DirectoryLocked, StorageError
 from pykbroker.logstore.filesystem import DirectoryEntry, FileSystem, OsFileSystem
 from tests.support.fake_filesystem import FakeFileSystem
+from tests.support.portable import without_calls_of_linux
 
 
-@pytest.fixture(params=["real", "fake"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileSystem, str]:
+@pytest.fixture(params=["real", "portable", "fake"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[FileSystem, str]:
     """A file system and a directory in it."""
-    filesystem: Any = OsFileSystem() if request.param == "real" else FakeFileSystem()
+    if request.param == "portable":
+        without_calls_of_linux(monkeypatch)
+    filesystem: Any = FakeFileSystem() if request.param == "fake" else OsFileSystem()
     folder = str(tmp_path / "place")
     filesystem.make_directory(folder)
     return filesystem, folder
@@ -52,12 +57,6 @@ def test_many_parts_are_one_append(place: tuple[FileSystem, str]) -> None:
     filesystem.close(descriptor)
 
 
-def test_appends_without_pwritev(place: tuple[FileSystem, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Systems that have no gathering write at a position."""
-    monkeypatch.setattr(filesystem_module, "_write_parts", filesystem_module._write_joined)
-    test_appends_are_read_back(place)
-
-
 def test_mapped_appends_are_read_back_and_trimmed(place: tuple[FileSystem, str]) -> None:
     filesystem, folder = place
     path = f"{folder}/a"
@@ -83,12 +82,42 @@ def test_mapped_appends_are_read_back_and_trimmed(place: tuple[FileSystem, str])
     assert filesystem.read_file(path) == data[:10] + b"end"
 
 
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS])
 def test_appends_where_nothing_can_be_allocated_ahead(
-    place: tuple[FileSystem, str], monkeypatch: pytest.MonkeyPatch
+    place: tuple[FileSystem, str], monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Systems without posix_fallocate: a store into space that may not exist would end the process."""
-    monkeypatch.setattr(append_mapping, "IS_AVAILABLE", False)
+    """A file system that refuses: a store into space that may not exist would end the process."""
+
+    def refuse(descriptor: int, offset: int, length: int) -> None:
+        raise OSError(code, "not here")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
     test_mapped_appends_are_read_back_and_trimmed(place)
+
+
+def test_a_failed_close_leaves_nothing_behind(place: tuple[FileSystem, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The descriptor is gone, and its number may be another file's."""
+    filesystem, folder = place
+    if not isinstance(filesystem, OsFileSystem):
+        return
+    path = f"{folder}/a"
+    descriptor = filesystem.open(path, create=True)
+    filesystem.append_mapped(descriptor, (b"abc",), 3, 0, path)
+    with monkeypatch.context() as patch:
+        closed = os.close
+
+        def close(number: int) -> None:
+            closed(number)
+            raise OSError(errno.EIO, "Input/output error")
+
+        patch.setattr(os, "close", close)
+        with pytest.raises(StorageError, match="a: Input/output error"):
+            filesystem.close(descriptor)
+    again = filesystem.open(path)
+    assert again == descriptor
+    filesystem.append_mapped(again, (b"def",), 3, 3, path)
+    filesystem.close(again)
+    assert filesystem.read_file(path) == b"abcdef"
 
 
 def test_truncation_and_view(place: tuple[FileSystem, str]) -> None:
@@ -186,3 +215,16 @@ def test_space_is_known(place: tuple[FileSystem, str]) -> None:
     filesystem, folder = place
     total, usable = filesystem.space(folder)
     assert total >= usable > 0
+
+
+def test_macos_syncs_to_the_medium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its fsync leaves the bytes in the drive's cache, as the manual page says; Java's force does the same."""
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(filesystem_module, "_FULL_SYNC", 51)
+    monkeypatch.setattr(fcntl, "fcntl", lambda descriptor, command: asked.append((descriptor, command)))
+    monkeypatch.setattr(filesystem_module, "_sync_data", filesystem_module._choose_sync())
+    filesystem = OsFileSystem()
+    descriptor = filesystem.open(str(tmp_path / "a"), create=True)
+    filesystem.sync(descriptor)
+    filesystem.close(descriptor)
+    assert asked == [(descriptor, 51)]

@@ -22,7 +22,7 @@ from tests.fuzz.world import World
 
 STALL_S = 2.0
 SETTLE_S = 12.0
-"""The broker gives back freed memory every ten seconds."""
+"""The broker gives back freed memory every few seconds."""
 
 GROWTH_MAX_BYTES = 5 * 1024 * 1024
 CHUNK_S = 0.5

@@ -16,7 +16,7 @@ from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from
 from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.headers import read_request_header
-from tests.fuzz.frames import GARBAGE, FrameMaker, is_known, request_type, response_type
+from tests.fuzz.frames import GARBAGE, FrameMaker, MutatedRealFrames, is_known, request_type, response_type
 from tests.fuzz.world import World
 
 ANSWER_TIMEOUT_S = 0.5
@@ -45,7 +45,7 @@ class FuzzClient:
     def __init__(
         self,
         address: tuple[str, int],
-        maker: FrameMaker,
+        maker: FrameMaker | MutatedRealFrames,
         world: World,
         generator: random.Random,
         connections: int,

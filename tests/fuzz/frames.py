@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pykbroker.handlers import APIS, FLEXIBLE_FROM, camel_case
+from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
-from pykbroker.protocol.errors import EncodeError
+from pykbroker.protocol.errors import DecodeError, EncodeError
 from pykbroker.protocol.fields import Field, Message, default_struct
 from pykbroker.protocol.headers import read_request_header
 from tests.fuzz.batches import bad_batch, good_batch
@@ -21,6 +22,10 @@ from tests.support.message_strategies import random_message
 CORPUS = Path(__file__).resolve().parents[1] / "protocol" / "corpus" / "requests.txt"
 LEFT_OUT = {"UNREGISTER_BROKER"}
 """What a broker obeys to its own end."""
+
+MANY_PARTITIONS = 100
+MOST_PARTITIONS_MADE = 10_000
+"""Of one request; Kafka refuses more."""
 
 GARBAGE = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -70,10 +75,16 @@ class FrameMaker:
 
     def frame(self) -> bytes:
         """The next frame, without its size."""
+        while True:
+            frame = self._frame()
+            if not asks_for_many_partitions(frame):
+                return frame
+
+    def _frame(self) -> bytes:
         generator = self._generator
         source = generator.random()
         if source < 0.35:
-            frame = self._real()
+            frame = self.real_frame()
         elif source < 0.97:
             frame = self._made()
         else:
@@ -83,7 +94,8 @@ class FrameMaker:
             frame = mutated(frame, generator, behind_header if generator.random() < 0.9 else 0)
         return frame
 
-    def _real(self) -> bytes:
+    def real_frame(self) -> bytes:
+        """What a real client sent, half of the time with our names in it."""
         frame = self._generator.choice(real_frames())
         if self._generator.random() < 0.5:
             return frame
@@ -159,3 +171,41 @@ def is_known(frame: bytes) -> tuple[int, int] | None:
     key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
     api = APIS.get(key)
     return (key, version) if api is not None and api.lowest <= version <= api.highest else None
+
+
+class MutatedRealFrames:
+    """A quicker source: frames of real clients, as they were and about things that exist here, nearly all mutated."""
+
+    def __init__(self, world: World, generator: random.Random) -> None:
+        self._world = world
+        self._generator = generator
+        self._pool: list[bytes] = []
+        self._left = 0
+
+    def frame(self) -> bytes:
+        """The next frame, without its size."""
+        if not self._left:
+            # What exists changes: names stay and ids do not.
+            maker = FrameMaker(self._world, self._generator)
+            self._pool, self._left = [maker.real_frame() for _ in range(1000)], 10_000
+        self._left -= 1
+        while True:
+            frame = self._generator.choice(self._pool)
+            if self._generator.random() < 0.9:
+                frame = mutated(frame, self._generator, 4 if self._generator.random() < 0.9 else 0)
+            if not asks_for_many_partitions(frame):
+                return frame
+
+
+def asks_for_many_partitions(frame: bytes) -> bool:
+    """Whether a broker that obeys will make hundreds of partitions: seconds of work and megabytes, and as it should."""
+    known = is_known(frame)
+    if known is None or known[0] not in (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS):
+        return False
+    try:
+        header = read_request_header(frame, FLEXIBLE_FROM)
+        request, _ = decode_from(request_type(known[0]), known[1], frame, header.body_position)
+    except DecodeError:
+        return False
+    counts = [getattr(topic, "num_partitions", 0) or getattr(topic, "count", 0) for topic in request.topics]
+    return MANY_PARTITIONS < sum(count for count in counts if count > 0) <= MOST_PARTITIONS_MADE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -40,7 +41,7 @@ BAD_SIGNS = ("Traceback", "error of ours", "does not fit", "never retrieved", "M
 class Target:
     """A pykbroker of its own, on a free port and in a temporary folder."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None, descriptors_max: int | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pykbroker-fuzz-"))
         self.log_path = self.folder / "broker.log"
         self._log_position = 0
@@ -57,6 +58,9 @@ class Target:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
             )
+        if descriptors_max is not None:
+            # Before the broker reads it: that is after its imports.
+            resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (descriptors_max, descriptors_max))
         deadline = time.monotonic() + 30
         while not port_file.exists() or not port_file.read_text():
             if self.process.poll() is not None or time.monotonic() > deadline:

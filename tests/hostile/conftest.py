@@ -14,7 +14,7 @@ from tests.fuzz.world import World
 
 GROWTH_MAX_BYTES = 5 * 1024 * 1024
 SETTLE_S = 25.0
-"""Freed memory is given back every ten seconds; the machine may be busy."""
+"""Freed memory is given back every few seconds; the machine may be busy."""
 
 Opener = Callable[[], socket.socket]
 

@@ -10,12 +10,15 @@ import pytest
 from pykbroker.logstore.filesystem import OsFileSystem
 from tests.logstore.support import Place
 from tests.support.fake_filesystem import FakeFileSystem
+from tests.support.portable import without_calls_of_linux
 
 
-@pytest.fixture(params=["real", "fake"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A folder for logs, once on disk and once in memory."""
-    filesystem: Any = OsFileSystem() if request.param == "real" else FakeFileSystem()
+@pytest.fixture(params=["real", "portable", "fake"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A folder for logs: on disk, on disk without the calls that only some systems have, and in memory."""
+    if request.param == "portable":
+        without_calls_of_linux(monkeypatch)
+    filesystem: Any = FakeFileSystem() if request.param == "fake" else OsFileSystem()
     return Place(filesystem, str(tmp_path))
 
 

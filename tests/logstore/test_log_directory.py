@@ -183,7 +183,8 @@ def test_identity(place: Place) -> None:
         ("version=2\nnode.id=1\ncluster.id=a", InconsistentDirectory),
         ("version=1\nnode.id=x\ncluster.id=a", CorruptFile),
         ("version=1\nnode.id=1", CorruptFile),
-        ("", InconsistentDirectory),
+        ("version=1\nnode.id=1\ncluster.id=a\ndirectory.id=?", CorruptFile),
+        ("", CorruptFile),
     ],
 )
 def test_an_identity_that_cannot_be_read_is_named(place: Place, text: str, error: type[StorageError]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +34,7 @@ from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 from pykbroker.reply import SEND_TIMEOUT_S
 from pykbroker.request_memory import PATIENCE_S, RequestMemory
 from pykbroker.security.sasl import RECEIVE_SIZE_MAX, SaslSession, passwords_from_jaas
-from tests.support.connections import FRAME_SIZE_MAX, served
+from tests.support.connections import FRAME_SIZE_MAX, Client, served
 
 
 def services() -> Any:
@@ -277,6 +278,32 @@ async def test_a_client_that_reads_no_reply_is_closed_and_the_segments_are_relea
     assert [record.getMessage().partition(": ")[2] for record in caplog.records] == ["it reads no reply for 30 s"]
 
 
+async def test_replies_that_nobody_reads_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A small request may have a large reply: whoever does not read it is cut off when very much waits already."""
+
+    async def long_reply(context: Any, request: Any) -> SyncGroupResponse:
+        return SyncGroupResponse(assignment=bytes(2_000_000))
+
+    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.SYNC_GROUP, (SyncGroupRequest, long_reply))
+    memory = RequestMemory(3_000_000)
+    body = encode(SyncGroupRequest(), 3)
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(served(services(), memory=memory)) for _ in range(3)]
+        for client in clients:
+            await client.request(ApiKey.SYNC_GROUP, 3, body, flexible=False)
+            await trio.testing.wait_all_tasks_blocked()
+        assert 4_000_000 < memory.reply_bytes < 5_000_000
+        (record,) = caplog.records
+        assert "bytes of replies wait for clients to read them" in record.getMessage()
+        # Whoever reads after all gets all of it.
+        assert len(await clients[0].frame() or b"") > 2_000_000
+        await trio.testing.wait_all_tasks_blocked()
+        assert 2_000_000 <= memory.reply_bytes < 3_000_000
+    assert memory.reply_bytes == 0
+
+
 async def test_memory_of_large_requests_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """queued.max.request.bytes: who comes later waits, who holds memory for long while others wait is closed."""
     memory = RequestMemory(400_000)
@@ -404,3 +431,37 @@ async def test_a_closed_client_ends_the_connection_quietly(caplog: pytest.LogCap
         await client.stream.aclose()
         await trio.testing.wait_all_tasks_blocked()
     assert caplog.text == ""
+
+
+async def test_no_order_of_requests_gets_around_authentication() -> None:
+    """P-13: whatever a client sends in whatever order, before its password was right only SASL and versions answer."""
+    generator = random.Random(13)
+    for _ in range(200):
+        async with served(services(), sasl=sasl()) as client:
+            with suppress(trio.BrokenResourceError):  # closed after an answer that refuses
+                for _ in range(6):
+                    if not await send_something_before_authentication(client, generator):
+                        break
+            assert client.connection.info.principal == "User:ANONYMOUS"
+
+
+async def send_something_before_authentication(client: Client, generator: random.Random) -> bool:
+    """Whether it was answered, as far as it may be."""
+    choice = generator.randrange(7)
+    if choice == 0:
+        return await client.call(NAMED, 3, ApiVersionsResponse) is not None
+    if choice in (1, 2):
+        mechanism = generator.choice(["PLAIN", "PLAIN", "SCRAM-SHA-256"])
+        return await client.call(handshake(mechanism), generator.randrange(2), SaslHandshakeResponse) is not None
+    if choice in (3, 4):
+        token = generator.choice([b"\0alice\0wrong", b"", b"\0\0", b"alice", b"\0alice\0secret\0"])
+        request = SaslAuthenticateRequest(auth_bytes=token)
+        response = await client.call(request, generator.randrange(3), SaslAuthenticateResponse)
+        assert response is None or response.error_code
+        return response is not None
+    if choice == 5:
+        await client.send_frame(generator.randbytes(generator.randrange(30)))
+        assert await client.frame() is None
+        return False
+    assert await client.call(HeartbeatRequest(), 4, HeartbeatResponse) is None
+    return False

@@ -126,4 +126,4 @@ def test_an_election_that_changes_too_much_is_refused_as_a_whole() -> None:
     )
     with pytest.raises(CommandRefused) as refused:
         world.do(ElectLeaders(PREFERRED))
-    assert refused.value.error.code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert refused.value.error.code == ErrorCode.POLICY_VIOLATION

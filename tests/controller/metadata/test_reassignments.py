@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from pykbroker.controller.metadata.brokers import FenceBroker
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykbroker.controller.metadata.brokers import FenceBroker, UnfenceBroker
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.image import ClusterImage, PartitionImage
 from pykbroker.controller.metadata.partition_changes import Assignment, change_partition
@@ -211,3 +215,70 @@ def test_a_change_to_what_is_already_so_needs_no_record() -> None:
     image: ClusterImage = world.image
     topic = image.topics_by_name["t"]
     assert change_partition(image, topic, partition(world), assignment(world)) is None
+
+
+BROKERS = st.permutations([1, 2, 3, 4, 5]).flatmap(
+    lambda brokers: st.integers(1, 5).map(lambda count: list(brokers[:count]))
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("alter"), BROKERS),
+        st.tuples(st.just("cancel"), st.none()),
+        st.tuples(st.just("join"), st.integers(1, 5)),
+        st.tuples(st.just("fence"), st.integers(1, 5)),
+        st.tuples(st.just("unfence"), st.integers(1, 5)),
+    ),
+    max_size=25,
+)
+
+
+@given(start=BROKERS, steps=STEPS, unclean=st.booleans())
+def test_whatever_is_asked_a_partition_stays_whole(
+    start: list[int], steps: list[tuple[str, Any]], unclean: bool
+) -> None:
+    world = world_with(*start, unclean=unclean)
+    wanted = tuple(start)  # what the partition is on its way to
+    before_move = tuple(start)
+    for step, argument in steps:
+        broker = world.image.brokers.get(argument) if isinstance(argument, int) else None
+        old = partition(world)
+        if step == "alter":
+            if not old.adding_replicas and not old.removing_replicas:
+                before_move = old.replicas
+            assert alter(world, argument).code == ErrorCode.NONE
+            wanted = tuple(argument)
+        elif step == "cancel":
+            if alter(world, None).code == ErrorCode.NONE:
+                # And, as in Kafka, what a reassignment that was replaced meanwhile had begun to add.
+                assert set(before_move) <= set(partition(world).replicas)
+                wanted = partition(world).replicas
+        elif broker is not None and step == "join":
+            if broker.is_active and old.leader != -1 and argument in old.replicas and argument not in old.isr:
+                in_sync(world, *old.isr, argument)
+        elif broker is not None and broker.is_fenced == (step == "unfence"):
+            world.do((FenceBroker if step == "fence" else UnfenceBroker)(argument, broker.epoch))
+        check_whole(world, old)
+    # Once everybody serves and is in sync, what was asked for last is what there is.
+    for broker in list(world.image.brokers.values()):
+        if broker.is_fenced:
+            world.do(UnfenceBroker(broker.broker_id, broker.epoch))
+    for broker_id in partition(world).replicas:
+        if broker_id in partition(world).replicas and broker_id not in partition(world).isr:
+            in_sync(world, *partition(world).isr, broker_id)
+    assert assignment(world)[0] == wanted
+    assert assignment(world)[2:] == ((), ())
+
+
+def check_whole(world: World, old: PartitionImage) -> None:
+    now = partition(world)
+    assert now.isr
+    assert len(set(now.replicas)) == len(now.replicas) == len(now.directories)
+    assert set(now.isr) | set(now.adding_replicas) | set(now.removing_replicas) <= set(now.replicas)
+    assert not set(now.adding_replicas) & set(now.removing_replicas)
+    if now.leader != -1:
+        assert now.leader in now.isr
+        assert world.image.brokers[now.leader].is_active
+    if not set(old.replicas) <= set(now.replicas) or now.leader != old.leader:
+        assert now.leader_epoch == old.leader_epoch + 1
+    else:
+        assert now.leader_epoch == old.leader_epoch

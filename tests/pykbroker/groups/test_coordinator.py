@@ -65,6 +65,19 @@ async def test_without_initial_delay_a_join_is_answered_at_once_p_94(tmp_path: P
         assert trio.current_time() == began
 
 
+async def test_what_members_say_of_themselves_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over all groups: it stays until sessions end, whatever became of the clients. Small members always get in."""
+    monkeypatch.setattr("pykbroker.groups.coordinator.METADATA_BYTES_MAX", 250_000)
+    rig = Rig(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
+    large = [JoinGroupRequestProtocol(name="range", metadata=bytes(100_000))]
+    async with rig.running():
+        joined = [await rig.join(group_id=f"g{number}", version=3, protocols=large) for number in range(3)]
+        assert [join.error_code for join in joined] == [0, 0, ErrorCode.GROUP_MAX_SIZE_REACHED]
+        assert (await rig.join(group_id="g4", version=3)).error_code == 0
+        await trio.sleep(20)
+        assert (await rig.join(group_id="g2", version=3, protocols=large)).error_code == 0
+
+
 async def test_two_members_share_a_rebalance(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     joins: dict[str, JoinGroupResponse] = {}

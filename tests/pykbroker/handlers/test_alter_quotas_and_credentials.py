@@ -32,6 +32,7 @@ def of_address(name: str | None) -> AlterClientQuotasRequest:
         (None, ErrorCode.NONE),
         ("no host of that name", ErrorCode.INVALID_REQUEST),
         (f"{'x' * 64}.example", ErrorCode.INVALID_REQUEST),
+        ("nul\0inside", ErrorCode.INVALID_REQUEST),
         ("", ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -78,3 +78,11 @@ def test_of_a_partition_named_twice_the_last_folder_counts(path: DataPath) -> No
     here = path.directory.path
     assert move(path, (here, "t", [0]), ("/x", "t", [0])) == {"t": {0: ErrorCode.LOG_DIR_NOT_FOUND}}
     assert move(path, ("/x", "t", [0]), (here, "t", [0])) == {"t": {0: ErrorCode.NONE}}
+
+
+def test_a_partition_whose_log_could_not_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "t-0").write_text("no folder")
+    path = DataPath(tmp_path, cluster_image(topic_image("t", 2)))
+    here = path.directory.path
+    assert move(path, (here, "t", [0, 1])) == {"t": {0: ErrorCode.KAFKA_STORAGE_ERROR, 1: ErrorCode.NONE}}
+    path.close()

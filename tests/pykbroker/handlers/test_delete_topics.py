@@ -42,11 +42,19 @@ def test_by_name_and_by_id() -> None:
     assert not context.services.metadata.image.topics_by_name
 
 
-def test_each_of_those_that_name_nothing_is_answered() -> None:
-    """P-148: what is named twice is answered once, what is not named as often as it comes."""
-    topics = [DeleteTopicState(), DeleteTopicState(), DeleteTopicState(name="a"), DeleteTopicState(name="a")]
+def test_each_of_those_that_name_nothing_or_too_much_is_answered() -> None:
+    """P-148: what is named twice is answered once, what is not named as it should be as often as it comes."""
+    both = DeleteTopicState(name="b", topic_id=b"y" * 16)
+    topics = [
+        DeleteTopicState(),
+        DeleteTopicState(),
+        DeleteTopicState(name="a"),
+        DeleteTopicState(name="a"),
+        both,
+        both,
+    ]
     results = call(handle_delete_topics, _context(6), DeleteTopicsRequest(topics=topics)).responses
-    assert sorted(str(result.name) for result in results) == ["None", "None", "a"]
+    assert sorted(str(result.name) for result in results) == ["None", "None", "a", "b", "b"]
     assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
 
 

@@ -211,6 +211,8 @@ async def test_unknown_isolation_levels(path: DataPath) -> None:
     assert (newest.error_code, newest.responses) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
     old = await fetch(path, asked(at(), isolation_level=2), 12)
     assert old.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    nowhere = await fetch_one(path, asked(at(partition=9), isolation_level=2))
+    assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_no_list_of_aborted_transactions_where_a_log_was_asked_in_vain(path: DataPath) -> None:

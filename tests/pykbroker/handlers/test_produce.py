@@ -104,6 +104,10 @@ async def test_bad_acks(path: DataPath, acks: int) -> None:
     assert (result.error_code, result.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
     assert (await produce(path, batch(), "no", acks=acks)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert (await produce(path, b"", acks=acks)).error_code == ErrorCode.INVALID_RECORD
+    old = resealed(batch(codec=4), 16, ">b", 1)
+    assert (await produce(path, old, version=6, acks=acks)).error_code == ErrorCode.INVALID_RECORD
+    internal = await produce(path, batch(), "__consumer_offsets", acks=acks)
+    assert internal.error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
 @pytest.mark.parametrize(("position", "layout", "value"), [(8, ">i", 13), (8, ">i", -5), (16, ">b", 3), (16, ">b", -1)])

@@ -110,6 +110,13 @@ def test_hosts_are_compared_as_texts() -> None:
     assert not allowed(authorizer(acl(host="10.0.0")))
 
 
+def test_ipv6_hosts_are_as_java_writes_them() -> None:
+    entry = acl(host="0:0:0:0:0:0:0:1", operation=WRITE)
+    assert allowed(authorizer(entry), host="::1", operation=WRITE)
+    assert authorizer(entry).allows_any("User:a", "::1", WRITE, TOPIC)
+    assert not allowed(authorizer(acl(host="::1")), host="::1")
+
+
 def test_changed_entries_hold_at_once() -> None:
     table = {b"1" * 16: acl()}
     what = StandardAuthorizer(lambda: table, frozenset(), False)
@@ -124,6 +131,17 @@ def test_answers_are_remembered_within_a_limit(monkeypatch: pytest.MonkeyPatch) 
     for _ in range(2):
         assert [allowed(what, f"t{number}") for number in range(5)] == [False, True, False, False, False]
     assert len(what._answers) <= 3
+    assert not allowed(what, "t" * 250)
+    assert all(len(name) < 250 for *_, name in what._answers)
+
+
+def test_refusals_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG"):
+        what = authorizer(acl())
+        for _ in range(2):
+            assert not allowed(what, operation=WRITE)
+            assert allowed(what)
+    assert caplog.messages == ["User:a from 10.0.0.1 was refused WRITE on TOPIC 't'"]
 
 
 def test_any_topic_will_do() -> None:
@@ -151,7 +169,7 @@ def test_any_topic_will_do() -> None:
 
 names = st.text("ab*", min_size=1, max_size=4)
 principals = st.sampled_from(["User:a", "User:b"])
-hosts = st.sampled_from([HOST, "::1"])
+hosts = st.sampled_from([HOST, "10.0.0.2"])
 operations = st.sampled_from([READ, WRITE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS])
 entries = st.builds(
     Acl,

@@ -157,6 +157,43 @@ async def test_very_many_markers_let_others_in_between(tmp_path: Path) -> None:
         assert states(rig) == COMMITTED
 
 
+async def test_very_many_markers_when_the_partition_is_loaded_anew_in_between(tmp_path: Path) -> None:
+    """The first task ends without a word, the markers that are left come from the log."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        topics = topic_image("t", 1), topic_image("many", 350)
+        rig.change(topic_image(TRANSACTION_TOPIC, 5), *topics)
+        known = await rig.begin()
+        await rig.transactions.verify("x", *known, [("many", number) for number in range(350)], add=True)
+        assert (await rig.end(known))[0] == ErrorCode.NONE
+        rig.change(topic_image(TRANSACTION_TOPIC, 5, leader=2), *topics)
+        rig.change(topic_image(TRANSACTION_TOPIC, 5, leader_epoch=3), *topics)
+        await trio.sleep(1)
+        assert {place for _, _, place in rig.markers} == set(range(350))
+        assert states(rig) == COMMITTED
+        assert rig.transaction().pending is None
+
+
+async def test_a_failed_fence_of_a_late_transaction_is_tried_again_p_140(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P-140."""
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.add(await rig.begin(timeout_ms=5_000), 0)
+
+        def refuse(partition: object) -> None:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "no")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(rig.partitions.get("t", 0)), "check_enough_replicas", refuse)
+            await trio.sleep(10.1)
+        assert "COORDINATOR_NOT_AVAILABLE" in caplog.text
+        assert rig.transaction().now.state is TransactionState.ONGOING
+        await trio.sleep(10)
+        assert rig.transaction().now.state is TransactionState.COMPLETE_ABORT
+
+
 @pytest.mark.parametrize("level", [0, 1, 2])
 async def test_replay_goes_on_where_the_log_ends_p_142(tmp_path: Path, level: int) -> None:
     """P-142: everything that was answered is known; a decided transaction gets its markers."""

@@ -1,0 +1,208 @@
+"""Copies a topic into another, exactly once: consume, produce, and commit both in one transaction, until it is killed.
+
+    python -m interop_tests.copier CLIENT BOOTSTRAP INPUT OUTPUT GROUP TRANSACTIONAL_ID
+
+Every record goes to the partition of its own number. One transaction in eight is aborted and done again. The process
+has no other answer to trouble than to end: whoever started it starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+from typing import Any, NamedTuple
+
+import aiokafka
+import confluent_kafka
+import kafka
+from kafka.structs import OffsetAndMetadata
+
+SESSION_TIMEOUT_MS = 3_000
+TRANSACTION_TIMEOUT_MS = 10_000
+RECORDS = 50
+"""At most so many in one transaction."""
+
+ABORTED = 8
+"""One in so many is aborted."""
+
+TIMEOUT_S = 20.0
+STUCK_S = 40.0
+"""After so long in one call the process ends as well."""
+
+# librdkafka forgets all brokers when none answers, and then waits for ever in send_offsets_to_transaction: it keeps the
+# group's coordinator as one of those that it has forgotten (2.11, "Handle is terminating").
+LIBRDKAFKA = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 500, "log_level": 0}
+
+
+class Job(NamedTuple):
+    """From where to where, and as whom."""
+
+    bootstrap: str
+    source: str
+    target: str
+    group: str
+    transactional_id: str
+
+
+class Watch:
+    """Ends the process when its work stands still."""
+
+    def __init__(self) -> None:
+        self._moved_at = time.monotonic()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def moved(self) -> None:
+        """Another round has begun."""
+        self._moved_at = time.monotonic()
+
+    def _run(self) -> None:
+        while time.monotonic() < self._moved_at + STUCK_S:
+            time.sleep(1)
+        print(f"nothing has happened for {STUCK_S:.0f} s", file=sys.stderr, flush=True)
+        os._exit(2)
+
+
+def is_aborted() -> bool:
+    """Whether this transaction is to be one of those."""
+    return random.randrange(ABORTED) == 0
+
+
+def copy_confluent(job: Job) -> None:
+    """By librdkafka, in a group that fences members that have lost their partitions (KIP-447)."""
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": job.bootstrap,
+            "transactional.id": job.transactional_id,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "linger.ms": 0,
+            **LIBRDKAFKA,
+        }
+    )
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": job.bootstrap,
+            "group.id": job.group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": 500,
+            **LIBRDKAFKA,
+        }
+    )
+    producer.init_transactions(TIMEOUT_S)
+    consumer.subscribe([job.source])
+    watch = Watch()
+    while True:
+        watch.moved()
+        messages = [message for message in consumer.consume(RECORDS, 0.1) if message.error() is None]
+        if not messages:
+            continue
+        while True:
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce(job.target, message.value(), partition=message.partition())
+            positions = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), TIMEOUT_S)
+            if not is_aborted():
+                producer.commit_transaction(TIMEOUT_S)
+                break
+            producer.abort_transaction(TIMEOUT_S)
+
+
+def copy_kafka_python(job: Job) -> None:
+    """By kafka-python, in a group."""
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=job.bootstrap,
+        transactional_id=job.transactional_id,
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        delivery_timeout_ms=30_000,
+        request_timeout_ms=5_000,
+    )
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=job.bootstrap,
+        group_id=job.group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=500,
+        max_poll_records=RECORDS,
+    )
+    producer.init_transactions()
+    consumer.subscribe([job.source])
+    watch = Watch()
+    while True:
+        watch.moved()
+        polled = consumer.poll(timeout_ms=100)
+        if not polled:
+            continue
+        offsets = {place: OffsetAndMetadata(records[-1].offset + 1, "", -1) for place, records in polled.items()}
+        while True:
+            producer.begin_transaction()
+            for records in polled.values():
+                for record in records:
+                    producer.send(job.target, record.value, partition=record.partition)
+            producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+            if not is_aborted():
+                producer.commit_transaction()
+                break
+            producer.abort_transaction()
+
+
+def copy_aiokafka(job: Job) -> None:
+    """By aiokafka, without membership: it knows no fencing by generation, so one process has all partitions."""
+    asyncio.run(_copy_aiokafka(job))
+
+
+async def _copy_aiokafka(job: Job) -> None:
+    producer = aiokafka.AIOKafkaProducer(
+        bootstrap_servers=job.bootstrap,
+        transactional_id=job.transactional_id,
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+    )
+    await producer.start()
+    consumer = aiokafka.AIOKafkaConsumer(
+        bootstrap_servers=job.bootstrap,
+        group_id=job.group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )
+    await consumer.start()
+    await consumer._client.force_metadata_update()
+    consumer.assign([aiokafka.TopicPartition(job.source, n) for n in await producer.partitions_for(job.source)])
+    watch = Watch()
+    while True:
+        watch.moved()
+        polled: dict[Any, Any] = await consumer.getmany(timeout_ms=100, max_records=RECORDS)
+        if not polled:
+            continue
+        offsets = {place: records[-1].offset + 1 for place, records in polled.items()}
+        while True:
+            await producer.begin_transaction()
+            for records in polled.values():
+                for record in records:
+                    await producer.send(job.target, record.value, partition=record.partition)
+            await producer.send_offsets_to_transaction(offsets, job.group)
+            if not is_aborted():
+                await asyncio.wait_for(producer.commit_transaction(), TIMEOUT_S)
+                break
+            await asyncio.wait_for(producer.abort_transaction(), TIMEOUT_S)
+
+
+COPIERS = {"confluent-kafka": copy_confluent, "kafka-python": copy_kafka_python, "aiokafka": copy_aiokafka}
+
+if __name__ == "__main__":
+    random.seed(time.time_ns())
+    try:
+        COPIERS[sys.argv[1]](Job(*sys.argv[2:]))
+    except BaseException:
+        traceback.print_exc()
+        # At once: the libraries may wait for a broker that is gone when they are taken down in order.
+        os._exit(1)

@@ -1,0 +1,213 @@
+"""A consume-transform-produce loop, killed with kill -9 on both sides: what it leaves is exactly once."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from confluent_kafka import KafkaException
+
+from interop_tests.brokers import BrokerProcess
+from interop_tests.clients import create_topic, wait_until
+from interop_tests.conftest import StartBroker
+from interop_tests.java_tools import JAVA_FLAGS
+from interop_tests.kafka_jars import JAVA
+from interop_tests.kill_load import ConfluentProducing
+from interop_tests.transaction_clients import committed, read_to_end
+
+pytestmark = [pytest.mark.own_broker, pytest.mark.area("transactions")]
+
+TRANSACTIONAL_MESSAGE_COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
+PARTITIONS = 3
+PROGRESS_S = 90.0
+CHECKOUT = Path(__file__).resolve().parent.parent
+# A copier that was killed shall not keep its partitions for the rest of the test.
+SETTINGS = {
+    "group.min.session.timeout.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+}
+
+Command = list[str]
+
+
+class _Tables(Protocol):
+    texts: list[str]
+
+
+class Copiers:
+    """Processes that copy; whoever of them ends is started again."""
+
+    def __init__(self, commands: list[Command], log_path: Path) -> None:
+        self._commands = commands
+        self._log_path = log_path
+        self._processes: list[subprocess.Popen[bytes] | None] = [None] * len(commands)
+        self.starts = 0
+
+    def keep_up(self) -> None:
+        """Starts what does not run."""
+        for number, process in enumerate(self._processes):
+            if process is None or process.poll() is not None:
+                with self._log_path.open("ab") as log:
+                    self._processes[number] = subprocess.Popen(
+                        self._commands[number], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=CHECKOUT
+                    )
+                self.starts += 1
+
+    def kill(self, number: int) -> None:
+        """kill -9."""
+        process = self._processes[number % len(self._processes)]
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def kill_all(self) -> None:
+        for number in range(len(self._processes)):
+            self.kill(number)
+
+
+@pytest.fixture
+def copiers_of(tmp_path: Path) -> Iterator[Callable[[list[Command]], Copiers]]:
+    """Makes copiers that are gone after the test."""
+    made: list[Copiers] = []
+
+    def make(commands: list[Command]) -> Copiers:
+        made.append(Copiers(commands, tmp_path / "copiers.log"))
+        return made[-1]
+
+    yield make
+    for copiers in made:
+        copiers.kill_all()
+
+
+class SteadyProducing(ConfluentProducing):
+    """Some three hundred records a second, which every copier can follow."""
+
+    def work(self) -> None:
+        super().work()
+        time.sleep(0.1)
+
+
+class Loop:
+    """The topics of a copy job, its input that grows all the time, and its kills."""
+
+    def __init__(self, broker: BrokerProcess, unique: Callable[[str], str], client: str) -> None:
+        self.broker = broker
+        self.source = create_topic(broker.bootstrap, unique(f"copy-in-{client}"), PARTITIONS)
+        self.target = create_topic(broker.bootstrap, unique(f"copy-out-{client}"), PARTITIONS, segment_bytes="1048576")
+        self.group = unique(f"copy-group-{client}")
+        self.producing = SteadyProducing(broker.bootstrap, self.source, PARTITIONS)
+        self.broker_kills = self.copier_kills = 0
+
+    def copied(self) -> int:
+        """How many records the group has committed; 0 while nobody can say."""
+        try:
+            return sum(
+                max(offset, 0) for offset in committed(self.broker.bootstrap, self.group, self.source, PARTITIONS)
+            )
+        except KafkaException:
+            return 0
+
+    def run(self, copiers: Copiers, kills: int) -> None:
+        """Kills `kills` times, each time at a random moment after some progress, and lets the copy come to its end."""
+        moments = random.Random(20261121)
+        self.producing.start()
+        wait_until(lambda: self.producing.progress > 0, "the first records")
+        copiers.keep_up()
+        for number in range(kills):
+            self._wait_for(copiers, self.copied() + 100)
+            time.sleep(moments.uniform(0.0, 0.3))
+            if number % 3 != 1:
+                copiers.kill(number)
+                self.copier_kills += 1
+            if number % 3 != 0:
+                self.broker.kill()
+                self.broker_kills += 1
+                self.broker.start()
+        self._wait_for(copiers, self.copied() + 100)
+        self.producing.finish()
+        self._wait_for(copiers, self.producing.sent)
+        copiers.kill_all()
+
+    def _wait_for(self, copiers: Copiers, count: int) -> None:
+        def is_done() -> bool:
+            copiers.keep_up()
+            return self.copied() >= count
+
+        wait_until(is_done, f"{count} records to be copied", timeout_s=PROGRESS_S, pause_s=0.05)
+
+    def check(self) -> int:
+        """The output is the input, in order and once, for committed readers. Gives how many other records there are."""
+        bootstrap = self.broker.bootstrap
+        found = read_to_end(bootstrap, self.target, "read_committed", PARTITIONS)
+        self.producing.check_end({n: [int(value[:10]) for value in values] for n, values in found.items()})
+        everything = read_to_end(bootstrap, self.target, "read_uncommitted", PARTITIONS)
+        dropped = sum(map(len, everything.values())) - self.producing.sent
+        assert dropped > 0, "some transactions were aborted on the way"
+        return dropped
+
+    def report(self, tables: _Tables, target: str, client: str, copiers: Copiers, dropped: int) -> None:
+        tables.texts.append(
+            f"exactly once against {target} with {client}: copiers killed {self.copier_kills} times (started "
+            f"{copiers.starts} times), broker killed {self.broker_kills} times; {self.producing.sent} records copied, "
+            f"in order, once; {dropped} records of aborted transactions left out"
+        )
+
+
+@pytest.fixture(scope="module")
+def broker(start_broker: StartBroker) -> BrokerProcess:
+    return start_broker("transactions-kill", SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("client", "count"),
+    [
+        pytest.param("confluent-kafka", 2, marks=pytest.mark.client("confluent-kafka")),
+        pytest.param("kafka-python", 2, marks=pytest.mark.client("kafka-python 3")),
+        pytest.param("aiokafka", 1, marks=pytest.mark.client("aiokafka")),
+    ],
+)
+def test_exactly_once_over_kills(
+    client: str,
+    count: int,
+    broker: BrokerProcess,
+    copiers_of: Callable[[list[Command]], Copiers],
+    summary_tables: _Tables,
+    target: str,
+    unique: Callable[[str], str],
+    kills: int,
+) -> None:
+    """Copied in transactions while processes and broker are killed: each record once (P-139, P-142)."""
+    loop = Loop(broker, unique, client)
+    command = [sys.executable, "-m", "interop_tests.copier", client, broker.bootstrap, loop.source, loop.target]
+    copiers = copiers_of([[*command, loop.group, f"{loop.group}-{number}"] for number in range(count)])
+    loop.run(copiers, kills)
+    loop.report(summary_tables, target, client, copiers, loop.check())
+
+
+@pytest.mark.java
+@pytest.mark.client("Java tools")
+def test_message_copier_over_kills(
+    broker: BrokerProcess,
+    copiers_of: Callable[[list[Command]], Copiers],
+    summary_tables: _Tables,
+    target: str,
+    unique: Callable[[str], str],
+    kills: int,
+    java_libs: Path,
+) -> None:
+    """As above by TransactionalMessageCopier, Kafka's own test of this, with random aborts (P-136, P-137)."""
+    loop = Loop(broker, unique, "java")
+    java = [JAVA, *JAVA_FLAGS, "-cp", f"{java_libs}/*", TRANSACTIONAL_MESSAGE_COPIER]
+    job = ["--broker-list", broker.bootstrap, "--input-topic", loop.source, "--output-topic", loop.target]
+    how = ["--input-partition", "0", "--group-mode", "--use-group-metadata", "--enable-random-aborts"]
+    sizes = ["--transaction-size", "50", "--transaction-timeout", "10000"]
+    who = ["--consumer-group", loop.group, "--transactional-id", loop.group]
+    copiers = copiers_of([[*java, *job, *how, *sizes, *who]])
+    loop.run(copiers, max(kills // 3, 2))
+    loop.report(summary_tables, target, "TransactionalMessageCopier", copiers, loop.check())

@@ -1,0 +1,48 @@
+"""The two brokers that are compared, with the same settings, each a process that ends with the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from interop_tests.brokers import ApacheKafkaProcess, PykbrokerProcess
+from interop_tests.java_tools import JavaTools
+from tests.differential.runner import Pair
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "controller.quorum.append.linger.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+FORMAT_OPTIONS = ("--feature", "eligible.leader.replicas.version=0")
+"""Level 1 would set min.insync.replicas dynamically for the whole cluster; our clusters do not have the feature."""
+
+
+@contextmanager
+def brokers(folder: Path, libs: Path) -> Iterator[tuple[ApacheKafkaProcess, PykbrokerProcess]]:
+    """Apache Kafka and pykbroker, started."""
+    kafka = ApacheKafkaProcess(folder / "kafka", folder / "kafka.log", SETTINGS, JavaTools(libs), FORMAT_OPTIONS)
+    ours = PykbrokerProcess(folder / "pykbroker", folder / "pykbroker.log", SETTINGS)
+    try:
+        kafka.start()
+        ours.start()
+        yield kafka, ours
+    finally:
+        kafka.stop()
+        ours.stop()
+
+
+@contextmanager
+def pair(folder: Path, libs: Path) -> Iterator[Pair]:
+    """Both brokers, ready to be asked."""
+    with brokers(folder, libs) as (kafka, ours):
+        both = Pair(kafka.address, ours.address)
+        both.prepare()
+        yield both

@@ -1,0 +1,136 @@
+"""The differences that stay, each with its reason. Nothing else may differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tests.differential.wire import SILENCE
+
+
+class Explained(NamedTuple):
+    """A difference that is meant.
+
+    `api` and `path` (without indexes; "" is the answer itself) are regular expressions for the whole text; `applies` is
+    asked about Kafka's and our value. With `is_all` whatever else differs in the same answer is a part of it.
+    """
+
+    api: str
+    path: str
+    applies: Callable[[Any, Any], bool]
+    reason: str
+    is_all: bool = False
+
+
+UNKNOWN_SERVER_ERROR, INVALID_REQUEST, INVALID_CONFIG, INVALID_RECORD = -1, 42, 40, 87
+FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_TOPIC_ID = 70, 100
+FEATURES_TO_COME = {
+    "eligible.leader.replicas.version",
+    "group.version",
+    "kraft.version",
+    "share.version",
+    "streams.version",
+}
+ALL_FAILED = "The update failed for all features"
+GENERIC_TEXT = "This most likely occurs because of a request being malformed by the client library"
+"""The beginning of Kafka's text for INVALID_REQUEST."""
+SETTING = (
+    "Invalid value",
+    "Invalid config value",
+    "Unknown topic config name",
+    "Unknown group config name",
+    "Unknown client metrics configuration",
+)
+"""How Kafka's texts about a bad setting begin."""
+
+
+def _starts(text: Any, start: str | tuple[str, ...]) -> bool:
+    return isinstance(text, str) and text.startswith(start)
+
+
+EXPLAINED: tuple[Explained, ...] = (
+    Explained(
+        ".*",
+        ".*error_message",
+        lambda kafka, ours: _starts(kafka, GENERIC_TEXT) and bool(ours),
+        "Kafka sends the general text of the error code, ours says what is wrong",
+    ),
+    Explained(
+        "add_partitions_to_txn|alter_configs|incremental_alter_configs|produce|write_txn_markers",
+        "",
+        lambda kafka, ours: kafka == SILENCE and isinstance(ours, dict),
+        "Kafka's handler fails and the client never gets an answer",
+        is_all=True,
+    ),
+    Explained(
+        "api_versions",
+        ".(supported|finalized)_features",
+        lambda kafka, ours: not ours and {feature["name"] for feature in kafka} <= FEATURES_TO_COME,
+        "features that do not exist here yet",
+    ),
+    Explained(
+        "fetch",
+        ".error_code",
+        lambda kafka, ours: (kafka, ours) == (UNKNOWN_SERVER_ERROR, 0),
+        "Kafka fails with a NullPointerException on several topics of which it does not know the ids",
+        is_all=True,
+    ),
+    Explained(
+        "fetch",
+        ".error_code",
+        lambda kafka, ours: (kafka, ours) == (UNKNOWN_SERVER_ERROR, FETCH_SESSION_ID_NOT_FOUND),
+        "the largest session id is beyond the end of Kafka's table of session caches",
+        is_all=True,
+    ),
+    Explained(
+        "fetch",
+        ".responses.partitions.error_code",
+        lambda kafka, ours: kafka in (3, 103) and ours == UNKNOWN_TOPIC_ID,
+        "a topic was deleted: Kafka's fetch session remembers its name, ours says that the id is unknown",
+    ),
+    Explained(
+        "incremental_alter_configs",
+        ".responses.error_code",
+        lambda kafka, ours: kafka == UNKNOWN_SERVER_ERROR and ours in (INVALID_REQUEST, INVALID_CONFIG),
+        "Kafka fails with a NullPointerException on an unknown operation, ours names it",
+        is_all=True,
+    ),
+    Explained(
+        "produce",
+        ".*error_code",
+        lambda kafka, ours: (kafka, ours) == (UNKNOWN_SERVER_ERROR, INVALID_RECORD),
+        "a record that cannot be read: Kafka's parser fails with an exception that has no error code",
+    ),
+    Explained(
+        "produce",
+        ".*error_message",
+        lambda kafka, ours: isinstance(kafka, str) and ours is None,
+        "the text of a Java exception that concerns the request as a whole",
+    ),
+    Explained(
+        "create_topics|alter_configs|incremental_alter_configs",
+        ".*error_message",
+        lambda kafka, ours: _starts(kafka, SETTING) and _starts(ours, SETTING),
+        "of several bad settings Kafka names the first of a hash table",
+    ),
+    Explained(
+        "update_features",
+        "(.results)?.error_message",
+        lambda kafka, ours: _starts(kafka, ALL_FAILED) and _starts(ours, ALL_FAILED),
+        "of several features that are refused Kafka names the first of a hash table",
+    ),
+)
+
+
+def explanation_of(request: str, path: str, kafka: Any, ours: Any) -> Explained | None:
+    """Why this difference is meant, or None. `request` is the step as text."""
+    api = request.partition(": ")[2].split()[0]
+    for entry in EXPLAINED:
+        if (
+            re.fullmatch(entry.api, api)
+            and re.fullmatch(entry.path, re.sub(r"\[\d+\]| \(of .*", "", path))
+            and entry.applies(kafka, ours)
+        ):
+            return entry
+    return None

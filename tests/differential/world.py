@@ -1,0 +1,313 @@
+"""One broker as scripts see it: their names and references become its ids, its answers are noted in plain form."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from pykbroker.protocol.fields import Message
+from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pykbroker.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.differential.plain import Names
+from tests.differential.script import Records, Ref, Step, batch_bytes
+from tests.differential.wire import CLOSED, SILENCE, Connection, api_of, message_type
+
+CHANGES = {
+    "create_topics",
+    "delete_topics",
+    "create_partitions",
+    "alter_configs",
+    "incremental_alter_configs",
+    "alter_client_quotas",
+    "alter_user_scram_credentials",
+    "create_acls",
+    "delete_acls",
+    "update_features",
+    "elect_leaders",
+    "alter_partition_reassignments",
+}
+"""APIs after which Kafka's broker follows its controller some milliseconds later."""
+
+MAY_WAIT = {"join_group", "sync_group"}
+"""APIs whose answer can depend on other connections' requests."""
+
+GROUP_APIS = MAY_WAIT | {"leave_group", "heartbeat", "delete_groups"}
+PATIENCE_S = 0.4
+"""After this long an answer that may wait for others is taken to do so."""
+
+ANSWER_TIMEOUT_S = 4.0
+RETRIES = {
+    # errors that tell of a change which is still going on inside the broker
+    14,  # COORDINATOR_LOAD_IN_PROGRESS
+    15,  # COORDINATOR_NOT_AVAILABLE
+    51,  # CONCURRENT_TRANSACTIONS
+}
+RETRY_S = 1.0
+MISSING_TOPIC = {3, 5}
+"""UNKNOWN_TOPIC_OR_PARTITION and LEADER_NOT_AVAILABLE: Metadata may have asked for the topic to be created."""
+
+GROUP_RESOURCE = 32
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+
+
+class World:
+    """A broker, and what a script has learned of it.
+
+    Attributes:
+        answers: (label, plain answer) of every request, in the order of the requests.
+    """
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.address = address
+        self.answers: list[tuple[str, Any]] = []
+        self.names = Names(address)
+        self._connections: dict[int, Connection] = {}
+        self._control = Connection(address)
+        self._barrier = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._topics: dict[str, bytes] = {}
+        self._members: dict[str, list[str]] = {}
+        self._generations: dict[str, int] = {}
+        self._producers: dict[str, list[tuple[int, int]]] = {}
+        self._sequences: dict[tuple[int, int, str, int], int] = {}
+        self._sessions: list[int] = []
+        self._requests: dict[int, Message] = {}
+        self._sent: dict[int, list[tuple[tuple[int, int, str, int], int]]] = {}
+
+    def begin(self, tilde: str) -> None:
+        """Starts a run: `tilde` takes the place of "~" in all names."""
+        self.close()
+        self.answers = []
+        self.names = Names(self.address)
+        self.names.tilde = tilde
+        self._forget()
+        self._learn_topics(INTERNAL_TOPICS)
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections = {}
+
+    def call(self, request: Message, version: int, connection: int = 0) -> Any:
+        """One request with its answer, noted; the answer as it came."""
+        return self.run(Step(connection, api_of(request), version, request))
+
+    def run(self, step: Step) -> Any:
+        """Sends the step's request and notes what comes back, if it does not wait for others."""
+        connection = self._connections.setdefault(step.connection, Connection(self.address))
+        if connection.waiting is not None and self._collect(connection, PATIENCE_S) is SILENCE:
+            connection.close()
+        number = len(self.answers)
+        self.answers.append((str(step), SILENCE))
+        self._requests[number] = step.request
+        request = self._resolved(step.request, number)
+        deadline = time.monotonic() + RETRY_S
+        while True:
+            connection.send(step.api, step.version, request, number, step.damage)
+            if getattr(request, "acks", 1) == 0 and not step.damage:
+                # Nothing is answered to this; whether the connection lives shows the next request.
+                connection.receive_nothing()
+                connection.send("api_versions", 0, message_type("api_versions", "Request")(), number)
+                answer = connection.receive(ANSWER_TIMEOUT_S)
+                self.answers[number] = (str(step), CLOSED if answer is CLOSED else "the connection stays")
+                self._advance(number)
+                break
+            answer = self._collect(connection, PATIENCE_S if step.api in MAY_WAIT else ANSWER_TIMEOUT_S)
+            if time.monotonic() > deadline or not _has_error(answer, RETRIES):
+                break
+            time.sleep(0.02)
+        if step.api in CHANGES or (step.api == "metadata" and _has_error(answer, MISSING_TOPIC)):
+            self.settle(_texts(request))
+        if step.api in GROUP_APIS:
+            self.collect_waiting(0.06)
+        return answer
+
+    def collect_waiting(self, timeout_s: float) -> None:
+        """Takes the answers that came on connections whose request had to wait."""
+        for connection in self._connections.values():
+            if connection.waiting is not None:
+                self._collect(connection, timeout_s)
+
+    def settle(self, texts: set[str]) -> None:
+        """Returns when the broker goes by all metadata that was written so far; learns the ids of the named topics."""
+        for _ in range(2):
+            # The first change that can be seen may still be going through the broker's parts; the second came after it.
+            self._change_and_see()
+        if self.names.tilde:
+            self._learn_topics(sorted(text for text in texts if text.startswith(self.names.tilde)))
+
+    def _learn_topics(self, names: Iterable[str]) -> None:
+        asked = [MetadataRequestTopic(name=name) for name in names]
+        found = self._ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12)
+        for topic in found.topics:
+            known = self._topics.get(topic.name)
+            if topic.error_code == 0 and known != topic.topic_id:
+                self._topics[topic.name] = topic.topic_id
+                self.names.add_topic(topic.name, topic.topic_id)
+
+    def _change_and_see(self) -> None:
+        self._barrier += 1
+        value = str(45_000 + self._barrier % 10_000)
+        key = "consumer.session.timeout.ms"
+        change = AlterConfigsResource(
+            resource_type=GROUP_RESOURCE, resource_name="barrier", configs=[AlterableConfig(name=key, value=value)]
+        )
+        self._ask(IncrementalAlterConfigsRequest(resources=[change]), 1)
+        look = DescribeConfigsResource(resource_type=GROUP_RESOURCE, resource_name="barrier", configuration_keys=[key])
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            results = self._ask(DescribeConfigsRequest(resources=[look]), 4).results
+            if results[0].configs and results[0].configs[0].value == value:
+                return
+            assert time.monotonic() < deadline, f"a change of the metadata cannot be seen: {results}"
+            time.sleep(0.001)
+
+    def _ask(self, request: Message, version: int) -> Any:
+        self._control.send(api_of(request), version, request, -1)
+        answer = self._control.receive(ANSWER_TIMEOUT_S)
+        assert isinstance(answer, Message), answer
+        return answer
+
+    def _collect(self, connection: Connection, timeout_s: float) -> Any:
+        waiting = connection.waiting
+        assert waiting is not None
+        answer = connection.receive(timeout_s)
+        if answer is not SILENCE:
+            self._learn(waiting.api, self._requests[waiting.step], answer, waiting.step)
+            self.answers[waiting.step] = (self.answers[waiting.step][0], self.names.plain(answer))
+        return answer
+
+    # What a script's requests say, for this broker
+
+    def _resolved(self, value: Any, number: int, place: tuple[str, int] = ("", 0)) -> Any:
+        if isinstance(value, Ref):
+            return self._known(value)
+        if isinstance(value, Records):
+            return self._batches(value, number, place)
+        if isinstance(value, Message):
+            topic = getattr(value, "name", None) or getattr(value, "topic_id", None)
+            place = (str(topic) if topic else place[0], getattr(value, "index", place[1]))
+            fields = {f.name: self._resolved(getattr(value, f.name), number, place) for f in value.FIELDS}
+            return type(value)(**fields)
+        if isinstance(value, list):
+            return [self._resolved(item, number, place) for item in value]
+        return value.replace("~", self.names.tilde) if isinstance(value, str) else value
+
+    def _known(self, ref: Ref) -> Any:
+        name = ref.name.replace("~", self.names.tilde)
+        if ref.kind == "topic_id":
+            return self._topics.get(name, b"\x7e" * 16)
+        if ref.kind == "member":
+            members = self._members.get(name, [])
+            return members[ref.number] if ref.number < len(members) else f"nobody-{ref.number}"
+        if ref.kind == "generation":
+            return self._generations.get(name, 1) + ref.shift
+        if ref.kind in ("producer_id", "producer_epoch"):
+            producers = self._producers.get(name, [])
+            known = producers[ref.number] if ref.number < len(producers) else (987_654_321 + ref.number, 0)
+            return known[0] + ref.shift if ref.kind == "producer_id" else max(known[1] + ref.shift, -1)
+        assert ref.kind == "session_id"
+        return self._sessions[ref.number] if ref.number < len(self._sessions) else 77 + ref.number
+
+    def _batches(self, records: Records, number: int, place: tuple[str, int]) -> bytes:
+        data = b""
+        for batch in records.batches:
+            producer_id, epoch, sequence = -1, -1, -1
+            if batch.producer is not None or batch.producer_index >= 0:
+                name, index = batch.producer or "", max(batch.producer_index, 0)
+                producer_id = self._known(Ref("producer_id", name, index))
+                epoch = self._known(Ref("producer_epoch", name, index, batch.epoch_shift))
+                key = (producer_id, epoch, *place)
+                sequence = self._sequences.get(key, 0) if batch.sequence is None else batch.sequence
+                self._sent.setdefault(number, []).append((key, (sequence + batch.record_count) & 0x7FFFFFFF))
+            data += batch_bytes(batch, producer_id, epoch, sequence)
+        return data + records.tail
+
+    # What its answers tell
+
+    def _learn(self, api: str, request: Any, answer: Any, number: int) -> None:
+        if not isinstance(answer, Message):
+            return
+        learn = getattr(self, f"_learn_{api}", None)
+        if learn is not None:
+            learn(request, answer, number)
+
+    def _learn_create_topics(self, request: Any, answer: Any, number: int) -> None:
+        for topic in answer.topics:
+            if any(topic.topic_id):
+                self.names.add_topic(topic.name, topic.topic_id)
+
+    def _learn_join_group(self, request: Any, answer: Any, number: int) -> None:
+        group_id = request.group_id.replace("~", self.names.tilde)
+        members = self._members.setdefault(group_id, [])
+        if answer.member_id and answer.error_code in (0, 79) and answer.member_id not in members:
+            members.append(answer.member_id)
+            self.names.plain(answer.member_id)  # gives it its name
+        if answer.error_code == 0:
+            self._generations[group_id] = answer.generation_id
+
+    def _learn_init_producer_id(self, request: Any, answer: Any, number: int) -> None:
+        if answer.error_code == 0:
+            self._learn_producer(request.transactional_id or "", answer.producer_id, answer.producer_epoch)
+
+    def _learn_end_txn(self, request: Any, answer: Any, number: int) -> None:
+        if answer.error_code == 0 and answer.producer_id >= 0:
+            self._learn_producer(request.transactional_id, answer.producer_id, answer.producer_epoch)
+
+    def _learn_producer(self, name: str, producer_id: int, epoch: int) -> None:
+        name = name.replace("~", self.names.tilde)
+        producers = self._producers.setdefault(name, [])
+        if name:
+            producers[:] = []
+        known = [index for index, (other, _) in enumerate(producers) if other == producer_id]
+        if known:
+            producers[known[0]] = (producer_id, epoch)
+        else:
+            producers.append((producer_id, epoch))
+        self.names.producers.setdefault(producer_id, f"<producer {len(self.names.producers)}>")
+
+    def _learn_fetch(self, request: Any, answer: Any, number: int) -> None:
+        if answer.session_id and answer.session_id not in self.names.sessions:
+            self.names.sessions[answer.session_id] = f"session {len(self._sessions)}"
+            self._sessions.append(answer.session_id)
+
+    def _learn_produce(self, request: Any, answer: Any, number: int) -> None:
+        if all(part.error_code == 0 for topic in answer.responses for part in topic.partition_responses):
+            self._advance(number)
+
+    def _advance(self, number: int) -> None:
+        for key, following in self._sent.get(number, ()):
+            self._sequences[key] = following
+
+
+def _has_error(answer: Any, codes: set[int]) -> bool:
+    """Whether an answer carries one of these error codes anywhere."""
+    if isinstance(answer, list):
+        return any(_has_error(item, codes) for item in answer)
+    if not isinstance(answer, Message):
+        return False
+    for field in answer.FIELDS:
+        value = getattr(answer, field.name)
+        if field.name.endswith("error_code"):
+            if value in codes:
+                return True
+        elif field.kind in ("array", "struct") and _has_error(value, codes):
+            return True
+    return False
+
+
+def _texts(value: Any) -> set[str]:
+    """All texts in a message."""
+    if isinstance(value, str):
+        return {value}
+    if isinstance(value, Message):
+        return set().union(*(_texts(getattr(value, field.name)) for field in value.FIELDS))
+    return set().union(*map(_texts, value)) if isinstance(value, list) else set()
