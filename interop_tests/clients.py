@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import confluent_kafka
 import kafka
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIMEOUT_S = 30.0
@@ -30,8 +30,14 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) 
     admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive its futures
     for future in admin.create_topics([new_topic]).values():
         future.result(TIMEOUT_S)
-    # Apache Kafka answers when its controller knows the topic; its broker may take a moment more.
+    # Apache Kafka answers when its controller knows the topic; its broker may take a moment more to tell of it, and
+    # another to lead its partitions: what is sent with acks=0 in between is lost.
     wait_until(lambda: admin.list_topics(name, TIMEOUT_S).topics[name].error is None, f"{name} to be known")
+    ends = {confluent_kafka.TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
+    wait_until(
+        lambda: all(future.exception(TIMEOUT_S) is None for future in admin.list_offsets(ends).values()),
+        f"{name} to be led",
+    )
     return name
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from interop_tests.aiokafka_client import aiokafka_consume, aiokafka_produce
 from interop_tests.clients import (
     CODECS,
     Message,
@@ -21,7 +22,7 @@ from interop_tests.wire import Connection, batch_codecs
 pytestmark = pytest.mark.area("codecs")
 
 CODEC_IDS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-PRODUCERS = ("kafka-python", "confluent-kafka", pytest.param("java", marks=pytest.mark.java))
+PRODUCERS = ("kafka-python", "confluent-kafka", "aiokafka", pytest.param("java", marks=pytest.mark.java))
 COUNT = 50
 Sent = Callable[[str, str], str]
 
@@ -44,6 +45,8 @@ def sent(bootstrap: str, unique: Callable[[str], str], request: pytest.FixtureRe
                 kafka_python_produce(bootstrap, topic, messages, codec)
             elif producer == "confluent-kafka":
                 confluent_produce(bootstrap, topic, messages, codec)
+            elif producer == "aiokafka":
+                aiokafka_produce(bootstrap, topic, messages, codec)
             else:
                 java_produce(request.getfixturevalue("tools"), topic, messages, codec)
             topics[producer, codec] = topic
@@ -61,7 +64,11 @@ def java_produce(tools: JavaTools, topic: str, messages: list[Message], codec: s
 @pytest.fixture(scope="module")
 def read_by_java(sent: Sent, tools: JavaTools) -> dict[str, list[tuple[str, str]]]:
     """All topics of this module read by one console consumer, as a JVM for each would take minutes."""
-    topics = [sent(producer, codec) for producer in ("kafka-python", "confluent-kafka", "java") for codec in CODECS]
+    topics = [
+        sent(producer, codec)
+        for producer in ("kafka-python", "confluent-kafka", "aiokafka", "java")
+        for codec in CODECS
+    ]
     output = tools.check(
         CONSOLE_CONSUMER,
         *("--include", "|".join(topics), "--from-beginning", "--max-messages", str(COUNT * len(topics))),
@@ -90,6 +97,15 @@ def test_read_by_confluent_kafka(producer: str, codec: str, sent: Sent, bootstra
     """What each client wrote in each codec is read by librdkafka, key by key and in order."""
     topic = sent(producer, codec)
     assert [m[:2] for m in confluent_consume(bootstrap, [topic], COUNT)] == [m[:2] for m in messages_for(topic)]
+
+
+@pytest.mark.client("aiokafka")
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_read_by_aiokafka(producer: str, codec: str, sent: Sent, bootstrap: str) -> None:
+    """What each client wrote in each codec is read by aiokafka, key by key and in order."""
+    topic = sent(producer, codec)
+    assert [m[:2] for m in aiokafka_consume(bootstrap, topic, COUNT)] == [m[:2] for m in messages_for(topic)]
 
 
 @pytest.mark.java

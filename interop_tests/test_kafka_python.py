@@ -202,9 +202,9 @@ def test_subscribe_by_pattern(
     unique: Unique,
 ) -> None:
     """A topic made later is found by the next metadata."""
+    producer.send(create_topic(bootstrap, f"{name}-a"), b"a").get(30)
     consumer = consume(group_id=unique("group"), metadata_max_age_ms=500)
     consumer.subscribe(pattern=f"^{name}-.*")
-    producer.send(create_topic(bootstrap, f"{name}-a"), b"a").get(30)
     assert poll_records(consumer, 1)[0].value == b"a"
     producer.send(create_topic(bootstrap, f"{name}-b"), b"b").get(30)
     assert poll_records(consumer, 1)[0].value == b"b"
@@ -220,12 +220,16 @@ def test_admin_topics(admin: kafka.KafkaAdminClient, name: str) -> None:
         admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1)])
     with pytest.raises(InvalidTopicError):
         admin.create_topics([NewTopic("no such name", num_partitions=1, replication_factor=1)])
-    assert name in admin.list_topics()
-    (described,) = admin.describe_topics([name])
-    assert len(described["partitions"]) == 2
+
+    def partitions() -> int:
+        (described,) = admin.describe_topics([name])
+        return len(described["partitions"])
+
+    # Apache Kafka's broker follows its controller a moment later.
+    wait_until(lambda: name in admin.list_topics(), "the topic to be listed")
+    wait_until(lambda: partitions() == 2, "two partitions")
     admin.create_partitions({name: NewPartitions(3)})
-    (described,) = admin.describe_topics([name])
-    assert len(described["partitions"]) == 3
+    wait_until(lambda: partitions() == 3, "three partitions")
     admin.delete_topics([name])
     wait_until(lambda: name not in admin.list_topics(), "the topic to be gone")
     with pytest.raises(UnknownTopicOrPartitionError):
@@ -237,9 +241,12 @@ def test_admin_configs(admin: kafka.KafkaAdminClient, bootstrap: str, name: str)
     """A topic's setting is changed and described."""
     create_topic(bootstrap, name)
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs={"retention.ms": "123456"})])
-    found = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)], config_filter="all")
-    assert "123456" in repr(found)
-    assert "cleanup.policy" in repr(found)
+
+    def described() -> str:
+        return repr(admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)], config_filter="all"))
+
+    wait_until(lambda: "123456" in described(), "the setting")
+    assert "cleanup.policy" in described()
 
 
 @pytest.mark.area("admin")

@@ -12,11 +12,14 @@ import trio
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.handlers import APIS, load_handler
 from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.transaction_log import TransactionLogValue
 from tests.pykbroker.transactions.rig import PARTITIONS, Rig
+from tests.support.data_path import topic_image
 from tests.support.transcripts import to_json
 from tests.transcripts.transactions.script import (
     KAFKA_PROPERTIES,
+    STUCK_TOPIC,
     Ask,
     SetLevel,
     SpendEpochs,
@@ -83,7 +86,9 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[str, Any]
         rig = Rig(tmp_path_factory.mktemp("log"), KAFKA_PROPERTIES)
         rig.next_id = FIRST_ID
         side = Ours(rig)
+        rig.marker_errors[STUCK_TOPIC, 0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
         async with rig.running():
+            rig.change(*rig.services.metadata.image.topics_by_name.values(), topic_image(STUCK_TOPIC, 1))
             steps = script()
             answer: Any = None
             while True:

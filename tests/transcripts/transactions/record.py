@@ -1,5 +1,6 @@
-"""Records what Apache Kafka answers: `python -m tests.transcripts.transactions.record HOST:PORT`, on a fresh broker.
+"""Records what Apache Kafka answers: `python -m tests.transcripts.transactions.record BROKER CONTROLLER`, a fresh node.
 
+Both are HOST:PORT. A second broker is registered at the controller that only the registration exists of.
 Kafka is started with `KAFKA_PROPERTIES` and transaction.version 2, as it is formatted by default. Besides the answers,
 the records of `__transaction_state` are kept, of each id in order: their values are compared with those that we write.
 """
@@ -8,13 +9,20 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from pykbroker.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from pykbroker.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
 from pykbroker.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from pykbroker.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -24,6 +32,8 @@ from pykbroker.protocol.records.batch import iter_batches
 from tests.support.transcripts import Client, to_json
 from tests.transcripts.transactions.script import (
     PARTITIONS,
+    STUCK,
+    STUCK_TOPIC,
     TOPIC,
     Ask,
     SetLevel,
@@ -39,14 +49,28 @@ RECORDS = Path(__file__).with_name("records.jsonl")
 
 LAST_EPOCH = 32766
 SAFE_DOWNGRADE, UPGRADE = 2, 1
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+ABSENT_BROKER = 9
+BEAT_S = 1.0
+FEATURES = (
+    "metadata.version",
+    "kraft.version",
+    "transaction.version",
+    "group.version",
+    "eligible.leader.replicas.version",
+    "share.version",
+    "streams.version",
+)
 STATE_PARTITIONS = 50
 
 
 class Kafka:
     """Takes the steps on a broker."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._client = Client(host, port)
+    def __init__(self, broker: tuple[str, int], controller: tuple[str, int]) -> None:
+        self._client = Client(*broker)
+        self._controller = Client(*controller)
         self.answers: list[dict[str, Any]] = []
 
     def prepare(self) -> None:
@@ -60,6 +84,41 @@ class Kafka:
         request = InitProducerIdRequest(transactional_id="first", transaction_timeout_ms=60_000)
         while self._call(request, 5).error_code != ErrorCode.NONE:
             time.sleep(0.2)
+
+        self._make_stuck_topic()
+
+    def _make_stuck_topic(self) -> None:
+        """A topic on a broker of which nothing exists but a heartbeat."""
+        features = [Feature(name=name, max_supported_version=99) for name in FEATURES]
+        features[0].min_supported_version = 7
+        registration = BrokerRegistrationRequest(
+            broker_id=ABSENT_BROKER,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=bytes(range(16)),
+            listeners=[Listener(name="PLAINTEXT", host="127.0.0.1", port=1)],
+            features=features,
+            log_dirs=[bytes(range(1, 17))],
+        )
+        registered: Any = self._controller.call(registration, 4)
+        assert registered.error_code == ErrorCode.NONE
+        beating = threading.Thread(target=self._beat, args=(registered.broker_epoch,), daemon=True)
+        beating.start()
+        time.sleep(3 * BEAT_S)
+        assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=[ABSENT_BROKER])
+        topic = CreatableTopic(name=STUCK_TOPIC, num_partitions=-1, replication_factor=-1, assignments=[assignment])
+        created = self._call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+        assert created.topics[0].error_code == ErrorCode.NONE, created.topics[0].error_message
+        time.sleep(1)
+
+    def _beat(self, epoch: int) -> None:
+        """Without this the broker is fenced and its partitions lose their leader: Kafka does without their markers."""
+        beat = BrokerHeartbeatRequest(
+            broker_id=ABSENT_BROKER, broker_epoch=epoch, current_metadata_offset=epoch + 1_000_000
+        )
+        while True:
+            answer: Any = self._controller.call(beat, 1)
+            assert answer.error_code == ErrorCode.NONE
+            time.sleep(BEAT_S)
 
     def take(self, step: Step) -> Any:
         """Takes a step; gives the answer to a request."""
@@ -83,7 +142,7 @@ class Kafka:
         return answer
 
     def _settle(self, name: str) -> None:
-        if not name:
+        if not name or name.startswith(STUCK):
             return
         while True:
             request = DescribeTransactionsRequest(transactional_ids=[name])
@@ -127,9 +186,13 @@ class Kafka:
         return bytes(answer.responses[0].partitions[0].records or b"")
 
 
-def main(bootstrap: str) -> None:
-    host, _, port = bootstrap.rpartition(":")
-    kafka = Kafka(host, int(port))
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
+
+
+def main(broker: str, controller: str) -> None:
+    kafka = Kafka(_address(broker), _address(controller))
     kafka.prepare()
     steps = script()
     answer: Any = None
@@ -145,4 +208,4 @@ def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -28,6 +28,9 @@ from pykbroker.protocol.messages.list_transactions import ListTransactionsReques
 TOPIC = "t"
 PARTITIONS = 3
 
+STUCK_TOPIC = "stuck"
+"""One partition, whose leader is not there: a transaction with it does not come to its end."""
+
 KAFKA_PROPERTIES = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "transactional.id.expiration.ms": "604800000",
@@ -35,6 +38,9 @@ KAFKA_PROPERTIES = {
 """The settings of the recorded broker beyond what any single node has; those of the replay are the same."""
 
 SHORT_TIMEOUT_MS = 1_000
+
+STUCK = "stuck-"
+"""Ids of the stuck table begin with it."""
 
 OLD_END, NEW_END = 4, 5
 OLD_ADD, NEW_ADD = 3, 5
@@ -49,7 +55,7 @@ class Ask(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Until the markers of this id are written."""
+    """Until the markers of this id are written; nothing for ids of the stuck table."""
 
     transactional_id: str
 
@@ -91,8 +97,16 @@ def init(name: str, label: str, expected: Known = (-1, -1), *, version: int = 5,
     return answer.producer_id, answer.producer_epoch
 
 
-def add(name: str, label: str, known: Known, *partitions: int, version: int = OLD_ADD, verify: bool = False) -> Script:
-    topics = [AddPartitionsToTxnTopic(name=TOPIC, partitions=list(partitions))]
+def add(
+    name: str,
+    label: str,
+    known: Known,
+    *partitions: int,
+    version: int = OLD_ADD,
+    verify: bool = False,
+    topic: str = TOPIC,
+) -> Script:
+    topics = [AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))]
     if version < 4:
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=name,
@@ -256,6 +270,25 @@ def table(prefix: str, *, has_new_clients: bool) -> Script:
         yield from init(name, f"{prefix} {state.__name__}, once more")
 
 
+def stuck_table() -> Script:
+    """P-128, P-132: what is told while a transaction ends, decided both ways by both kinds of clients."""
+    for commit, kind, number, relation in product(
+        (True, False), ("old", "new"), range(ALL_COUNT + 1), range(RELATION_COUNT)
+    ):
+        name = f"{STUCK}{kind}-{commit}-{number}-{relation}"
+        known = yield from init(name, name)
+        yield from add(name, name, known, 0, version=OLD_ADD if kind == "old" else NEW_ADD, topic=STUCK_TOPIC)
+        yield from end(name, name, known, commit=commit, version=OLD_END if kind == "old" else NEW_END)
+        found = (yield from describe(name, name)).transaction_states[0]
+        choices = list(relations((found.producer_id, found.producer_epoch)))
+        if relation < len(choices):
+            if number < ALL_COUNT:
+                yield from every_request(name, name, choices[relation])[number]
+            else:
+                yield from init(name, name)
+            yield from describe(name, name)
+
+
 def old_versions() -> Script:
     """What old versions are told of a fenced producer (P-130), and of bad partitions (P-131)."""
     for version in range(6):
@@ -342,6 +375,7 @@ def script() -> Script:
     yield from listing()
     yield from timeouts("tv2", has_new_clients=True)
     yield from overflows("tv2", has_new_clients=True)
+    yield from stuck_table()
     yield SetLevel(0)
     yield from table("tv0", has_new_clients=False)
     yield from timeouts("tv0", has_new_clients=False)
