@@ -1,7 +1,7 @@
 """Authorization: kafka-acls and two admin clients on a broker with an authorizer, and what clients without rights get.
 
 The broker's clients log in by SASL/PLAIN. `admin` is a super user; every test makes users of its own, in that it
-grants rights to names that were given a password at the start (`alice` to `frank`).
+grants rights to names that were given a password at the start (`alice` to `gina`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from interop_tests.java_tools import ACLS, CONSOLE_PRODUCER, DUMP_LOG, GROUPS, T
 
 pytestmark = [pytest.mark.own_broker, pytest.mark.area("security")]
 
-USERS = {name: f"{name}-secret" for name in ("admin", "alice", "bob", "carol", "dave", "erin", "frank")}
+USERS = {name: f"{name}-secret" for name in ("admin", "alice", "bob", "carol", "dave", "erin", "frank", "gina")}
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     # Apache Kafka's broker is a client of its controller, without a name.
@@ -364,6 +364,66 @@ def test_idempotence_needs_a_topic_to_write_to(secured: Secured, topic: str, car
 
     secured.grant("carol", AclOperation.WRITE, ResourceType.TOPIC, topic[:-1], pattern=ResourcePatternType.PREFIXED)
     wait_until(lambda: send() is None, "the right to write")
+
+
+@pytest.mark.client("confluent-kafka")
+def test_transactions_need_their_id_their_topics_and_their_group(secured: Secured, topic: str, name: str) -> None:
+    """WRITE on the transactional id to begin with, WRITE on each topic, READ on the group whose offsets are sent."""
+    no_right = AclPermissionType.DENY
+    settings = secured.confluent("gina", **{"transactional.id": name, "transaction.timeout.ms": 10000})
+
+    def refusal(step: Callable[[confluent_kafka.Producer], Any]) -> int:
+        """The code with which a step is refused to a producer; each refusal ends a producer for good."""
+        producer = confluent_kafka.Producer(settings)
+        try:
+            step(producer)
+        except KafkaException as error:
+            code: int = error.args[0].code()
+            return code
+        finally:
+            producer.purge()
+        return KafkaError.NO_ERROR
+
+    def begin(producer: confluent_kafka.Producer) -> None:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+
+    def send(producer: confluent_kafka.Producer) -> None:
+        begin(producer)
+        errors: list[KafkaError | None] = []
+        producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error))
+        producer.flush(30)
+        if errors[0] is not None:
+            raise KafkaException(errors[0])
+        producer.commit_transaction(30)
+
+    def send_offsets(producer: confluent_kafka.Producer) -> None:
+        begin(producer)
+        group = group_metadata_of_gina(secured, name)
+        producer.send_offsets_to_transaction([confluent_kafka.TopicPartition(topic, 0, 1)], group, 30)
+        producer.commit_transaction(30)
+
+    assert refusal(begin) == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    secured.grant("gina", AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+    wait_until(lambda: refusal(begin) == KafkaError.NO_ERROR, "the right to use the id")
+    assert refusal(send) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    secured.grant("gina", AclOperation.WRITE, ResourceType.TOPIC, topic)
+    wait_until(lambda: refusal(send) == KafkaError.NO_ERROR, "the right to write")
+    assert refusal(send_offsets) == KafkaError.GROUP_AUTHORIZATION_FAILED
+    secured.grant("gina", AclOperation.READ, ResourceType.GROUP, name)
+    secured.grant("gina", AclOperation.READ, ResourceType.TOPIC, topic)
+    wait_until(lambda: refusal(send_offsets) == KafkaError.NO_ERROR, "the right to commit")
+    secured.grant("gina", AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name, permission=no_right)
+    wait_until(lambda: refusal(begin) == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the end of the right")
+
+
+def group_metadata_of_gina(secured: Secured, group: str) -> Any:
+    """What a consumer of the group that was never in it says of itself."""
+    consumer = confluent_kafka.Consumer(secured.confluent("gina", **{"group.id": group}))
+    try:
+        return consumer.consumer_group_metadata()
+    finally:
+        consumer.close()
 
 
 @pytest.mark.client("confluent-kafka")
