@@ -173,7 +173,8 @@ def _read_one(
         aborted_transactions=None,
         records=b"" if found.records is None else found.records,
     )
-    if bound == FetchBound.LAST_STABLE_OFFSET and found.diverging is None:
+    is_cut = found.records is None and asked.fetch_offset < found.last_stable_offset
+    if bound == FetchBound.LAST_STABLE_OFFSET and found.diverging is None and not is_cut:
         data.aborted_transactions = _aborted(partition, asked.fetch_offset, found)
     if found.diverging is not None:
         read.answer_now = True

@@ -45,6 +45,15 @@ TURN_S = 0.02
 ACKS_ALL = -1
 ACKS = (ACKS_ALL, 0, 1)
 ADMIN_CLIENT_ID = "__admin_client"
+TELLS_LOG_START = {
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.POLICY_VIOLATION,
+}
+"""Errors of the log that come with its start; what a producer does about them can depend on it."""
 CODEC_MASK = 7
 CODEC_ZSTD = 4
 TRANSACTIONAL_BIT = 0x10
@@ -103,7 +112,6 @@ def _refusal_of_all(context: RequestContext, request: ProduceRequest) -> ErrorCo
     """An error that every partition of the request gets, whatever its records (P-49)."""
     transactional_id = request.transactional_id
     may_be_transactional = transactional_id is not None and context.authorize(WRITE, TRANSACTIONAL_ID, transactional_id)
-    is_transactional = False
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
@@ -114,9 +122,9 @@ def _refusal_of_all(context: RequestContext, request: ProduceRequest) -> ErrorCo
                 # Kafka looks for transactional batches in the whole request first, and cannot read this one's head.
                 return ErrorCode.CORRUPT_MESSAGE
             if _attributes(records) & TRANSACTIONAL_BIT:
-                is_transactional = True
-    if is_transactional and not may_be_transactional:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                # One is enough: what follows is not looked at here.
+                refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                return ErrorCode.NONE if may_be_transactional else refused
     return ErrorCode.NONE
 
 
@@ -201,7 +209,10 @@ def _append_one(
     except RecordError as error:
         return _record_failure(data.index, error, partition)
     except (KafkaError, LogError) as error:
-        return _failure(data.index, error_code_for(error))
+        response = _failure(data.index, error_code_for(error))
+        if response.error_code in TELLS_LOG_START:
+            response.log_start_offset = partition.log.log_start_offset
+        return response
     return PartitionProduceResponse(
         index=data.index,
         base_offset=result.first_offset,

@@ -215,6 +215,15 @@ async def test_unknown_isolation_levels(path: DataPath) -> None:
     assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_no_list_of_aborted_transactions_where_the_limit_left_nothing(path: DataPath) -> None:
+    put(path, size=500)
+    put(path, partition=1)
+    request = asked(at(), at(partition=1), isolation_level=1, max_bytes=100)
+    first, second = (await fetch(path, request)).responses[0].partitions
+    assert (first.aborted_transactions, second.aborted_transactions) == ([], None)
+    assert second.records in (b"", None)
+
+
 async def test_no_list_of_aborted_transactions_where_a_log_was_asked_in_vain(path: DataPath) -> None:
     """P-67: it is empty where there was no log to ask."""
     put(path, "led", count=4)

@@ -123,6 +123,15 @@ async def test_a_batch_with_an_unreadable_head_fails_the_whole_request(
     assert codes == [ErrorCode.CORRUPT_MESSAGE] * 2
 
 
+async def test_errors_of_the_log_tell_its_start(path: DataPath) -> None:
+    """P-50: but not those that say that the partition is elsewhere, or the batch damaged."""
+    gap = batch(1, producer_id=9, producer_epoch=1, base_sequence=0)
+    assert (await produce(path, gap)).error_code == ErrorCode.NONE
+    later = await produce(path, batch(1, producer_id=9, producer_epoch=1, base_sequence=5))
+    assert (later.error_code, later.log_start_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0)
+    assert (await produce(path, batch(), "no")).log_start_offset == -1
+
+
 async def test_a_topic_without_partitions_is_not_answered(path: DataPath) -> None:
     empty = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(topic_id=topic_id("clicks"))])
     assert (await path.call(handle_produce, empty, NEWEST)).responses == []
