@@ -45,4 +45,8 @@ def pair(folder: Path, libs: Path) -> Iterator[Pair]:
     with brokers(folder, libs) as (kafka, ours):
         both = Pair(kafka.address, ours.address)
         both.prepare()
-        yield both
+        try:
+            yield both
+        finally:
+            for world in both.worlds:
+                world.close()

@@ -24,6 +24,7 @@ class Explained(NamedTuple):
 
 
 UNKNOWN_SERVER_ERROR, INVALID_REQUEST, INVALID_CONFIG, INVALID_RECORD = -1, 42, 40, 87
+INVALID_TOPIC_EXCEPTION, UNSUPPORTED_COMPRESSION_TYPE = 17, 76
 FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_TOPIC_ID = 70, 100
 FEATURES_TO_COME = {
     "eligible.leader.replicas.version",
@@ -86,6 +87,26 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(
         "fetch",
         ".responses.partitions.error_code",
+        lambda kafka, ours: (kafka, ours) == (UNKNOWN_SERVER_ERROR, 0),
+        "a negative number of bytes to read: Kafka fails with an exception where there is something to read",
+        is_all=True,
+    ),
+    Explained(
+        "describe_topic_partitions",
+        ".topics.error_code",
+        lambda kafka, ours: (kafka, ours) == (UNKNOWN_SERVER_ERROR, INVALID_TOPIC_EXCEPTION),
+        "Kafka fails with an exception on an empty topic name",
+        is_all=True,
+    ),
+    Explained(
+        "describe_quorum",
+        ".nodes.listeners",
+        lambda kafka, ours: not ours,
+        "one node's controller has no listener here",
+    ),
+    Explained(
+        "fetch",
+        ".responses.partitions.error_code",
         lambda kafka, ours: kafka in (3, 103) and ours == UNKNOWN_TOPIC_ID,
         "a topic was deleted: Kafka's fetch session remembers its name, ours says that the id is unknown",
     ),
@@ -99,7 +120,7 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(
         "produce",
         ".*error_code",
-        lambda kafka, ours: (kafka, ours) == (UNKNOWN_SERVER_ERROR, INVALID_RECORD),
+        lambda kafka, ours: kafka == UNKNOWN_SERVER_ERROR and ours in (INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE),
         "a record that cannot be read: Kafka's parser fails with an exception that has no error code",
     ),
     Explained(

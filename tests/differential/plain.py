@@ -136,6 +136,8 @@ class Names:
                 items = sorted(items, key=lambda item: item["api_key"])
                 return [item for item in items if item["api_key"] in APIS]
             items = [item for item in items if not _is_foreign(item)]
+            if path == "DescribeClientQuotasResponse.entries":
+                items = [item for item in items if item["entity"]]
             if path == "DescribeLogDirsResponse.results.topics":
                 items = [item for item in items if not item["name"].startswith("__")]
             return _ordered(items) if path in UNORDERED else items
@@ -162,7 +164,7 @@ class Names:
         for topic_id, topic in self.topic_ids.items():
             value = value.replace(uuid_to_text(topic_id), f"<id of {topic}>")
         for producer_id, producer in self.producers.items():
-            if name == "error_message":
+            if name == "error_message" and "producer" in value.lower():
                 value = re.sub(rf"\b{producer_id}\b", producer, value)
         return MEMBER.sub(lambda found: self._members.setdefault(found.group(), f"<{len(self._members)}>"), value)
 

@@ -77,7 +77,7 @@ class Pair:
             world.begin(f"d{self._runs:05}-")
             scenario(world)
             world.collect_waiting(0.3)
-            world.close()
+            world.end()
         return list(self._compared())
 
     def _compared(self) -> Iterator[Difference]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pykbroker.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -84,14 +85,25 @@ class World:
 
     def begin(self, tilde: str) -> None:
         """Starts a run: `tilde` takes the place of "~" in all names."""
-        self.close()
+        self._hang_up()
         self.answers = []
         self.names = Names(self.address)
         self.names.tilde = tilde
         self._forget()
         self._learn_topics(INTERNAL_TOPICS)
 
+    def end(self) -> None:
+        """Hangs up and deletes the run's topics, so that thousands of runs do not fill the broker."""
+        self._hang_up()
+        names = sorted(name for name in self._topics if name.startswith(self.names.tilde))
+        self._ask(DeleteTopicsRequest(topic_names=names, timeout_ms=10_000), 5)
+
     def close(self) -> None:
+        """Closes all connections."""
+        self._hang_up()
+        self._control.close()
+
+    def _hang_up(self) -> None:
         for connection in self._connections.values():
             connection.close()
         self._connections = {}
@@ -275,7 +287,7 @@ class World:
         self.names.producers.setdefault(producer_id, f"<producer {len(self.names.producers)}>")
 
     def _learn_fetch(self, request: Any, answer: Any, number: int) -> None:
-        if answer.session_id and answer.session_id not in self.names.sessions:
+        if answer.error_code == 0 and answer.session_id and answer.session_id not in self.names.sessions:
             self.names.sessions[answer.session_id] = f"session {len(self._sessions)}"
             self._sessions.append(answer.session_id)
 
