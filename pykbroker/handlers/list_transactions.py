@@ -23,14 +23,13 @@ async def handle_list_transactions(
 ) -> ListTransactionsResponse:
     """What passes the filters; names of states that do not exist are told."""
     text = request.transactional_id_pattern
+    states, producer_ids = dict.fromkeys(request.state_filters), frozenset(request.producer_id_filters)
     try:
         pattern = IdPattern(text) if text else None
+        wanted = TransactionFilter(states, producer_ids, request.duration_filter, pattern)
+        found = await context.services.transactions.list(wanted)
     except InvalidPattern:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    wanted = TransactionFilter(
-        dict.fromkeys(request.state_filters), frozenset(request.producer_id_filters), request.duration_filter, pattern
-    )
-    found = context.services.transactions.list(wanted)
     if isinstance(found, ErrorCode):
         return ListTransactionsResponse(error_code=found)
     hidden = context.refused(DESCRIBE, TRANSACTIONAL_ID, [transaction.transactional_id for transaction in found])

@@ -35,6 +35,9 @@ FEATURE = "transaction.version"
 RETRY_MS = 200
 """Pause before a marker that could not be written is tried again, or the record that completes a transaction."""
 
+LISTED_AT_ONCE = 1_000
+"""How many transactions are looked at before other requests get their turn."""
+
 SERVER_ADDS_PARTITIONS = 2
 """The transaction.version of clients whose partitions are added by the brokers they write to (P-136)."""
 
@@ -117,6 +120,10 @@ class TransactionCoordinator:
         """Sends away whoever comes from now on; for an orderly shutdown."""
         self._led.stop()
 
+    def take_up_missing(self) -> None:
+        """Tries again to read what could not be read or opened before; the disk may work again."""
+        self._led.take_up_missing(self._nursery)
+
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Takes up partitions that became ours, lets go of others."""
         topic = new.topics_by_name.get(TRANSACTION_TOPIC)
@@ -166,7 +173,7 @@ class TransactionCoordinator:
 
     def _on_loaded(self, number: int, shard: Shard) -> None:
         for transactional_id in shard.loaded(self._now_ms()):
-            log.info("%s: the transaction goes on to its end", transactional_id)
+            log.info("%r: the transaction goes on to its end", transactional_id)
             self._finish(number, shard.transactions[transactional_id])
         if shard.has_ongoing:
             self._plan_timeout_check()
@@ -205,7 +212,7 @@ class TransactionCoordinator:
         if answer.error is ErrorCode.NONE and is_fencing:
             return Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         if answer.error is ErrorCode.NONE:
-            log.info("%s: producer id %d, epoch %d", transactional_id, answer.producer_id, answer.producer_epoch)
+            log.info("%r: producer id %d, epoch %d", transactional_id, answer.producer_id, answer.producer_epoch)
         return answer
 
     async def _create_if_new(self, transactional_id: str, timeout_ms: int) -> ErrorCode:
@@ -305,17 +312,23 @@ class TransactionCoordinator:
             return place
         return place[1].transactions.get(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 
-    def list(self, wanted: TransactionFilter) -> list[Transaction] | ErrorCode:
-        """The transactions of this broker; an error as long as some are still being loaded."""
+    async def list(self, wanted: TransactionFilter) -> list[Transaction] | ErrorCode:
+        """The transactions of this broker; an error as long as some are still being loaded.
+
+        Raises:
+            InvalidPattern: the filter's pattern costs too much.
+        """
         if self._led.is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         now_ms = self._now_ms()
-        return [
-            transaction
-            for shard in self._led.shards.values()
-            for transaction in shard.transactions.values()
-            if wanted.matches(transaction, now_ms)
-        ]
+        found: list[Transaction] = []
+        everything = [transaction for shard in self._led.shards.values() for transaction in shard.transactions.values()]
+        for count, transaction in enumerate(everything, start=1):
+            if wanted.matches(transaction, now_ms):
+                found.append(transaction)
+            if count % LISTED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        return found
 
     # Carrying out
 
@@ -457,9 +470,9 @@ class TransactionCoordinator:
             answer = await self._carry_out(transactional_id, event)
             if answer.error is ErrorCode.NONE:
                 timeout_ms = transaction.now.timeout_ms
-                log.info("%s: the transaction is aborted, it took longer than %d ms", transactional_id, timeout_ms)
+                log.info("%r: the transaction is aborted, it took longer than %d ms", transactional_id, timeout_ms)
             else:
-                log.warning("%s: the late transaction is not aborted: %s", transactional_id, answer.error.name)
+                log.warning("%r: the late transaction is not aborted: %s", transactional_id, answer.error.name)
         if any(shard.has_ongoing for shard in self._led.shards.values()):
             self._plan_timeout_check()
 

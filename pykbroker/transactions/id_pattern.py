@@ -18,11 +18,14 @@ MAX_STATES = 2_000
 MAX_CACHED_SETS = 1_000
 """Steps are remembered, so that ordinary patterns cost one look-up per character."""
 
+MAX_WORK = 2_000_000
+"""How many states a pattern may visit, in all the ids that it is tried on: less than a second."""
+
 Test = Callable[[str], bool]
 
 
 class InvalidPattern(ValueError):
-    """The pattern is malformed, or uses what is not available."""
+    """The pattern is malformed, uses what is not available, or costs too much."""
 
 
 class _Builder:
@@ -58,10 +61,15 @@ class IdPattern:
         self._end = piece(builder, self._start)
         self._tests, self._ways = builder.tests, builder.ways
         self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._work = 0
         self._initial = self._closure({self._start})
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text is what the pattern describes."""
+        """Whether the whole text is what the pattern describes.
+
+        Raises:
+            InvalidPattern: the pattern has cost too much by now.
+        """
         current = self._initial
         for character in text:
             found = self._steps.get((current, character))
@@ -77,6 +85,7 @@ class IdPattern:
 
     def _step(self, current: frozenset[int], character: str) -> frozenset[int]:
         reached: set[int] = set()
+        self._work += len(current)
         for state in current:
             test = self._tests[state]
             if test is not None and test(character):
@@ -92,6 +101,9 @@ class IdPattern:
                     if way not in states:
                         states.add(way)
                         waiting.append(way)
+        self._work += len(states) + 1
+        if self._work > MAX_WORK:
+            raise InvalidPattern("the pattern costs too much")
         return frozenset(states)
 
 

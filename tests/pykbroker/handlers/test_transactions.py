@@ -235,8 +235,9 @@ async def test_list_by_duration_and_name(tmp_path: Path) -> None:
         assert names(await list_of(rig, transactional_id_pattern="app-.*")) == ["app-1", "app-2"]
         assert names(await list_of(rig, transactional_id_pattern="app")) == []
         assert names(await list_of(rig, transactional_id_pattern="")) == ["app-1", "app-2", "other"]
-        wrong = await list_of(rig, transactional_id_pattern="(")
-        assert wrong.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+        for pattern in ("(", "(?=app)"):
+            wrong = await list_of(rig, transactional_id_pattern=pattern)
+            assert wrong.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 async def test_the_coordinator_of_an_id_p_88_p_89(tmp_path: Path) -> None:

@@ -97,3 +97,14 @@ def test_remembered_steps_are_bounded() -> None:
     text = "".join("ab"[(number * number) % 7 % 2] for number in range(6_000))
     assert pattern.matches(text) == (text[-13] == "a")
     assert len(pattern._steps) <= 1_000
+
+
+def test_what_cannot_be_remembered_ends_when_it_has_cost_too_much() -> None:
+    pattern = IdPattern(".*a.{600}")
+    rest = 12345
+    text = ""
+    for _ in range(32_000):
+        rest = rest * 1103515245 + 12345 & 0x7FFFFFFF
+        text += "ab"[rest >> 16 & 1]
+    with pytest.raises(InvalidPattern, match="too much"):
+        pattern.matches(text)
