@@ -287,8 +287,9 @@ class World:
         self.names.producers.setdefault(producer_id, f"<producer {len(self.names.producers)}>")
 
     def _learn_fetch(self, request: Any, answer: Any, number: int) -> None:
-        if answer.error_code == 0 and answer.session_id and answer.session_id not in self.names.sessions:
-            self.names.sessions[answer.session_id] = f"session {len(self._sessions)}"
+        # Every request for a session counts, so that one that fails for a listed reason does not shift the others.
+        if request.session_epoch == 0:
+            self.names.sessions.setdefault(answer.session_id or -1, f"session {len(self._sessions)}")
             self._sessions.append(answer.session_id)
 
     def _learn_produce(self, request: Any, answer: Any, number: int) -> None:
