@@ -290,6 +290,7 @@ class LogDirectory:
         for log in self:
             with suppress(StorageError):
                 log.close_files()
-        if self._lock_handle >= 0:
-            self.filesystem.unlock(self._lock_handle)
-            self._lock_handle = -1
+        handle, self._lock_handle = self._lock_handle, -1
+        if handle >= 0:
+            with suppress(StorageError):
+                self.filesystem.unlock(handle)

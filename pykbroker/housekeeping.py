@@ -224,8 +224,10 @@ async def _give_back_memory() -> None:
 
 
 async def _open_offline_logs(services: Services) -> None:
-    """Serves partitions again whose log could not be opened or made, on a full disk for instance."""
+    """Serves again what could not be opened, made or read, on a full disk for instance."""
     while True:
         await trio.sleep(OFFLINE_INTERVAL_S)
         if services.partitions.has_offline:
             services.partitions.open_offline(services.metadata.image)
+        services.groups.take_up_missing()
+        services.transactions.take_up_missing()

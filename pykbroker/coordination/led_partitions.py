@@ -98,6 +98,11 @@ class LedPartitions(Generic[Shard]):
             elif nursery is not None:
                 nursery.start_soon(self._load, number)
 
+    def take_up_missing(self, nursery: trio.Nursery | None) -> None:
+        """Tries again what this broker leads and could not read or open; for when the disk may work again."""
+        if any(number not in self.shards.keys() | self._loading for number in self._led()):
+            self.follow(nursery, is_recreated=False)
+
     def stop(self) -> None:
         """Lets go everything; whoever comes after finds no coordinator."""
         self._is_stopped = True
@@ -144,11 +149,13 @@ class LedPartitions(Generic[Shard]):
             shard = self._make(partition)
             await self._replay(partition, shard)
         except (LogError, RecordError) as error:
-            log.error("%s-%d cannot be read, what it coordinates is not served: %s", self._topic, number, error)
+            if number not in self._unreadable:
+                log.error("%s-%d cannot be read, what it coordinates is not served: %s", self._topic, number, error)
             self._unreadable.add(number)
             return
         finally:
             self._loading.discard(number)
+        self._unreadable.discard(number)
         if self.partition(number) is partition:
             self.shards[number] = shard
             self._on_loaded(number, shard)

@@ -142,6 +142,10 @@ class GroupCoordinator:
         """Sends away everybody who is parked, and whoever comes after; for an orderly shutdown."""
         self._led.stop()
 
+    def take_up_missing(self) -> None:
+        """Tries again to read what could not be read or opened before; the disk may work again."""
+        self._led.take_up_missing(self._nursery)
+
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Takes up partitions that became ours, lets go of others, forgets the offsets of deleted topics."""
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
