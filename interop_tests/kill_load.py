@@ -230,8 +230,19 @@ class Consuming(Part):
         before = dict(self.committed)
         reader = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
         asked = [confluent_kafka.TopicPartition(self.topic, number) for number in range(self.partitions)]
+        stored: dict[int, int] = {}
+
+        def is_answered() -> bool:
+            # Apache Kafka answers before its coordinator has read its log.
+            try:
+                stored.update((one.partition, one.offset) for one in reader.committed(asked, timeout=30))
+            except confluent_kafka.KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+            return bool(stored)
+
         try:
-            stored = {one.partition: one.offset for one in reader.committed(asked, timeout=30)}
+            wait_until(is_answered, "the committed offsets")
         finally:
             reader.close()
         for number, offset in before.items():
