@@ -130,7 +130,8 @@ def start_broker(
         **options: object,
     ) -> BrokerProcess:
         folder = tmp_path_factory.mktemp(name)
-        log_path = reports / f"broker-{name}.log"
+        # pytest-xdist runs parts of the suite at the same time, each with brokers of its own.
+        log_path = reports / f"broker-{name}{os.environ.get('PYTEST_XDIST_WORKER', '')}.log"
         log_path.unlink(missing_ok=True)
         settings = {**QUICK, **(overrides or {})}
         broker: BrokerProcess

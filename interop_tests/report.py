@@ -105,7 +105,7 @@ class Report:
     def pytest_itemcollected(self, item: Any) -> None:
         """Remembers what each test is about; as a property it also comes from the processes of pytest-xdist."""
         self.declarations[item.nodeid] = declaration_of(item)
-        item.user_properties.append(("declaration", self.declarations[item.nodeid]))
+        item.user_properties.append(("declaration", list(self.declarations[item.nodeid])))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Takes the outcome of each phase; the worst of them is the test's."""
