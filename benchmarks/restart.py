@@ -183,9 +183,7 @@ def main() -> int:
     path = save("restart", title, COLUMNS, rows, data)
     slowest = max(one.slower_s for one in results["pykbroker"])
     verdict = "met" if slowest <= GOAL_S else "MISSED"
-    print(
-        f"RATIO  {GOAL_S / slowest:.1f}: the slowest kind of start takes {slowest:.2f} s, goal {GOAL_S:.0f} s: {verdict}"
-    )
+    print(f"RATIO  {GOAL_S / slowest:.1f}: the slowest kind takes {slowest:.2f} s, goal {GOAL_S:.0f} s: {verdict}")
     print(f"written to {path}")
     return 0
 

@@ -302,17 +302,14 @@ def records_of(log: Path) -> bytes:
     return content[:end]
 
 
-def newest(folder: Path, pattern: str) -> Path:
-    return max(folder.glob(pattern))
-
-
 def with_record(value: bytes) -> Callable[[Path], None]:
     """Another record at the end of the metadata log."""
 
     def write(folder: Path) -> None:
-        log = newest(folder, "__cluster_metadata-0/*.log")
-        content = records_of(log)
-        last = list(iter_batches(content))[-1]
+        logs = sorted(folder.glob("__cluster_metadata-0/*.log"))
+        # The newest segment has no record yet when a checkpoint has just been written.
+        log, content = logs[-1], records_of(logs[-1])
+        last = list(iter_batches(b"".join(map(records_of, logs))))[-1]
         data = build_batch(
             [Record(0, now_ms(), None, value)], base_offset=last.next_offset, leader_epoch=last.partition_leader_epoch
         )
