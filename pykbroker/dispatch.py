@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ELEMENTS_MAX = 100_000
+ELEMENTS_MAX = 50_000
 """Topics, partitions and all other elements of one request together. Kafka has no such limit: there a frame of
 `socket.request.max.bytes` may become gigabytes of objects. No client names so many partitions at once."""
 
