@@ -74,6 +74,7 @@ UNORDERED = {
     "DescribeClientQuotasResponse.entries",
     "ListTransactionsResponse.transaction_states",
     "DescribeTransactionsResponse.transaction_states",
+    "DescribeTransactionsResponse.transaction_states.topics",
     "AddPartitionsToTxnResponse.results_by_transaction",
     "AddPartitionsToTxnResponse.results_by_transaction.topic_results",
     "AddPartitionsToTxnResponse.results_by_topic_v3_and_below",

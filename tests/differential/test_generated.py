@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
 from pykbroker.handlers import APIS
 from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
-from tests.differential.brokers import pair
 from tests.differential.generator import NEVER, THEMES, Generator
 from tests.differential.runner import Pair
 from tests.differential.wire import message_type
-from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java
 
@@ -49,12 +46,6 @@ NOT_HERE_YET = {
     92: "DeleteShareGroupOffsets",
 }
 """APIs that a Kafka broker has and we do not, by key."""
-
-
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with pair(tmp_path_factory.mktemp("brokers"), kafka_libs()) as brokers:
-        yield brokers
 
 
 @pytest.mark.parametrize("theme", THEMES)

@@ -9,6 +9,7 @@ from typing import Any
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pykbroker.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from pykbroker.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -108,6 +109,11 @@ class World:
             connection.close()
         self._connections = {}
 
+    @property
+    def session_count(self) -> int:
+        """How many fetch sessions were asked for so far: the number of the next one."""
+        return len(self._sessions)
+
     def call(self, request: Message, version: int, connection: int = 0) -> Any:
         """One request with its answer, noted; the answer as it came."""
         return self.run(Step(connection, api_of(request), version, request))
@@ -138,6 +144,8 @@ class World:
             time.sleep(0.02)
         if step.api in CHANGES or (step.api == "metadata" and _has_error(answer, MISSING_TOPIC)):
             self.settle(_texts(request))
+        if step.api == "end_txn":
+            self._await_markers(getattr(request, "transactional_id", ""))
         if step.api in GROUP_APIS:
             self.collect_waiting(0.06)
         return answer
@@ -164,6 +172,15 @@ class World:
             if topic.error_code == 0 and known != topic.topic_id:
                 self._topics[topic.name] = topic.topic_id
                 self.names.add_topic(topic.name, topic.topic_id)
+
+    def _await_markers(self, transactional_id: str) -> None:
+        """Waits until a transaction that was ended has its markers: the coordinator answers before."""
+        deadline = time.monotonic() + RETRY_S
+        while time.monotonic() < deadline:
+            answer = self._ask(DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0)
+            if not answer.transaction_states[0].transaction_state.startswith("Prepare"):
+                return
+            time.sleep(0.01)
 
     def _change_and_see(self) -> None:
         self._barrier += 1
