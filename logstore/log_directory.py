@@ -217,20 +217,23 @@ class LogDirectory:
             unique = (unique + 1) & ((1 << 128) - 1)
         log.move(f"{self.path}/{name}")
 
-    def delete_due_logs(self, now_ms: int) -> int:
-        """Remove the folders of deleted logs whose delay has passed; returns how many. Raises StorageError."""
+    def delete_due_logs(self, now_ms: int, count_max: int = 1 << 62) -> int:
+        """Remove the folders of deleted logs whose delay has passed, some of them; returns how many.
+
+        Raises StorageError.
+        """
         for key in list(self._doomed):
             self._rename_doomed(key, now_ms)
         count = 0
-        while self._deleted_folders and self._deleted_folders[0][0] <= now_ms:
+        while count < count_max and self._deleted_folders and self._deleted_folders[0][0] <= now_ms:
             self.filesystem.remove_tree(self._deleted_folders[0][1])
             heapq.heappop(self._deleted_folders)
             count += 1
         return count
 
-    def delete_due_files(self, now_ms: int) -> int:
-        """Remove deleted segments of all logs, and deleted logs, whose delay has passed; returns how many."""
-        return sum(log.delete_due_files(now_ms) for log in self) + self.delete_due_logs(now_ms)
+    def delete_due_files(self, now_ms: int, logs_max: int = 1 << 62) -> int:
+        """Remove deleted segments of all logs, and so many deleted logs, whose delay has passed; returns how many."""
+        return sum(log.delete_due_files(now_ms) for log in self) + self.delete_due_logs(now_ms, logs_max)
 
     # Checkpoints
 

@@ -107,7 +107,9 @@ async def _flush_and_checkpoint(services: Services) -> None:
     try:
         directory.checkpoint_recovery_points()
         directory.checkpoint_high_watermarks(high_watermarks(services))
-        directory.delete_due_files(services.clock.now_ms())
+        directory.delete_due_files(services.clock.now_ms(), 0)
+        while directory.delete_due_logs(services.clock.now_ms(), LOGS_PER_TURN):
+            await trio.lowlevel.checkpoint()
     except LogError as error:
         log.error("checkpoints could not be written: %s", error)
 

@@ -119,6 +119,21 @@ def test_a_deleted_log_goes_after_the_delay(place: Place) -> None:
     assert not [name for name in names(place) if name.startswith("t-0")]
 
 
+def test_many_deleted_logs_go_a_few_at_a_time(place: Place) -> None:
+    """So that whoever removes thousands of folders can do something else in between."""
+    directory = start(place)
+    for number in range(5):
+        directory.create_log("t", number, TOPIC_ID, CONFIG, NOW_MS)
+    for number in (3, 0, 4, 1, 2):
+        directory.delete_log("t", number, NOW_MS + number)
+    assert directory.delete_due_files(NOW_MS + 5000, 0) == 0
+    assert directory.delete_due_logs(NOW_MS + 1002, 2) == 2
+    assert sorted(name[:3] for name in names(place) if name.startswith("t-")) == ["t-2", "t-3", "t-4"]
+    assert directory.delete_due_logs(NOW_MS + 1002, 2) == 1
+    assert directory.delete_due_logs(NOW_MS + 1002, 2) == 0
+    assert directory.delete_due_logs(NOW_MS + 5000) == 2
+
+
 def test_a_deletion_that_was_interrupted_is_finished(place: Place) -> None:
     directory = start(place)
     append(directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(1))
