@@ -121,7 +121,7 @@ class Scenario:
             assert not result.is_duplicate
             if not self.epochs or self.epochs[-1][0] != epoch:
                 self.epochs.append((epoch, result.first_offset))
-            for number in range(0, count, length):
+            for number in range(count):
                 self.expected[result.first_offset + number] = bytes([65 + number % 26]) * value_size
 
         self.until_done(step)
