@@ -85,6 +85,7 @@ UNORDERED = {
     "WriteTxnMarkersResponse.markers",
     "WriteTxnMarkersResponse.markers.topics",
     "DescribeProducersResponse.topics.partitions.active_producers",
+    "JoinGroupResponse.members",
     "DescribeGroupsResponse.groups",
     "DescribeGroupsResponse.groups.members",
     "ListGroupsResponse.groups",
@@ -116,7 +117,7 @@ class Names:
     def add_topic(self, name: str, topic_id: bytes) -> None:
         """Names a topic's id; a topic that was deleted and created again has several."""
         if topic_id not in self.topic_ids:
-            plain = name.replace(self.tilde, "~")
+            plain = name.replace(self.tilde, "~") if self.tilde else name
             lives = sum(known.partition(" ")[0] == plain for known in self.topic_ids.values())
             self.topic_ids[topic_id] = f"{plain} of life {lives + 1}" if lives else plain
 

@@ -15,7 +15,9 @@ from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.offset_log import decode_record
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 from pykbroker.protocol.records.batch import iter_batches
-from tests.conformance.group_scenarios import SCENARIOS, UUID, World
+from tests.differential.plain import MEMBER, differences
+from tests.differential.runner import Difference
+from tests.differential.scenarios.groups import SCENARIOS, GroupWorld
 from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.java
 SETTINGS = {"group.initial.rebalance.delay.ms": "300"}
 
 Brokers = dict[str, BrokerProcess]
-Worlds = dict[str, World]
+Worlds = dict[str, GroupWorld]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 
 @pytest.fixture(scope="module")
 def worlds(brokers: Brokers) -> Iterator[Worlds]:
-    made = {name: World(broker.address) for name, broker in brokers.items()}
+    made = {name: GroupWorld(broker.address) for name, broker in brokers.items()}
     for world in made.values():
         world.prepare()
     yield made
@@ -60,8 +62,12 @@ def test_answers_are_kafkas(worlds: Worlds) -> None:
             scenario(world)
     kafka, ours = worlds["kafka"].answers, worlds["pykbroker"].answers
     assert len(kafka) == len(ours) > 500
-    differing = [(theirs, mine) for theirs, mine in zip(kafka, ours, strict=True) if theirs != mine]
-    assert not differing, "\n".join(f"{label}\n  kafka {k}\n  ours  {o}" for (label, k), (_, o) in differing)
+    found = [
+        Difference(number, label, *difference)
+        for number, ((label, theirs), (_, mine)) in enumerate(zip(kafka, ours, strict=True))
+        for difference in differences(theirs, mine)
+    ]
+    assert not found, "\n".join(map(str, found))
 
 
 def records_of(folder: Path) -> dict[str, list[str]]:
@@ -76,7 +82,7 @@ def records_of(folder: Path) -> dict[str, list[str]]:
                 if isinstance(decoded.value, GroupMetadataValue):
                     decoded.value.members.sort(key=lambda member: member.client_id + str(member.group_instance_id))
                 text = f"{path.parent.name} {decoded}"
-                text = re.sub(r"timestamp=\d+", "timestamp", UUID.sub("random", text))
+                text = re.sub(r"timestamp=\d+", "timestamp", MEMBER.sub("random", text))
                 found[decoded.key.group].append(re.sub(r"topic_id=b(['\"]).*?\1(?=[,)])", "id", text))
     return found
 

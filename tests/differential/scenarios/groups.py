@@ -1,11 +1,10 @@
 """Sequences of group requests, good and bad, whose answers should be the same from every Kafka broker.
 
-A scenario is a function of a `World`. It names its groups itself, so that several run on one broker.
+A scenario is a function of a `GroupWorld`. It names its groups itself, so that several run on one broker.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -37,24 +36,22 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.differential.plain import Names
 from tests.pykbroker.groups.driver import subscription
 from tests.support.wire_client import WireClient
 
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TOPICS = ("clicks", "views")
 UNKNOWN_ID = bytes(15) + b"\x63"
-UNORDERED = {"groups", "members", "results"}
-"""Lists whose order Kafka takes from its hash maps."""
 
 
-class World:
+class GroupWorld:
     """One broker with two topics; notes every answer in a form that two brokers can have in common."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
         self.answers: list[tuple[str, Any]] = []
         self.topic_ids: dict[str, bytes] = {}
-        self._names: dict[str, str] = {}
+        self.names = Names(address)
         self._clients: list[WireClient] = []
         self.admin = self.client()
 
@@ -76,6 +73,8 @@ class World:
             found = self.admin.call(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics
             if all(topic.error_code == 0 for topic in found):
                 self.topic_ids = {topic.name: topic.topic_id for topic in found}
+                for topic in found:
+                    self.names.add_topic(topic.name, topic.topic_id)
         while self.admin.call(DescribeGroupsRequest(groups=["any"]), 6).groups[0].error_code != 69:
             self.admin.call(FindCoordinatorRequest(coordinator_keys=["any"]), 4)
             time.sleep(0.05)
@@ -85,24 +84,8 @@ class World:
         return self.note(f"{label} v{version}", (client or self.admin).call(request, version))
 
     def note(self, label: str, response: Any) -> Any:
-        self.answers.append((label, self._plain(response)))
+        self.answers.append((label, self.names.plain(response)))
         return response
-
-    def _plain(self, value: Any, name: str = "") -> Any:
-        if isinstance(value, Message):
-            return {field.name: self._plain(getattr(value, field.name), field.name) for field in value.FIELDS}
-        if isinstance(value, list):
-            items = [self._plain(item) for item in value]
-            return sorted(items, key=repr) if name in UNORDERED else items
-        if isinstance(value, bytes):
-            return next((f"id of {topic}" for topic, topic_id in self.topic_ids.items() if topic_id == value), value)
-        if name == "error_message" and value:
-            return "a message"
-        if name in ("host", "port") and value in (*self.address, "localhost"):
-            return name
-        if isinstance(value, str):
-            return UUID.sub(lambda found: self._names.setdefault(found.group(), f"<{len(self._names)}>"), value)
-        return value
 
     # Requests
 
@@ -211,7 +194,7 @@ def sync(
     )
 
 
-def find_coordinator(world: World) -> None:
+def find_coordinator(world: GroupWorld) -> None:
     for version in range(7):
         for key_type, key in ((0, "g"), (0, ""), (9, "g")):
             if version >= 4:
@@ -224,7 +207,7 @@ def find_coordinator(world: World) -> None:
         world.answers.pop()  # the message of Kafka is empty here, ours says why
 
 
-def refused_joins(world: World) -> None:
+def refused_joins(world: GroupWorld) -> None:
     for version in range(10):
         world.call("no group", join("", "m"), version)
         world.call("short session", join("refused", "m", session_timeout_ms=5_999), version)
@@ -239,7 +222,7 @@ def refused_joins(world: World) -> None:
     world.leave("refused-c", 5, (pending, None))
 
 
-def one_member(world: World) -> None:
+def one_member(world: GroupWorld) -> None:
     """Every version of every API through the life of a group."""
     for version in range(10):
         group_id = f"one-{version}"
@@ -269,7 +252,7 @@ def one_member(world: World) -> None:
         world.commit(group_id, commit_version, {"clicks": [(0, 9)]}, generation_id_or_member_epoch=2, member_id="w")
 
 
-def rebalancing_alone(world: World) -> None:
+def rebalancing_alone(world: GroupWorld) -> None:
     member_id = world.stable("alone").member_id
     for fields in ({"protocol_type": None}, {"protocol_name": None}, {"protocol_type": "x"}, {"protocol_name": "x"}):
         world.call(f"sync {fields}", sync("alone", member_id, 1, **fields), 5)
@@ -296,7 +279,7 @@ def rebalancing_alone(world: World) -> None:
     world.call("other type", join("alone", protocol_type="connect"), 9)
 
 
-def two_members(world: World) -> None:
+def two_members(world: GroupWorld) -> None:
     a, b = world.client("a"), world.client("b")
     a_id = world.call("a", join("two"), 9, a).member_id
     b_id = world.call("b", join("two"), 9, b).member_id
@@ -324,7 +307,7 @@ def two_members(world: World) -> None:
     world.note("a alone", a.receive())
 
 
-def static_members(world: World) -> None:
+def static_members(world: GroupWorld) -> None:
     for version in (5, 8, 9):
         group_id = f"static-{version}"
         a, b = world.client("a"), world.client("b")
@@ -352,7 +335,7 @@ def static_members(world: World) -> None:
         world.describe(group_id)
 
 
-def offsets_by_hand(world: World) -> None:
+def offsets_by_hand(world: GroupWorld) -> None:
     for version in range(2, 11):
         group_id = f"hand-{version}"
         world.commit(group_id, version, {"clicks": [(0, 3)]}, generation_id_or_member_epoch=3, member_id="m")
@@ -373,7 +356,7 @@ def offsets_by_hand(world: World) -> None:
     world.call("no groups", OffsetFetchRequest(), 8)
 
 
-def administration(world: World) -> None:
+def administration(world: GroupWorld) -> None:
     world.delete_offsets("nogroup", {"clicks": [0]})
     world.delete_offsets("", {"clicks": [0]})
     world.delete_offsets("nogroup", {})
@@ -403,7 +386,7 @@ def administration(world: World) -> None:
         world.call(f"list {types}", ListGroupsRequest(types_filter=types), 5)
 
 
-SCENARIOS: tuple[Callable[[World], None], ...] = (
+SCENARIOS: tuple[Callable[[GroupWorld], None], ...] = (
     find_coordinator,
     refused_joins,
     one_member,
