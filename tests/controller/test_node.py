@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.commands import Command, CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
+from pykbroker.controller.metadata.features import FeatureUpdate, UpdateFeatures
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, ClusterImage
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
 from pykbroker.controller.metadata.record_framing import encode_record
@@ -49,6 +50,19 @@ async def test_an_empty_folder_becomes_a_quorum_of_one() -> None:
     )
     assert filesystem.read_file(f"{FOLDER}/partition.metadata") == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
     node.close()
+
+
+async def test_a_folder_from_before_a_feature_stays_at_level_0_until_it_is_raised() -> None:
+    """P-158: transaction.version of a cluster that was made without it."""
+    filesystem = FakeFileSystem()
+    async with running(filesystem, bootstrap_levels={"metadata.version": 30}) as node:
+        await register_broker(node)
+    async with running(filesystem) as node:
+        assert node.image.features == {"metadata.version": 30}
+        result = await node.submit(UpdateFeatures([FeatureUpdate("transaction.version", 2)]), timeout_ms=5000)
+        assert not result.is_failure
+    async with running(filesystem) as node:
+        assert node.image.features == {"metadata.version": 30, "transaction.version": 2}
 
 
 async def test_a_command_is_done_when_everybody_knows() -> None:
