@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pykbroker.replication.fetch_sessions import FetchSessions
     from pykbroker.replication.partitions import Partitions
     from pykbroker.security.sasl import SaslSession
-    from pykbroker.transactions.coordinator import TransactionCoordinator
     from pykbroker.security.standard_authorizer import StandardAuthorizer
+    from pykbroker.transactions.coordinator import TransactionCoordinator
     from pykbroker.wall_clock import WallClock
 
 
