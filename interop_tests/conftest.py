@@ -130,9 +130,8 @@ def start_broker(
         **options: object,
     ) -> BrokerProcess:
         folder = tmp_path_factory.mktemp(name)
-        # pytest-xdist runs parts of the suite at the same time, each with brokers of its own.
-        log_path = reports / f"broker-{name}{os.environ.get('PYTEST_XDIST_WORKER', '')}.log"
-        log_path.unlink(missing_ok=True)
+        # Not in the folder of reports: several runs may go on at the same time.
+        log_path = folder / "broker.log"
         settings = {**QUICK, **(overrides or {})}
         broker: BrokerProcess
         if target == "kafka":
@@ -148,10 +147,11 @@ def start_broker(
     yield start
     for broker in started:
         broker.kill()
-    if not request.session.testsfailed:  # the logs are kept for whoever looks into a failure
+    if request.session.testsfailed:  # the logs are kept for whoever looks into a failure
+        process = os.environ.get("PYTEST_XDIST_WORKER", "")
         for broker in started:
-            if broker.log_path is not None:
-                broker.log_path.unlink(missing_ok=True)
+            if broker.log_path is not None and broker.log_path.exists():
+                shutil.copy(broker.log_path, reports / f"broker-{broker.folder.name}{process}.log")
 
 
 @pytest.fixture(scope="session")
