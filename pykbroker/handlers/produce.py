@@ -192,7 +192,10 @@ def _append_one(
     endpoints: dict[int, NodeEndpoint],
 ) -> PartitionProduceResponse:
     if refused:
-        return _failure(data.index, refused)
+        response = _failure(data.index, refused)
+        if refused is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            response.error_message = "Transactional records contained more than one producer ID"
+        return response
     partition = _find(context, topic, data.index)
     if partition is None:
         return _not_here(context, topic, data.index, endpoints)
