@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import confluent_kafka
@@ -233,12 +234,10 @@ class Consuming(Part):
         stored: dict[int, int] = {}
 
         def is_answered() -> bool:
-            # Apache Kafka answers before its coordinator has read its log.
-            try:
+            # Apache Kafka answers NOT_COORDINATOR before its coordinator has read its log; what else it says, it says
+            # until the time is over.
+            with suppress(confluent_kafka.KafkaException):
                 stored.update((one.partition, one.offset) for one in reader.committed(asked, timeout=30))
-            except confluent_kafka.KafkaException as error:
-                if not error.args[0].retriable():
-                    raise
             return bool(stored)
 
         try:
