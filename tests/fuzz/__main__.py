@@ -80,7 +80,7 @@ def fuzz(arguments: argparse.Namespace) -> int:
     findings = Findings(Path(arguments.out))
     generator = random.Random(arguments.seed)
     world = World()
-    target = Target()
+    target = Target(dict(setting.split("=", 1) for setting in arguments.override))
     began = time.monotonic()
     floor: tuple[int, int] | None = None
     sent = 0
@@ -168,6 +168,7 @@ def main() -> int:
     parser.add_argument("--round", type=float, default=30)
     parser.add_argument("--out", default=str(CHECKOUT / "reports" / "fuzz"))
     parser.add_argument("--replay", type=Path)
+    parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
     arguments = parser.parse_args()
     if arguments.replay:
         return replay(arguments.replay)
