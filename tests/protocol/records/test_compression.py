@@ -84,6 +84,16 @@ def test_kafka_pythons_codecs_and_ours_read_each_other(data: bytes) -> None:
     assert kafka.codec.zstd_decode(compress(ZSTD, data)) == data
 
 
+def test_gzip_of_very_many_members_has_one_limit() -> None:
+    """Each costs the same, however much follows it."""
+    members = gzip.compress(b"") * 2000 + gzip.compress(b"x" * 5000) * 30 + gzip.compress(b"") * 2000
+    assert decompress(GZIP, members) == b"x" * 150_000
+    with pytest.raises(RecordTooLarge, match="larger than 149999 bytes"):
+        decompress(GZIP, members, 149_999)
+    with pytest.raises(CompressionFailed, match="ends early"):
+        decompress(GZIP, members[:-1])
+
+
 def test_gzip_of_several_members_and_with_a_tail() -> None:
     members = gzip.compress(b"one ") + gzip.compress(b"two ") + gzip.compress(b"three")
     assert decompress(GZIP, members) == b"one two three"
