@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykbroker.errors import KafkaError
-from pykbroker.logstore.errors import OffsetOutOfRange
+from pykbroker.logstore.errors import OffsetOutOfRange, StorageError
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.offset_waiters import ALL, OffsetWaiters
@@ -133,18 +133,34 @@ class Partition:
 
         Raises:
             LogError, RecordError: nothing was appended.
+            StorageError: likewise, or what was appended could not be synced (`flush.messages`).
         """
         log = self.log
         stable_before = self.last_stable_offset if self.stable_waiters else -1
-        result = log.append_as_leader(
-            data, self.leader_epoch, now_ms, origin, verification=verification, transaction_version=transaction_version
-        )
+        try:
+            result = log.append_as_leader(
+                data,
+                self.leader_epoch,
+                now_ms,
+                origin,
+                verification=verification,
+                transaction_version=transaction_version,
+            )
+        except StorageError:
+            if log.log_end_offset > self.high_watermark:
+                # It is in the log all the same, where a retry of the producer finds it.
+                self._advance(len(data), stable_before)
+            raise
         if not result.is_duplicate:
-            self.high_watermark = log.log_end_offset
-            self.waiters.notify(len(data))
-            if stable_before >= 0:
-                self._notify_stable(stable_before)
+            self._advance(len(data), stable_before)
         return result
+
+    def _advance(self, size: int, stable_before: int) -> None:
+        """The high watermark follows the log end, and whoever waits for so many bytes more is woken."""
+        self.high_watermark = self.log.log_end_offset
+        self.waiters.notify(size)
+        if stable_before >= 0:
+            self._notify_stable(stable_before)
 
     def _notify_stable(self, stable_before: int) -> None:
         """Wakes readers of committed records by what became readable for them; many segments are always enough."""

@@ -13,7 +13,7 @@ import pytest
 
 from pykbroker.logstore.compaction import begin_compaction, plan_cleaning
 from pykbroker.logstore.errors import StorageError
-from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.protocol.records.control import ControlRecordType
 from tests.logstore.support import NOW_MS, Place, append, batch, marker, read_all
 from tests.support.fake_filesystem import FakeFileSystem
@@ -47,6 +47,8 @@ class Scenario:
         self.log: PartitionLog
         self.sequence = 0
         self.epochs: list[tuple[int, int]] = []
+        # First offset of the transaction that was aborted.
+        self.aborted = -1
 
     def until_done(self, step: Callable[[], object]) -> None:
         """Takes a step again until it works: as a client does, or the broker at its next round."""
@@ -128,8 +130,6 @@ class Scenario:
         self.sequence += count
 
     def abort_a_transaction(self, epoch: int) -> None:
-        from pykbroker.logstore.partition_log import AppendOrigin
-
         offset = self.log.log_end_offset
         data = batch(1, producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from pykbroker import broker as broker_module
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.start import raise_expected
+from pykbroker.logstore import filesystem as filesystem_module
 from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import iter_batches
@@ -154,3 +156,23 @@ def test_errors_at_any_moment(
             error.add_note(f"with call {number} failing")
             raise
         caplog.clear()
+
+
+def test_a_batch_that_could_not_be_synced_is_found_by_the_retry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`flush.messages`: the producer is told of the failed sync, sends again, and readers see the one batch."""
+    with WholeBroker(tmp_path / "data") as broker:
+        assert broker.create_topic("t", flush_messages="1") == 0
+        data = batch(1, producer_id=77, producer_epoch=0, base_sequence=0)
+
+        def refuse(descriptor: int) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(filesystem_module, "_sync_data", refuse)
+            assert broker.produce("t", data) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.produce("t", data) == 0
+        assert offsets(broker, "t", 0) == [0]
+    with WholeBroker(tmp_path / "data") as broker:
+        assert offsets(broker, "t", 0) == [0]
