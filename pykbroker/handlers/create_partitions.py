@@ -5,6 +5,7 @@ Versions 0-3. v2 flexible; v3 quota errors, of which there are none here. Partit
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.topics import CreatePartitions, NewPartitions
@@ -22,7 +23,9 @@ async def handle_create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Grows each topic by itself."""
-    refused = context.refused(ALTER, TOPIC, (topic.name for topic in request.topics))
+    counts = Counter(topic.name for topic in request.topics)
+    # What is named twice is answered as such, whoever asks.
+    refused = context.refused(ALTER, TOPIC, (name for name, count in counts.items() if count == 1))
     command = CreatePartitions(
         [
             NewPartitions(

@@ -56,6 +56,7 @@ TELLS_LOG_START = {
 """Errors of the log that come with its start; what a producer does about them can depend on it."""
 CODEC_MASK = 7
 CODEC_ZSTD = 4
+ZSTD_VERSION = 7
 TRANSACTIONAL_BIT = 0x10
 LEADER_HINT_VERSION = 10
 ABORTABLE_VERSION = 11
@@ -151,6 +152,8 @@ async def _verify(
             partition = _find(context, topic, data.index)
             if partition is None or not _attributes(data.records) & TRANSACTIONAL_BIT:
                 continue
+            if context.api_version < ZSTD_VERSION and _attributes(data.records) & CODEC_MASK == CODEC_ZSTD:
+                continue  # It is refused, and not a part of the transaction.
             producer_id, epoch, sequence = _PRODUCER.unpack_from(data.records, _PRODUCER_POSITION)
             if producer_id >= 0:
                 producers.add((producer_id, epoch))
@@ -234,7 +237,7 @@ def _check_records(context: RequestContext, data: PartitionProduceData) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a partition needs exactly one whole record batch")
     if data.records[PREFIX_SIZE - 1] != MAGIC_MAX:
         raise KafkaError(ErrorCode.INVALID_RECORD, "Produce since version 3 takes record batches of magic 2 only")
-    if context.api_version < 7 and _attributes(data.records) & CODEC_MASK == CODEC_ZSTD:
+    if context.api_version < ZSTD_VERSION and _attributes(data.records) & CODEC_MASK == CODEC_ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
 
 

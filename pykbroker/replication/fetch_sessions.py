@@ -231,6 +231,7 @@ def requested_partitions(request: FetchRequest) -> dict[PartitionKey, FetchedPar
             partition = partitions[key] = FetchedPartition(key)
             partition.fetch_offset = asked.fetch_offset
             partition.size_max = asked.partition_max_bytes
-            partition.current_leader_epoch = asked.current_leader_epoch
-            partition.last_fetched_epoch = asked.last_fetched_epoch
+            # Fetch takes any negative epoch for none.
+            partition.current_leader_epoch = max(asked.current_leader_epoch, -1)
+            partition.last_fetched_epoch = max(asked.last_fetched_epoch, -1)
     return partitions

@@ -12,6 +12,7 @@ from pykbroker.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
+from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import call, make_context, make_services
 
 
@@ -41,3 +42,16 @@ def test_partitions_only_grow(name: str, count: int, assignments: list[list[int]
     (result,) = call(handle_create_partitions, make_context(3, services=services), request).results
     assert (result.name, result.error_code) == (name, code)
     assert len(services.metadata.image.topics_by_name["a"].partitions) == (3 if code == ErrorCode.NONE else 2)
+
+
+def test_a_topic_named_twice_is_told_so_whoever_asks() -> None:
+    """P-149: nobody may do anything here, and yet the duplicate is the answer."""
+    services = make_services()
+    services = services._replace(authorizer=StandardAuthorizer(dict, frozenset(), False))
+    twice = [CreatePartitionsTopic(name="a", count=3), CreatePartitionsTopic(name="a", count=4)]
+    request = CreatePartitionsRequest(topics=[*twice, CreatePartitionsTopic(name="b", count=3)], timeout_ms=1000)
+    results = call(handle_create_partitions, make_context(3, services=services), request).results
+    assert {result.name: result.error_code for result in results} == {
+        "a": ErrorCode.INVALID_REQUEST,
+        "b": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }

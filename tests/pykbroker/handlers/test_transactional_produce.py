@@ -100,6 +100,13 @@ async def test_two_producers_in_one_request(path: TransactionalPath, other: dict
     assert path.partition(2).log.log_end_offset == 0
 
 
+async def test_a_batch_that_is_refused_is_no_part_of_the_transaction(path: TransactionalPath) -> None:
+    """zstd before version 7: another producer's batch beside it is taken."""
+    refused = batch(codec=4, producer_id=8, producer_epoch=0, base_sequence=0, is_transactional=True)
+    answers = await path.produce_all({0: refused, 1: transactional_batch()}, version=6)
+    assert [a.error_code for a in answers] == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.NONE]
+
+
 async def test_plain_batches_under_a_transactional_id_ask_nobody(path: TransactionalPath) -> None:
     assert (await path.produce(batch())).error_code == 0
     assert not path.coordinator.asked

@@ -8,7 +8,7 @@ import pytest
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from pykbroker.replication.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions
+from pykbroker.replication.fetch_sessions import EVICTION_MS, FetchContext, FetchSessions, requested_partitions
 
 
 def opened(sessions: FetchSessions, now_ms: int, partition_count: int = 1) -> FetchContext:
@@ -56,6 +56,12 @@ def test_a_session_may_begin_with_nothing() -> None:
     assert context.session_id
     assert sessions.resolve(FetchRequest(session_id=context.session_id, session_epoch=1), False, 0).session_id == 0
     assert len(sessions) == 0
+
+
+def test_any_negative_epoch_is_none() -> None:
+    asked = FetchPartition(current_leader_epoch=-(2**31), last_fetched_epoch=-5)
+    (partition,) = requested_partitions(FetchRequest(topics=[FetchTopic(topic="a", partitions=[asked])])).values()
+    assert (partition.current_leader_epoch, partition.last_fetched_epoch) == (-1, -1)
 
 
 def test_no_slots_no_sessions() -> None:
