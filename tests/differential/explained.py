@@ -37,6 +37,7 @@ ALL_FAILED = "The update failed for all features"
 GENERIC_TEXT = "This most likely occurs because of a request being malformed by the client library"
 """The beginning of Kafka's text for INVALID_REQUEST."""
 SETTING = (
+    "Can't ",
     "Invalid value",
     "Invalid config value",
     "Unknown topic config name",

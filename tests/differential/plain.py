@@ -82,6 +82,8 @@ UNORDERED = {
     "AlterUserScramCredentialsResponse.results",
     "DescribeUserScramCredentialsResponse.results",
     "AlterClientQuotasResponse.entries",
+    "AlterClientQuotasResponse.entries.entity",
+    "DescribeClientQuotasResponse.entries.entity",
     "WriteTxnMarkersResponse.markers",
     "WriteTxnMarkersResponse.markers.topics",
     "DescribeProducersResponse.topics.partitions.active_producers",
@@ -243,7 +245,14 @@ def _ordered(items: list[Any]) -> list[Any]:
         for value in item.values():
             if isinstance(value, list):
                 value.sort(key=repr)
-    return sorted([*alone, *joined.values()], key=repr)
+    return sorted([*alone, *joined.values()], key=_identity)
+
+
+def _identity(item: Any) -> str:
+    """What an element of a list is about, without what happened to it."""
+    if not isinstance(item, dict):
+        return repr(item)
+    return repr({name: value for name, value in item.items() if not name.startswith("error")})
 
 
 def _rough(value: Any) -> Any:

@@ -205,6 +205,9 @@ class Values:
             # Kafka refuses too many with code -1, and yet creates 10,000 of them.
             for topic in request.topics:
                 topic.count = min(topic.count, 100)
+        if api == "create_topics":
+            for topic in request.topics:
+                topic.num_partitions = min(topic.num_partitions, 100)
         if api == "add_partitions_to_txn":
             # Each transaction, topic and partition once, and no empty topics: Kafka repeats them in some errors only.
             named = {transaction.transactional_id: transaction for transaction in request.transactions}
@@ -490,7 +493,7 @@ class Values:
             ("ScramCredentialUpsertion", "name"): lambda v: self._mostly("~user", "~other", ""),
             ("ScramCredentialUpsertion", "iterations"): lambda v: self._mostly(4096, 4095, 16384, 16385),
             ("ScramCredentialUpsertion", "salt"): lambda v: b"salt",
-            ("ScramCredentialUpsertion", "salted_password"): lambda v: self._mostly(b"p" * 32, b"p" * 64, b""),
+            ("ScramCredentialUpsertion", "salted_password"): lambda v: self._mostly(b"p" * 32, b"p" * 64),
             ("EntityData", "entity_type"): lambda v: self._mostly("client-id", "user", "ip", "planet"),
             ("EntityData", "entity_name"): lambda v: "~client",
             ("OpData", "key"): lambda v: self._pick(("producer_byte_rate", "consumer_byte_rate", "nonsense")),

@@ -233,7 +233,7 @@ class World:
     def _known(self, ref: Ref) -> Any:
         name = ref.name.replace("~", self.names.tilde)
         if ref.kind == "topic_id":
-            return self._topics.get(name, b"\x7e" * 16)
+            return self._topics.get(name, ref.name.encode().rjust(16, b"\x7e")[-16:])
         if ref.kind == "member":
             members = self._members.get(name, [])
             return members[ref.number] if ref.number < len(members) else f"nobody-{ref.number}"
