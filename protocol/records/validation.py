@@ -11,7 +11,8 @@ Compared with Apache Kafka 4.3.1 on 467 crafted batches; the differences that ar
 * a batch must not decompress to more than `AppendPolicy.decompressed_bytes_max` (MESSAGE_TOO_LARGE, which makes
   Java's producer split the batch);
 * a record size that is no varint is INVALID_RECORD like any other broken record (Kafka: UNKNOWN_SERVER_ERROR), and a
-  negative timestamp survives recompression (Kafka: UNKNOWN_SERVER_ERROR).
+  negative timestamp survives recompression (Kafka: UNKNOWN_SERVER_ERROR);
+* of the refused records of a batch the first `RECORD_ERRORS_MAX` are named.
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ from pykbroker.protocol.records.record_scan import (
     VARINT_TOO_LONG,
     scan_records,
 )
+
+RECORD_ERRORS_MAX: Final = 10_000
+"""A compressed megabyte may hold a million records: an answer that names each would be a hundred megabytes. Clients
+take those that are not named for part of a refused batch, which they are."""
 
 _LEGACY_RECORD_OVERHEAD: Final = 14
 _INT64_MAX: Final = 2**63 - 1
@@ -328,7 +333,7 @@ def _check_each_record(
     """The long way, for batches in which some record may have to be refused.
 
     Returns the greatest timestamp, -1 for none.
-    Raises InvalidTimestamp or InvalidRecord that names each refused record.
+    Raises InvalidTimestamp or InvalidRecord that names each refused record, the first `RECORD_ERRORS_MAX` of them.
     """
     errors: list[tuple[int, str]] = []
     timestamp_refused = False
@@ -359,6 +364,8 @@ def _check_each_record(
         else:
             continue
         errors.append((index, message))
+        if len(errors) >= RECORD_ERRORS_MAX:
+            break
     if timestamp_refused:
         raise InvalidTimestamp("One or more records have been rejected due to invalid timestamp", errors)
     if errors:

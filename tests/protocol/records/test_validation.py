@@ -310,6 +310,14 @@ def test_timestamps_too_far_ahead(codec: int) -> None:
     assert error.record_errors == ((2, message),)
 
 
+def test_only_so_many_records_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small batch may hold a million records; the answer must not be larger than what can be sent."""
+    monkeypatch.setattr("pykbroker.protocol.records.validation.RECORD_ERRORS_MAX", 3)
+    batch = build_batch([Record(0, TIME, None, b"v", []) for _ in range(10)])
+    error = refused(batch, POLICY._replace(is_compacted=True))
+    assert [index for index, _ in error.record_errors] == [0, 1, 2]
+
+
 def test_timestamps_too_old() -> None:
     """P-39: `message.timestamp.before.max.ms` has no limit by default."""
     old = build_batch([Record(0, 0, b"k"), Record(0, TIME, b"k"), Record(0, -1, b"k")])
