@@ -23,7 +23,8 @@ import kafka
 from kafka.structs import OffsetAndMetadata
 
 SESSION_TIMEOUT_MS = 3_000
-TRANSACTION_TIMEOUT_MS = 10_000
+# Longer than a broker takes to come back: a copier that is started again ends what its predecessor left open.
+TRANSACTION_TIMEOUT_MS = 60_000
 RECORDS = 50
 """At most so many in one transaction."""
 
@@ -35,7 +36,7 @@ STUCK_S = 40.0
 """After so long in one call the process ends as well."""
 
 # librdkafka forgets all brokers when none answers, and then waits for ever in send_offsets_to_transaction: it keeps the
-# group's coordinator as one of those that it has forgotten (2.11, "Handle is terminating").
+# group's coordinator as one of those that it has forgotten (2.16, "Handle is terminating").
 LIBRDKAFKA = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 500, "log_level": 0}
 
 
@@ -72,6 +73,16 @@ def is_aborted() -> bool:
     return random.randrange(ABORTED) == 0
 
 
+def require_membership(member_id: str | None) -> None:
+    """Ends a copier that was thrown out of the group, as when its broker was away for longer than a session.
+
+    Then both libraries give metadata without a member and generation, with which a broker fences nobody: another copier
+    may have read the same records from the same committed offset.
+    """
+    if not member_id:
+        raise RuntimeError("no longer a member of the group")
+
+
 def copy_confluent(job: Job) -> None:
     """By librdkafka, in a group that fences members that have lost their partitions (KIP-447)."""
     producer = confluent_kafka.Producer(
@@ -96,23 +107,46 @@ def copy_confluent(job: Job) -> None:
         }
     )
     producer.init_transactions(TIMEOUT_S)
-    consumer.subscribe([job.source])
+    batch: list[Any] = []
+    # What a rebalance takes away, or gives back at its committed offset, is read again by whoever gets it.
+    consumer.subscribe(
+        [job.source],
+        on_assign=lambda *_: batch.clear(),
+        on_revoke=lambda *_: batch.clear(),
+        on_lost=lambda *_: batch.clear(),
+    )
     watch = Watch()
     while True:
         watch.moved()
-        messages = [message for message in consumer.consume(RECORDS, 0.1) if message.error() is None]
-        if not messages:
+        batch.clear()
+        _fill(batch, consumer)
+        if not batch:
             continue
+        last = {message.partition(): message.offset() for message in batch}
+        positions = [confluent_kafka.TopicPartition(job.source, *place) for place in last.items()]
+        for position in positions:
+            position.offset += 1
         while True:
             producer.begin_transaction()
-            for message in messages:
+            for message in batch:
                 producer.produce(job.target, message.value(), partition=message.partition())
-            positions = consumer.position(consumer.assignment())
-            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), TIMEOUT_S)
+            metadata = consumer.consumer_group_metadata()
+            require_membership(consumer.memberid())
+            producer.send_offsets_to_transaction(positions, metadata, TIMEOUT_S)
             if not is_aborted():
                 producer.commit_transaction(TIMEOUT_S)
                 break
             producer.abort_transaction(TIMEOUT_S)
+
+
+def _fill(batch: list[Any], consumer: confluent_kafka.Consumer) -> None:
+    """One message after the other, so that a rebalance between them finds those before it in the batch."""
+    while len(batch) < RECORDS:
+        message = consumer.poll(0.0 if batch else 0.1)
+        if message is None:
+            return
+        if message.error() is None:
+            batch.append(message)
 
 
 def copy_kafka_python(job: Job) -> None:
@@ -148,7 +182,9 @@ def copy_kafka_python(job: Job) -> None:
             for records in polled.values():
                 for record in records:
                     producer.send(job.target, record.value, partition=record.partition)
-            producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+            metadata = consumer.group_metadata()
+            require_membership(metadata.member_id)
+            producer.send_offsets_to_transaction(offsets, metadata)
             if not is_aborted():
                 producer.commit_transaction()
                 break
