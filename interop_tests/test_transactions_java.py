@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from interop_tests.brokers import BrokerProcess
 from interop_tests.clients import Message, confluent_produce, create_topic, wait_until
 from interop_tests.conftest import StartBroker
-from interop_tests.java_tools import CONSOLE_CONSUMER, DUMP_LOG, JavaTools
+from interop_tests.java_tools import CONSOLE_CONSUMER, DUMP_LOG, FEATURES, JavaTools
 from interop_tests.transaction_clients import Fenced, TransactionalProducer, read_to_end, transactional_producer
 from interop_tests.wire import PRODUCE, Connection, crc32c, record_batch, request_header, string
 
@@ -213,3 +213,32 @@ def dump(tools: JavaTools, path: Path, *options: str) -> str:
     output = tools.check(DUMP_LOG, *options, "--files", str(path), connected=False)
     assert "Exception" not in output.stdout + output.stderr
     return output.stdout
+
+
+@pytest.mark.own_broker
+@pytest.mark.parametrize("level", [1, 0])
+def test_the_first_generation(start_broker: StartBroker, java_libs: Path, name: str, level: int) -> None:
+    """On a cluster of transaction.version 0 or 1 Java's producers add their partitions and keep their epoch (P-137)."""
+    broker = start_broker(f"transaction-version-{level}")
+    tools = JavaTools(java_libs, broker.bootstrap)
+    tools.check(FEATURES, "downgrade", "--feature", f"transaction.version={level}")
+    topic = create_topic(broker.bootstrap, name, 3)
+    tools.check(
+        PRODUCER_PERFORMANCE,
+        *("--topic", topic, "--num-records", "2000", "--record-size", "100", "--throughput", "1500"),
+        *("--transactional-id", name, "--transaction-duration-ms", "20"),
+    )
+    found = read_to_end(broker.bootstrap, topic, COMMITTED, 3)
+    assert sum(map(len, found.values())) == 2000
+    [described] = rows_of(tools, "describe", "--transactional-id", name)
+    assert (described["TransactionState"], described["ProducerEpoch"]) == ("CompleteCommit", "0")
+    # And an upgrade under a producer that is known: the next one goes on from its epoch.
+    tools.check(FEATURES, "upgrade", "--feature", "transaction.version=2")
+    tools.check(
+        PRODUCER_PERFORMANCE,
+        *("--topic", topic, "--num-records", "500", "--record-size", "100", "--throughput", "1500"),
+        *("--transactional-id", name, "--transaction-duration-ms", "20"),
+    )
+    assert sum(map(len, read_to_end(broker.bootstrap, topic, COMMITTED, 3).values())) == 2500
+    [described] = rows_of(tools, "describe", "--transactional-id", name)
+    assert int(described["ProducerEpoch"]) > 5
