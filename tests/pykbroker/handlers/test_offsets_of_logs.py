@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from pykbroker.handlers.delete_records import handle_delete_records
 from pykbroker.handlers.describe_log_dirs import handle_describe_log_dirs
@@ -123,6 +124,27 @@ async def test_the_same_partition_twice(path: DataPath) -> None:
     again = ListOffsetsTopic(name="a", partitions=[ListOffsetsPartition(timestamp=-1)])
     response = await path.call(handle_list_offsets, ListOffsetsRequest(topics=[again, again]), 11)
     assert [[p.error_code for p in topic.partitions] for topic in response.topics] == [[ErrorCode.INVALID_REQUEST]]
+
+
+async def test_long_searches_let_others_have_their_turn(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find a timestamp a batch may have to be decompressed, which a client may have made very large."""
+    monkeypatch.setattr("pykbroker.handlers.list_offsets.TURN_S", -1.0)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    asked = [ListOffsetsPartition(partition_index=number, timestamp=NOW_MS) for number in range(5)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="a", partitions=asked)])
+        response = await path.call(handle_list_offsets, request, 7)
+        nursery.cancel_scope.cancel()
+    assert len(response.topics[0].partitions) == 5
+    assert turns >= 4
 
 
 async def test_unknown_isolation_levels(path: DataPath) -> None:
