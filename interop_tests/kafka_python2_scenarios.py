@@ -84,7 +84,8 @@ def read(consumer: Any, count: int) -> list[Any]:
     found: list[Any] = []
 
     def enough() -> bool:
-        for records in consumer.poll(timeout_ms=200).values():
+        # It returns as soon as there is something; a join that takes longer than this is begun again.
+        for records in consumer.poll(timeout_ms=2000).values():
             found.extend(records)
         return len(found) >= count
 

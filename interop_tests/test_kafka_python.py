@@ -54,7 +54,8 @@ def poll_records(consumer: kafka.KafkaConsumer, count: int) -> list[object]:
     found: list[object] = []
 
     def enough() -> bool:
-        for records in consumer.poll(timeout_ms=100).values():
+        # It returns as soon as there is something; a join that takes longer than this is begun again.
+        for records in consumer.poll(timeout_ms=2000).values():
             found.extend(records)
         return len(found) >= count
 
