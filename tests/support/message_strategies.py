@@ -24,9 +24,14 @@ def random_message(message_type: type[Message], version: int, generator: random.
     values = {
         field.name: _random_value(field, version, generator)
         for field in message_type.FIELDS
-        if version in field.versions and generator.random() < 0.9
+        if version in field.versions and (generator.random() < 0.9 or _must_be_given(field, version))
     }
     return message_type(**values)
+
+
+def _must_be_given(field: Field, version: int) -> bool:
+    """Records have no default but null, which not every field of them may be."""
+    return field.kind == "records" and version not in field.nullable
 
 
 def _random_value(field: Field, version: int, generator: random.Random) -> Any:
