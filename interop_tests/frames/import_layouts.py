@@ -38,7 +38,11 @@ def main(jar: str) -> None:
         if "broker" not in request.get("listeners", ()) or request["validVersions"] == "none":
             continue
         key, name = request["apiKey"], request["name"].removesuffix("Request")
-        lines.append(f"api {key} {name} {request['validVersions']} flexible {request['flexibleVersions']}")
+        first, _, last = request["validVersions"].partition("-")
+        if request.get("latestVersionUnstable"):  # a broker offers it only when told to
+            last = str(int(last) - 1)
+        versions = first if last in ("", first) else f"{first}-{last}"
+        lines.append(f"api {key} {name} {versions} flexible {request['flexibleVersions']}")
         for title, message in (("request", request), ("reply", replies[key])):
             structs = {struct["name"]: struct["fields"] for struct in message.get("commonStructs", [])}
             lines += [f" {title}", *lines_of(message["fields"], structs, "  ")]
