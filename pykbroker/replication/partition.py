@@ -223,6 +223,9 @@ class Partition:
         if epoch == self.leader_epoch:
             # The current epoch may have no batch yet; it ends at the log end all the same.
             return epoch, self.log.log_end_offset
+        if NO_EPOCH != epoch < self.leader_epoch and self.log.leader_epochs.latest_epoch == NO_EPOCH:
+            # Kafka's leader notes its epoch when it takes over; ours with the first batch, which would start here.
+            return epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(epoch)
 
     def advance_log_start(self, offset: int) -> None:

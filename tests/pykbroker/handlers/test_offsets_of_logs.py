@@ -183,6 +183,15 @@ async def test_end_offsets_of_epochs(path: DataPath, version: int) -> None:
     assert await end_of(1) == (1, 0)
 
 
+async def test_epochs_before_an_empty_log(path: DataPath) -> None:
+    """P-87: all that came before the leader's epoch ended where the log begins; -1 stands for none."""
+    asked = [OffsetForLeaderPartition(leader_epoch=epoch) for epoch in (0, 3, -7, -1, 4, 5)]
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="a", partitions=asked)])
+    answers = (await path.call(handle_offset_for_leader_epoch, request, 4)).topics[0].partitions
+    found = [(answer.leader_epoch, answer.end_offset) for answer in answers]
+    assert found == [(0, 0), (3, 0), (-7, 0), (-1, -1), (4, 0), (-1, -1)]
+
+
 async def test_end_offset_errors(path: DataPath) -> None:
     """P-69 for OffsetForLeaderEpoch."""
 
