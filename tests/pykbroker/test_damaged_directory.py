@@ -83,6 +83,19 @@ def write_everything(broker: WholeBroker) -> None:
     assert broker.delete_topic("made-0") != 0
 
 
+def copy_while_it_runs(source: Path, target: Path) -> None:
+    """What a kill leaves; a file that goes away while it is copied, such as an old checkpoint, is no matter."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            shutil.copytree(source, target)
+        except (shutil.Error, FileNotFoundError):
+            assert time.monotonic() < deadline
+            shutil.rmtree(target, ignore_errors=True)
+        else:
+            return
+
+
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The same data, after a clean stop and after a kill."""
@@ -90,7 +103,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     stopped, killed = root / "stopped", root / "killed"
     with WholeBroker(stopped, SNAPSHOTS) as broker:
         write_everything(broker)
-        shutil.copytree(stopped, killed)
+        copy_while_it_runs(stopped, killed)
     write_offsets(OsFileSystem(), f"{stopped}/cleaner-offset-checkpoint", {("data", 0): 0})
     return {"stopped": stopped, "killed": killed}
 
