@@ -28,7 +28,7 @@ from pykbroker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from pykbroker.protocol.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE
+from pykbroker.protocol.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, LENGTH_OVERHEAD
 from pykbroker.protocol.records.errors import RecordError
 
 if TYPE_CHECKING:
@@ -234,6 +234,10 @@ def _check_records(context: RequestContext, data: PartitionProduceData) -> None:
         KafkaError: the partition is refused.
     """
     if data.records is None or len(data.records) < HEADER_SIZE:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition needs exactly one whole record batch")
+    length, _ = _LENGTH_AND_MAGIC.unpack_from(data.records, _LENGTH_POSITION)
+    rest = len(data.records) - LENGTH_OVERHEAD - length
+    if not 0 <= rest < PREFIX_SIZE:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a partition needs exactly one whole record batch")
     if data.records[PREFIX_SIZE - 1] != MAGIC_MAX:
         raise KafkaError(ErrorCode.INVALID_RECORD, "Produce since version 3 takes record batches of magic 2 only")

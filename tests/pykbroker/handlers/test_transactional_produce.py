@@ -107,6 +107,12 @@ async def test_a_batch_that_is_refused_is_no_part_of_the_transaction(path: Trans
     assert [a.error_code for a in answers] == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.NONE]
 
 
+async def test_more_than_one_batch_is_refused_before_the_coordinator_is_heard(path: TransactionalPath) -> None:
+    path.coordinator.answer = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    answer = await path.produce(transactional_batch(0) + transactional_batch(1))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+
+
 async def test_plain_batches_under_a_transactional_id_ask_nobody(path: TransactionalPath) -> None:
     assert (await path.produce(batch())).error_code == 0
     assert not path.coordinator.asked
