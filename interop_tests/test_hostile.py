@@ -72,16 +72,24 @@ def metadata_of(connection: Connection, name: bytes) -> tuple[int, bytes]:
     return error, reply[position + 8 : position + 8 + size]
 
 
-def test_a_port_scan(broker: Broker) -> None:
-    """Hundreds of connections that close, reset or send garbage; the next client is served."""
+@pytest.mark.own_broker
+def test_a_port_scan(start_broker: StartBroker, target: str) -> None:
+    """Hundreds of connections that close, reset or send garbage; the next client is served, and the log is not flooded.
+
+    On a broker of its own: pykbroker leaves out lines after that, for which other tests wait. (Apache Kafka does not.)
+    """
+    broker = start_broker("scanned")
     address = broker.address
-    for number in range(300):
+    for number in range(600):
         with socket.create_connection(address, timeout=20) as scan:
             if number % 3:
                 scan.sendall(GARBAGE[number % len(GARBAGE)])
             if number % 3 == 2:
                 scan.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     assert_serves_quickly(broker.bootstrap)
+    if target == "pykbroker":
+        assert broker.log_text().count("closing the connection") < 300
+    broker.stop()
 
 
 def test_a_request_byte_by_byte(broker: Broker) -> None:
