@@ -25,7 +25,7 @@ class Explained(NamedTuple):
 
 UNKNOWN_SERVER_ERROR, INVALID_REQUEST, INVALID_CONFIG, INVALID_RECORD = -1, 42, 40, 87
 INVALID_TOPIC_EXCEPTION, UNSUPPORTED_COMPRESSION_TYPE = 17, 76
-FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_TOPIC_ID = 70, 100
+FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR = 70, 100, 106
 FEATURES_TO_COME = {
     "eligible.leader.replicas.version",
     "group.version",
@@ -74,7 +74,7 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(
         "fetch",
         ".error_code",
-        lambda kafka, ours: (kafka, ours) == (UNKNOWN_SERVER_ERROR, 0),
+        lambda kafka, ours: kafka == UNKNOWN_SERVER_ERROR and ours in (0, FETCH_SESSION_TOPIC_ID_ERROR),
         "Kafka fails with a NullPointerException on several topics of which it does not know the ids",
         is_all=True,
     ),

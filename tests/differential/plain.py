@@ -6,7 +6,7 @@ This is the whole list of what is not compared as it is:
   wherever they turn up, so that the same id has to come back in the same places;
 * host and port: compared in being the broker's own;
 * times of day, sizes of disks and paths (`NOT_COMPARED`);
-* how much the internal topics hold;
+* what the internal topics hold;
 * the order of lists that Kafka takes out of hash tables (`UNORDERED`).
 """
 
@@ -142,7 +142,7 @@ class Names:
             items = [item for item in items if not _is_foreign(item)]
             if path == "DescribeClientQuotasResponse.entries":
                 items = [item for item in items if item["entity"]]
-            if path == "DescribeLogDirsResponse.results.topics":
+            if path in ("DescribeLogDirsResponse.results.topics", "DescribeProducersResponse.topics"):
                 items = [item for item in items if not item["name"].startswith("__")]
             return _ordered(items) if path in UNORDERED else items
         if isinstance(value, str):

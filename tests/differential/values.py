@@ -170,7 +170,8 @@ class Values:
             if chance < 0.6:
                 return self._pick((*BAD_NAMES, *OTHER_TOPICS, *TOPICS, *GROUPS, *TRANSACTIONS))
             draw = self._pick(list(self._by_name.values()))(version)
-            return draw if isinstance(draw, str) else "~nonsense"
+            # Only a script's own names, so that nothing is left over for the next.
+            return f"~{draw.removeprefix('~')}" if isinstance(draw, str) else "~nonsense"
         if field.kind == "uuid":
             return self._pick((bytes(16), b"\x55" * 16, bytes(15) + b"\1", Ref("topic_id", self._pick(TOPICS))))
         if field.kind == "bytes":
@@ -245,6 +246,10 @@ class Values:
                 if alone:
                     topic.partition_data, request.topic_data = alone[:1], [topic]
                     break
+        if api == "alter_user_scram_credentials":
+            for change in (*request.deletions, *request.upsertions):
+                if change.name and not change.name.startswith("~"):
+                    change.name = "~user"
         if api in ("create_acls", "delete_acls"):
             # Neither the cluster's access nor that of other scripts.
             for item in [*getattr(request, "creations", ()), *getattr(request, "filters", ())]:
@@ -335,7 +340,8 @@ class Values:
             value=pick(("value", "", None, "v" * 300)),
             key=pick((None, "key", "")),
             headers=pick(((), (), (("h", "1"),), (("", None), ("h", "")))),
-            timestamp=pick((1_790_000_000_000, 1_790_000_000_000, 1_790_000_005_000, 0, -1)),
+            # Not -1: of a log whose records all lack a time Kafka names the first for MAX_TIMESTAMP, ours none.
+            timestamp=pick((1_790_000_000_000, 1_790_000_000_000, 1_790_000_005_000, 0)),
             codec=pick((0, 0, 0, 1, 2, 3, 4)),
             producer=pick(TRANSACTIONS) if transactional else None,
             producer_index=pick((0, 0, 1)) if idempotent and not transactional else -1,
