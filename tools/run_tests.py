@@ -33,7 +33,8 @@ class Part(NamedTuple):
 def parts() -> dict[str, Part]:
     """All parts, in the order in which they should run."""
     return {
-        "unit": Part("unit tests, on all cores", ["tests", "-m", "not java", "-n", "auto"]),
+        "unit": Part("unit tests, on all cores", ["tests", "-m", "not java", "--ignore=tests/hostile", "-n", "auto"]),
+        "hostile": Part("hostile clients against a broker process", ["tests/hostile"]),
         "java": Part("unit tests that ask Apache Kafka's jars", ["tests", "-m", "java"], needs_kafka_jars=True),
         "interop": Part(
             "stock clients, Java tools and Spark against a broker process", ["interop_tests"], needs_kafka_jars=True

@@ -134,7 +134,7 @@ def main(arguments: list[str]) -> int:
         return 1
     rows: list[str] = []
     failed = False
-    selected = arguments or ["tests", "-m", "not java", "-q", "-n", "auto"]
+    selected = arguments or ["tests", "-m", "not java", "--ignore=tests/hostile", "-q", "-n", "auto"]
     for interpreter in found:
         name = ".".join(map(str, interpreter.version))
         say(f"CPython {name}: {interpreter.path}")

@@ -38,7 +38,7 @@ RETRIABLE = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
 RETRIES_S = 20.0
-SAMPLES = 40
+SAMPLES = 20
 """So many moments are tried; all of them with PYKBROKER_FAULTS=all, which takes minutes."""
 
 
