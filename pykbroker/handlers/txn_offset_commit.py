@@ -62,8 +62,7 @@ async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCo
                     partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return TxnOffsetCommitResponse(
         topics=[
-            TxnOffsetCommitResponseTopic(name=topic, partitions=partitions)
-            for topic, partitions in results.items()
+            TxnOffsetCommitResponseTopic(name=topic, partitions=partitions) for topic, partitions in results.items()
         ]
     )
 
