@@ -14,7 +14,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -217,6 +217,19 @@ REPORT = pytest.StashKey[Report]()
 def summary_tables(pytestconfig: pytest.Config) -> SummaryTables:
     """Append a text to `.texts` to have it in the terminal summary."""
     return pytestconfig.stash[TABLES]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # A process of pytest-xdist prints nothing: its tables go to the one that does.
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["tables"] = session.config.stash[TABLES].texts
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes the tables of a process of pytest-xdist that has ended."""
+    node.config.stash[TABLES].texts += getattr(node, "workeroutput", {}).get("tables", [])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

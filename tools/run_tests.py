@@ -37,7 +37,9 @@ def parts() -> dict[str, Part]:
         "hostile": Part("hostile clients against a broker process", ["tests/hostile"]),
         "java": Part("unit tests that ask Apache Kafka's jars", ["tests", "-m", "java"], needs_kafka_jars=True),
         "interop": Part(
-            "stock clients, Java tools and Spark against a broker process", ["interop_tests"], needs_kafka_jars=True
+            "stock clients, Java tools and Spark against broker processes, two files at a time",
+            ["interop_tests", "-n", "2", "--dist", "loadfile"],
+            needs_kafka_jars=True,
         ),
         "kafka-python": Part(
             "kafka-python's own integration tests against a broker process",
