@@ -36,6 +36,7 @@ async def replay(partition_log: PartitionLog, shard: Shard, now_ms: int) -> None
     _replay(last, NO_PRODUCER_ID, partition_log, shard, now_ms)
     for producer_id, records in pending.items():
         _replay(records, producer_id, partition_log, shard, now_ms)
+    shard.adopt_offsets(now_ms)
 
 
 def _replay(records: LastRecords, producer_id: int, partition_log: PartitionLog, shard: Shard, now_ms: int) -> None:

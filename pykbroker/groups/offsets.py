@@ -45,6 +45,10 @@ class CommittedOffsets:
         """topic -> partition -> offset of one group; not to be changed."""
         return self._groups.get(group_id, {})
 
+    def group_ids(self) -> Iterator[str]:
+        """Every group that has a commit."""
+        return iter(self._groups)
+
     def of_topic(self, topic: str) -> Iterator[tuple[str, int, CommittedOffset]]:
         """(group id, partition, offset) of every commit for the topic."""
         for group_id, topics in self._groups.items():

@@ -92,6 +92,15 @@ class Shard:
             if is_commit and (current is None or committed.record_offset > current.record_offset):
                 self.offsets.put(group_id, topic, partition, committed)
 
+    def adopt_offsets(self, now_ms: int) -> None:
+        """Behind a replay: whoever has offsets is a group, also if a tombstone of the group came after them.
+
+        What went through the log in between may have made the group again and left no record of its own, as an aborted
+        commit does. Without a group its offsets would neither expire nor could they be deleted.
+        """
+        for group_id in self.offsets.group_ids():
+            self.get_or_create(group_id, now_ms)
+
     def loaded(self, now_ms: int) -> Output:
         """To be called behind the last record: groups that are above a lowered limit rebalance."""
         output = Output()
