@@ -29,7 +29,7 @@ from pykbroker.protocol.messages.fetch import (
     PartitionData,
 )
 from pykbroker.replication.offset_waiters import wait_for_bytes
-from pykbroker.replication.partition import FetchBound
+from pykbroker.replication.partition import NO_EPOCH, FetchBound
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import FetchRequest
@@ -41,6 +41,7 @@ READ_COMMITTED = 1
 ISOLATION_LEVELS = (0, READ_COMMITTED)
 CONSUMER_REPLICA_ID = -1
 DEBUG_CONSUMER_REPLICA_ID = -2
+DIVERGING_VERSION = 12
 TOPIC_ID_VERSION = 13
 LEADER_HINT_VERSION = 16
 
@@ -159,7 +160,8 @@ def _read_one(
             bound,
             # Only the first partition with data may exceed the limits, by one batch (KIP-74).
             at_least_one=not read.size_bytes,
-            last_fetched_epoch=asked.last_fetched_epoch,
+            # A session may have begun in a version that could be told of divergence, and go on in one that cannot.
+            last_fetched_epoch=asked.last_fetched_epoch if context.api_version >= DIVERGING_VERSION else NO_EPOCH,
         )
     except (KafkaError, LogError) as error:
         read.answer_now = True

@@ -280,6 +280,15 @@ async def test_session_errors(path: DataPath) -> None:
     assert mixed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
+async def test_a_session_goes_on_in_a_version_that_cannot_be_told_of_divergence(path: DataPath) -> None:
+    """Begun with a last fetched epoch in version 12; version 8 has no place for where the logs part (found by fuzzing)."""
+    put(path, "led", count=4)
+    begun = await fetch(path, asked(at(6, last_fetched_epoch=5), topic="led", session_epoch=0), 12)
+    assert begun.responses[0].partitions[0].diverging_epoch.end_offset == 4
+    older = await fetch(path, asked(session_id=begun.session_id, session_epoch=1), 8)
+    assert older.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
 async def test_sessions_end(path: DataPath) -> None:
     """P-72: epoch -1 closes; P-75: a session without partitions is closed."""
     session = (await fetch(path, asked(at(), session_epoch=0))).session_id
