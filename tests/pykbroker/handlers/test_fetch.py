@@ -281,7 +281,7 @@ async def test_session_errors(path: DataPath) -> None:
 
 
 async def test_a_session_goes_on_in_a_version_that_cannot_be_told_of_divergence(path: DataPath) -> None:
-    """Begun with a last fetched epoch in version 12; version 8 has no place for where the logs part (found by fuzzing)."""
+    """Begun in version 12 with a last fetched epoch; version 8 has no place for where the logs part."""
     put(path, "led", count=4)
     begun = await fetch(path, asked(at(6, last_fetched_epoch=5), topic="led", session_epoch=0), 12)
     assert begun.responses[0].partitions[0].diverging_epoch.end_offset == 4
