@@ -177,13 +177,15 @@ def copy_kafka_python(job: Job) -> None:
         if not polled:
             continue
         offsets = {place: OffsetAndMetadata(records[-1].offset + 1, "", -1) for place, records in polled.items()}
+        # Of the generation in which the records were polled: the library may join again by itself in the background,
+        # and with a later generation the broker could not fence a copier that has lost these partitions meanwhile.
+        metadata = consumer.group_metadata()
+        require_membership(metadata.member_id)
         while True:
             producer.begin_transaction()
             for records in polled.values():
                 for record in records:
                     producer.send(job.target, record.value, partition=record.partition)
-            metadata = consumer.group_metadata()
-            require_membership(metadata.member_id)
             producer.send_offsets_to_transaction(offsets, metadata)
             if not is_aborted():
                 producer.commit_transaction()
