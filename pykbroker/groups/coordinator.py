@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from pykbroker.coordination.internal_topic import InternalTopic, TopicCreation
 from pykbroker.coordination.led_partitions import LedPartitions, MetadataSource, PartitionRegistry
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
+from pykbroker.coordination.timer import CoordinatorTimer
 from pykbroker.groups.deadlines import Deadlines
 from pykbroker.groups.internal_topic import offsets_topic
 from pykbroker.protocol.error_codes import ErrorCode
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
     from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
     from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+    from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +51,6 @@ over all groups. Kafka has no such limit but its heap. One member of a very larg
 
 TOMBSTONES_PER_BATCH = 1_000
 """Expiry may end very many offsets at once, more than one batch may hold; their order does not matter."""
-
-
-class Clock(Protocol):
-    """The time of day."""
-
-    def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
 
 
 class Parked:
@@ -100,7 +95,7 @@ class GroupCoordinator:
         self,
         settings: GroupSettings,
         node_id: int,
-        clock: Clock,
+        clock: WallClock,
         partitions: PartitionRegistry,
         metadata: MetadataSource,
         create_internal_topic: Callable[[InternalTopic], Awaitable[None]],
@@ -108,6 +103,7 @@ class GroupCoordinator:
     ) -> None:
         self._settings = settings
         self._clock = clock
+        self._timer = CoordinatorTimer(clock)
         self._led: LedPartitions[Shard] = LedPartitions(
             OFFSETS_TOPIC,
             node_id,
@@ -122,9 +118,7 @@ class GroupCoordinator:
         self._random = random
         self._deadlines = Deadlines()
         self._next_check_ms: int | None = None
-        self._wake = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._anchor: tuple[int, float] | None = None
 
     # Life
 
@@ -135,7 +129,7 @@ class GroupCoordinator:
             await self._led.load_all()
             task_status.started()
             while True:
-                await self._wait_until_due()
+                await self._timer.wait_until((self._deadlines.first_ms, self._next_check_ms))
                 self._run_due()
 
     def stop(self) -> None:
@@ -164,18 +158,18 @@ class GroupCoordinator:
         """Until this is done the groups answer COORDINATOR_LOAD_IN_PROGRESS (P-90, P-116)."""
         from pykbroker.groups.log_io import replay
 
-        await replay(partition.log, shard, self._now_ms())
+        await replay(partition.log, shard, self._timer.now_ms())
 
     def _on_loaded(self, number: int, shard: Shard) -> None:
         if not shard.groups:
             return
-        self._carry_out(number, shard, shard.loaded(self._now_ms()))
+        self._carry_out(number, shard, shard.loaded(self._timer.now_ms()))
         for group_id in shard.groups:
             self._plan(number, shard, group_id)
         self._plan_check()
 
     def _on_let_go(self, number: int, shard: Shard) -> None:
-        self._send_replies(shard.unload(self._now_ms()))
+        self._send_replies(shard.unload(self._timer.now_ms()))
         self._deadlines.forget(number)
 
     def request_topic_creation(self, live_broker_count: int) -> None:
@@ -206,7 +200,7 @@ class GroupCoordinator:
             return JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=member_id)
         requester = Requester(client_id, client_host, api_version, self._random_uuid())
         parked = Parked()
-        output = place[1].join(request, requester, parked, self._now_ms())
+        output = place[1].join(request, requester, parked, self._timer.now_ms())
         self._carry_out(*place, output, request.group_id)
         response: JoinGroupResponse = await parked.wait_answer()
         return response
@@ -238,7 +232,7 @@ class GroupCoordinator:
         if isinstance(place, ErrorCode):
             return SyncGroupResponse(error_code=place)
         parked = Parked()
-        output = place[1].sync(request, parked, self._now_ms())
+        output = place[1].sync(request, parked, self._timer.now_ms())
         self._carry_out(*place, output, request.group_id)
         response: SyncGroupResponse = await parked.wait_answer()
         return response
@@ -252,7 +246,7 @@ class GroupCoordinator:
             return ErrorCode.NONE if place is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else place
         number, shard = place
         error = shard.heartbeat(
-            request.group_id, request.member_id, request.group_instance_id, request.generation_id, self._now_ms()
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id, self._timer.now_ms()
         )
         self._plan(number, shard, request.group_id)
         return error
@@ -266,7 +260,7 @@ class GroupCoordinator:
         place = self._led.locate(request.group_id)
         if isinstance(place, ErrorCode):
             return LeaveGroupResponse(error_code=place)
-        response, output = place[1].leave(request, self._now_ms())
+        response, output = place[1].leave(request, self._timer.now_ms())
         self._carry_out(*place, output, request.group_id)
         return response
 
@@ -279,7 +273,7 @@ class GroupCoordinator:
         place = self._led.locate(request.group_id)
         if isinstance(place, ErrorCode):
             return offset_requests.commit_response(request, place)
-        response, output = offset_requests.commit(place[1], request, api_version, self._now_ms())
+        response, output = offset_requests.commit(place[1], request, api_version, self._timer.now_ms())
         error = self._carry_out(*place, output, request.group_id)
         return response if error is ErrorCode.NONE else offset_requests.commit_response(request, error)
 
@@ -305,7 +299,7 @@ class GroupCoordinator:
         place = self._led.locate(request.group_id)
         if isinstance(place, ErrorCode):
             return offset_requests.commit_response(request, place)
-        response, output = offset_requests.commit(place[1], request, api_version, self._now_ms(), producer)
+        response, output = offset_requests.commit(place[1], request, api_version, self._timer.now_ms(), producer)
         error = self._carry_out(*place, output, request.group_id, verification)
         return response if error is ErrorCode.NONE else offset_requests.commit_response(request, error)
 
@@ -389,7 +383,7 @@ class GroupCoordinator:
                 break
             error, first_offset = self._append(number, output, verification)
             first_error = error if first_error is None else first_error
-            output = shard.stored(output, error, self._now_ms(), first_offset)
+            output = shard.stored(output, error, self._timer.now_ms(), first_offset)
         if group_id is not None:
             self._plan(number, shard, group_id)
             self._plan_check()
@@ -421,36 +415,19 @@ class GroupCoordinator:
 
     # Timers
 
-    def _now_ms(self) -> int:
-        """The time of day when first asked, going on by trio's clock."""
-        elapsed = trio.current_time()
-        if self._anchor is None:
-            self._anchor = (self._clock.now_ms(), elapsed)
-        anchor_ms, anchor = self._anchor
-        return anchor_ms + round((elapsed - anchor) * 1000)
-
     def _plan(self, number: int, shard: Shard, group_id: str) -> None:
         group = shard.groups.get(group_id)
         if group is not None and self._deadlines.plan((number, group_id), group.wake_ms):
-            self._wake.set()
+            self._timer.wake()
 
     def _plan_check(self) -> None:
         """Expiry is looked at while there are groups; without any the coordinator sleeps for good."""
         if self._next_check_ms is None and any(shard.groups for shard in self._led.shards.values()):
-            self._next_check_ms = self._now_ms() + self._settings.offsets_retention_check_interval_ms
-            self._wake.set()
-
-    async def _wait_until_due(self) -> None:
-        self._wake = trio.Event()
-        deadlines = [at for at in (self._deadlines.first_ms, self._next_check_ms) if at is not None]
-        if not deadlines:
-            await self._wake.wait()
-            return
-        with trio.move_on_after(max(min(deadlines) - self._now_ms(), 0) / 1000):
-            await self._wake.wait()
+            self._next_check_ms = self._timer.now_ms() + self._settings.offsets_retention_check_interval_ms
+            self._timer.wake()
 
     def _run_due(self) -> None:
-        now_ms = self._now_ms()
+        now_ms = self._timer.now_ms()
         while (key := self._deadlines.pop_due(now_ms)) is not None:
             number, group_id = key
             shard = self._led.shards.get(number)

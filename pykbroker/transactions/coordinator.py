@@ -15,6 +15,7 @@ import trio
 from pykbroker.coordination.internal_topic import InternalTopic, TopicCreation
 from pykbroker.coordination.led_partitions import LedPartitions, MetadataSource, PartitionRegistry
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
+from pykbroker.coordination.timer import CoordinatorTimer
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 
@@ -82,6 +83,7 @@ class TransactionCoordinator:
     ) -> None:
         self._settings = settings
         self._clock = clock
+        self._timer = CoordinatorTimer(clock)
         self._metadata = metadata
         self._next_producer_id = next_producer_id
         self._topic_creation = TopicCreation(create_internal_topic)
@@ -100,9 +102,7 @@ class TransactionCoordinator:
         self._retry_ms: int | None = None
         self._timeout_check_ms: int | None = None
         self._expiry_check_ms: int | None = None
-        self._wake = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._anchor: tuple[int, float] | None = None
 
     # Life
 
@@ -113,7 +113,7 @@ class TransactionCoordinator:
             await self._led.load_all()
             task_status.started()
             while True:
-                await self._wait_until_due()
+                await self._timer.wait_until((self._retry_ms, self._timeout_check_ms, self._expiry_check_ms))
                 await self._run_due()
 
     def stop(self) -> None:
@@ -172,7 +172,7 @@ class TransactionCoordinator:
                 shard.replay(*decoded)
 
     def _on_loaded(self, number: int, shard: Shard) -> None:
-        for transactional_id in shard.loaded(self._now_ms()):
+        for transactional_id in shard.loaded(self._timer.now_ms()):
             log.info("%r: the transaction goes on to its end", transactional_id)
             self._finish(number, shard.transactions[transactional_id])
         if shard.has_ongoing:
@@ -205,8 +205,8 @@ class TransactionCoordinator:
             nonlocal is_fencing
             is_fencing = transaction.may_be_fenced_by(expected)
             if is_fencing:
-                return transaction.fence_and_abort(self.level, self._now_ms(), fresh_id)
-            return transaction.initialize(timeout_ms, expected, self._now_ms(), fresh_id)
+                return transaction.fence_and_abort(self.level, self._timer.now_ms(), fresh_id)
+            return transaction.initialize(timeout_ms, expected, self._timer.now_ms(), fresh_id)
 
         answer = await self._carry_out(transactional_id, event)
         if answer.error is ErrorCode.NONE and is_fencing:
@@ -224,7 +224,7 @@ class TransactionCoordinator:
                 return error.error_code
             place = self._led.locate(transactional_id)
             if not isinstance(place, ErrorCode):
-                place[1].create(transactional_id, producer_id, timeout_ms, self._now_ms())
+                place[1].create(transactional_id, producer_id, timeout_ms, self._timer.now_ms())
         return place if isinstance(place, ErrorCode) else ErrorCode.NONE
 
     async def add_partitions(
@@ -242,7 +242,7 @@ class TransactionCoordinator:
         added = frozenset(partitions)
 
         def event(transaction: Transaction, fresh_id: int | None) -> Outcome:
-            return transaction.add(producer_id, producer_epoch, added, client_version, self._now_ms())
+            return transaction.add(producer_id, producer_epoch, added, client_version, self._timer.now_ms())
 
         return (await self._carry_out(transactional_id, event)).error
 
@@ -295,7 +295,7 @@ class TransactionCoordinator:
             return Answer(ErrorCode.INVALID_REQUEST)
 
         def event(transaction: Transaction, fresh_id: int | None) -> Outcome:
-            now_ms = self._now_ms()
+            now_ms = self._timer.now_ms()
             return transaction.end(producer_id, producer_epoch, is_commit, client_version, now_ms, fresh_id)
 
         answer = await self._carry_out(transactional_id, event)
@@ -320,7 +320,7 @@ class TransactionCoordinator:
         """
         if self._led.is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        now_ms = self._now_ms()
+        now_ms = self._timer.now_ms()
         found: list[Transaction] = []
         everything = [transaction for shard in self._led.shards.values() for transaction in shard.transactions.values()]
         for count, transaction in enumerate(everything, start=1):
@@ -362,7 +362,7 @@ class TransactionCoordinator:
         """The pending state is in the log; what follows from it."""
         from pykbroker.transactions.states import ENDING, TransactionState
 
-        transaction.complete(self._now_ms())
+        transaction.complete(self._timer.now_ms())
         if transaction.now.state in ENDING:
             self._finish(number, transaction)
         elif transaction.now.state is TransactionState.ONGOING:
@@ -396,12 +396,12 @@ class TransactionCoordinator:
         assert transaction.pending is not None
         if self._append(number, [(transaction.transactional_id, transaction.pending)]) is not ErrorCode.NONE:
             return False
-        transaction.complete(self._now_ms())
+        transaction.complete(self._timer.now_ms())
         return True
 
     def _request_retry(self) -> None:
-        self._retry_ms = self._now_ms() + RETRY_MS
-        self._wake.set()
+        self._retry_ms = self._timer.now_ms() + RETRY_MS
+        self._timer.wake()
 
     def _exists(self, topic: str, partition: int) -> bool:
         found = self._metadata.image.topics_by_name.get(topic)
@@ -409,39 +409,21 @@ class TransactionCoordinator:
 
     # Timers
 
-    def _now_ms(self) -> int:
-        """The time of day when first asked, going on by trio's clock."""
-        elapsed = trio.current_time()
-        if self._anchor is None:
-            self._anchor = (self._clock.now_ms(), elapsed)
-        anchor_ms, anchor = self._anchor
-        return anchor_ms + round((elapsed - anchor) * 1000)
-
     def _plan_timeout_check(self) -> None:
         """Timeouts are looked at while there are transactions; without any the coordinator sleeps for good."""
         if self._timeout_check_ms is None:
             interval_ms = self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
-            self._timeout_check_ms = self._now_ms() + interval_ms
-            self._wake.set()
+            self._timeout_check_ms = self._timer.now_ms() + interval_ms
+            self._timer.wake()
 
     def _plan_expiry_check(self) -> None:
         if self._expiry_check_ms is None and any(shard.transactions for shard in self._led.shards.values()):
             interval_ms = self._settings.transaction_remove_expired_transaction_cleanup_interval_ms
-            self._expiry_check_ms = self._now_ms() + interval_ms
-            self._wake.set()
-
-    async def _wait_until_due(self) -> None:
-        self._wake = trio.Event()
-        checks = (self._retry_ms, self._timeout_check_ms, self._expiry_check_ms)
-        deadlines = [at for at in checks if at is not None]
-        if not deadlines:
-            await self._wake.wait()
-            return
-        with trio.move_on_after(max(min(deadlines) - self._now_ms(), 0) / 1000):
-            await self._wake.wait()
+            self._expiry_check_ms = self._timer.now_ms() + interval_ms
+            self._timer.wake()
 
     async def _run_due(self) -> None:
-        now_ms = self._now_ms()
+        now_ms = self._timer.now_ms()
         if self._retry_ms is not None and self._retry_ms <= now_ms:
             self._retry_ms = None
             assert self._endings is not None
@@ -463,7 +445,7 @@ class TransactionCoordinator:
             # It may have ended, and the next one begun, while a producer id was awaited.
             if not transaction.has_timed_out(now_ms):
                 return Outcome(ErrorCode.INVALID_TXN_STATE)
-            return transaction.fence_and_abort(self.level, self._now_ms(), fresh_id)
+            return transaction.fence_and_abort(self.level, self._timer.now_ms(), fresh_id)
 
         for transaction in late:
             transactional_id = transaction.transactional_id

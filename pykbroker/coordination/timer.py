@@ -1,0 +1,47 @@
+"""What a coordinator tells the time by, and how it sleeps until something is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from pykbroker.wall_clock import WallClock
+
+
+class CoordinatorTimer:
+    """The time of day when it was first asked for, going on by trio's clock from there.
+
+    So a step of the wall clock neither expires a session nor aborts a transaction. `clock` is asked once.
+    """
+
+    __slots__ = ("_anchor", "_clock", "_planned")
+
+    def __init__(self, clock: WallClock) -> None:
+        self._clock = clock
+        self._anchor: tuple[int, float] | None = None
+        self._planned = trio.Event()
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        elapsed = trio.current_time()
+        if self._anchor is None:
+            self._anchor = (self._clock.now_ms(), elapsed)
+        anchor_ms, anchor = self._anchor
+        return anchor_ms + round((elapsed - anchor) * 1000)
+
+    def wake(self) -> None:
+        """Ends `wait_until`: something was planned, perhaps earlier than what it waits for."""
+        self._planned.set()
+
+    async def wait_until(self, deadlines_ms: Iterable[int | None]) -> None:
+        """Sleeps until the first of the deadlines, for good if there is none, or until `wake`."""
+        self._planned = trio.Event()
+        first_ms = min((at for at in deadlines_ms if at is not None), default=None)
+        if first_ms is None:
+            await self._planned.wait()
+            return
+        with trio.move_on_after(max(first_ms - self.now_ms(), 0) / 1000):
+            await self._planned.wait()
