@@ -98,9 +98,10 @@ class ControllerNode:
         wall_clock_ms: Callable[[], int],
         send: Callable[[Envelope], None] | None = None,
         download: Download | None = None,
+        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = trio.to_thread.run_sync,
     ) -> None:
         """`wall_clock_ms` stamps records; `send` takes messages for other nodes and may drop them; `download` gets the
-        bytes of a leader's checkpoint."""
+        bytes of a leader's checkpoint; `run_in_thread` does blocking work."""
         self.settings = settings
         self._filesystem = filesystem
         self._config_rules = config_rules
@@ -108,6 +109,7 @@ class ControllerNode:
         self._wall_clock_ms = wall_clock_ms
         self._send_to_peer = send
         self._download = download
+        self._run_in_thread = run_in_thread
         self._wanted_snapshot: tuple[int, OffsetAndEpoch] | None = None
         self._image = EMPTY_IMAGE
         self._planning_image = EMPTY_IMAGE
@@ -167,7 +169,9 @@ class ControllerNode:
             settings.raft,
             self._random,
         )
-        self._snapshots = SnapshotTaker(self._storage, settings, self._wall_clock_ms, has_one=newest is not None)
+        self._snapshots = SnapshotTaker(
+            self._storage, settings, self._wall_clock_ms, self._run_in_thread, has_one=newest is not None
+        )
         self._perform(self._core.start(self._now_ms()))
         self._cycle()
 

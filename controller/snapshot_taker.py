@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import trio
+from collections.abc import Awaitable, Callable
 
 from pykbroker.controller.metadata.features import METADATA_VERSION, METADATA_VERSION_LATEST
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
@@ -23,12 +21,19 @@ class SnapshotTaker:
     """
 
     def __init__(
-        self, storage: RaftStorage, settings: ControllerSettings, wall_clock_ms: Callable[[], int], *, has_one: bool
+        self,
+        storage: RaftStorage,
+        settings: ControllerSettings,
+        wall_clock_ms: Callable[[], int],
+        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        *,
+        has_one: bool,
     ) -> None:
         """`has_one`: the node began with a checkpoint, so that the log's present size counts as covered."""
         self._storage = storage
         self._settings = settings
         self._wall_clock_ms = wall_clock_ms
+        self._run_in_thread = run_in_thread
         self.is_writing = False
         self._size_at_snapshot = storage.size_bytes if has_one else 0
         self._snapshot_at_ms = wall_clock_ms()
@@ -69,7 +74,7 @@ class SnapshotTaker:
         try:
             if self._storage.end_offset == snapshot.offset:
                 self._storage.roll(now_ms)
-            await trio.to_thread.run_sync(write)
+            await self._run_in_thread(write)
             start = self._storage.truncate_behind(snapshot, now_ms)
             size_bytes = min(size_bytes, self._storage.size_bytes)
         except StorageError:

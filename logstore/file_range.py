@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pykbroker.logstore.open_files import SegmentFile
 
 
@@ -34,6 +36,20 @@ class FileRange:
     def read(self) -> bytes:
         """The bytes, copied out of the file."""
         return self._file.filesystem.read(self.fd, self.size, self.position)
+
+    def pieces(self, size_max: int) -> Iterator[bytes]:
+        """The bytes in order, copied out of the file as they are asked for, so many at a time.
+
+        Raises:
+            OSError: the file has become shorter than that.
+        """
+        position, end = self.position, self.position + self.size
+        while position < end:
+            data = self._file.filesystem.read(self.fd, min(end - position, size_max), position)
+            if not data:
+                raise OSError(f"file ended {end - position} bytes before the range that was to be sent")
+            yield data
+            position += len(data)
 
     def release(self) -> None:
         """Give the lease back; a second call does nothing."""

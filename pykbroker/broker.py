@@ -9,7 +9,6 @@ changes state is synchronous, so the logs can be closed as they stand.
 from __future__ import annotations
 
 import logging
-import random
 import resource
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,10 +27,10 @@ from pykbroker.controller.raft_storage import StorageSettings
 from pykbroker.errors import KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.groups.settings import GroupSettings
+from pykbroker.host import Host
 from pykbroker.housekeeping import high_watermarks, start_housekeeping
-from pykbroker.listener import Listener, ListenerLimits, bind
+from pykbroker.listener import Listener, ListenerLimits
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
-from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, METADATA_TOPIC, LogDirectory
 from pykbroker.logstore.meta_properties import FILE_NAME, MetaProperties
 from pykbroker.metadata_cache import MetadataCache
@@ -43,14 +42,14 @@ from pykbroker.replication.partitions import Partitions
 from pykbroker.request_context import Services
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
-from pykbroker.wall_clock import SystemWallClock
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Sequence
-    from socket import socket
 
     from pykbroker.config import BrokerConfig
     from pykbroker.coordination.internal_topic import InternalTopic
+    from pykbroker.host import Listening
     from pykbroker.listener_addresses import ListenerAddress
     from pykbroker.security.sasl import SaslSession
     from pykbroker.security.standard_authorizer import StandardAuthorizer
@@ -81,6 +80,7 @@ async def run_broker(
     *,
     cluster_id: str | None = None,
     on_ready: Callable[[BrokerAddress], None] = lambda address: None,
+    host: Host | None = None,
 ) -> None:
     """Runs a broker until it is cancelled, then stops it in order.
 
@@ -89,24 +89,24 @@ async def run_broker(
         cluster_id: id for a new cluster, 22 characters; a random one by default. An existing directory keeps its own
             and must agree.
         on_ready: called once, when every request can be answered.
+        host: the machine; the real one by default.
 
     Raises:
         BindError: a listener's address cannot be bound.
         StorageError: the data directory cannot be used; names the file and what is wrong.
     """
-    generator = random.Random()  # noqa: S311  for ids and placement, not for secrets
-    clock = SystemWallClock()
+    host = host or Host.real()
     descriptor_limit = _raise_descriptor_limit()
-    bound = [(address, bind(address.host, address.port)) for address in config.listeners]
+    bound = [(address, host.bind(address.host, address.port)) for address in config.listeners]
     directory: LogDirectory | None = None
     try:
         directory = LogDirectory.open(
             config.log_dirs[0],
-            filesystem=OsFileSystem(),
+            filesystem=host.filesystem,
             open_file_limit=min(DESCRIPTORS_KEPT, descriptor_limit // 4),
         )
-        identity = _identify(directory, config, cluster_id, generator)
-        await _run_in_directory(config, bound, directory, identity, clock, generator, on_ready)
+        identity = _identify(directory, config, cluster_id, host.random)
+        await _run_in_directory(config, bound, directory, identity, host, on_ready)
     finally:
         for _, sockets in bound:
             for listening in sockets:
@@ -163,19 +163,19 @@ def _identify(
 
 async def _run_in_directory(
     config: BrokerConfig,
-    bound: Sequence[tuple[ListenerAddress, list[socket]]],
+    bound: Sequence[tuple[ListenerAddress, Sequence[Listening]]],
     directory: LogDirectory,
     identity: MetaProperties,
-    clock: WallClock,
-    generator: random.Random,
+    host: Host,
     on_ready: Callable[[BrokerAddress], None],
 ) -> None:
     controller = ControllerNode(
         _controller_settings(config, directory.path, identity),
         filesystem=directory.filesystem,
         config_rules=ServerConfigRules(config),
-        random=generator,
-        wall_clock_ms=clock.now_ms,
+        random=host.random,
+        wall_clock_ms=host.clock.now_ms,
+        run_in_thread=host.run_in_thread,
     )
     # From here on only a clean stop makes the logs clean: the controller writes before the other logs are looked at.
     directory.filesystem.remove(f"{directory.path}/{CLEAN_SHUTDOWN}")
@@ -184,8 +184,8 @@ async def _run_in_directory(
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(controller.run)
-            await _register(controller, config, bound, directory, identity, generator)
-            services = _make_services(config, controller, directory, identity, clock, generator)
+            await _register(controller, config, bound, directory, identity, host.random)
+            services = _make_services(config, controller, directory, identity, host)
             await nursery.start(services.groups.run)
             # After the groups: a transaction that goes on to its end may end offsets of theirs.
             await nursery.start(services.transactions.run)
@@ -237,7 +237,7 @@ def _controller_settings(config: BrokerConfig, folder: str, identity: MetaProper
 async def _register(
     controller: ControllerNode,
     config: BrokerConfig,
-    bound: Sequence[tuple[ListenerAddress, list[socket]]],
+    bound: Sequence[tuple[ListenerAddress, Sequence[Listening]]],
     directory: LogDirectory,
     identity: MetaProperties,
     generator: random.Random,
@@ -278,35 +278,34 @@ def _make_services(
     controller: ControllerNode,
     directory: LogDirectory,
     identity: MetaProperties,
-    clock: WallClock,
-    generator: random.Random,
+    host: Host,
 ) -> Services:
     """Builds what follows the metadata, in the order in which it must follow: cache, partitions, coordinators."""
     image = controller.image
     metadata = MetadataCache(config, config.node_id, image)
-    directory.load_logs(lambda topic: metadata.log_config(image, topic), clock.now_ms(), log.warning)
-    partitions = Partitions(config.node_id, directory, metadata.log_config, clock)
+    directory.load_logs(lambda topic: metadata.log_config(image, topic), host.clock.now_ms(), log.warning)
+    partitions = Partitions(config.node_id, directory, metadata.log_config, host.clock)
     partitions.set_strays_aside(image)
     create_internal_topic = partial(_create_internal_topic, controller)
     groups = GroupCoordinator(
         GroupSettings.from_config(config),
         config.node_id,
-        clock,
+        host.clock,
         partitions,
         metadata,
         create_internal_topic,
-        generator,
+        host.random,
     )
     producer_ids = ProducerIds(controller, metadata, config.node_id)
     transactions = TransactionCoordinator(
         TransactionSettings.from_config(config),
         config.node_id,
-        clock,
+        host.clock,
         partitions,
         metadata,
         next_producer_id=producer_ids.next,
         create_internal_topic=create_internal_topic,
-        write_marker=partial(_write_marker, partitions, groups, clock),
+        write_marker=partial(_write_marker, partitions, groups, host.clock),
     )
     controller.subscribe(metadata.apply)
     controller.subscribe(partitions.apply)
@@ -322,10 +321,11 @@ def _make_services(
         groups=groups,
         transactions=transactions,
         producer_ids=producer_ids,
-        fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, generator),
+        fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, host.random),
         log_directory=directory,
-        clock=clock,
-        random=generator,
+        clock=host.clock,
+        random=host.random,
+        run_in_thread=host.run_in_thread,
         authorizer=_authorizer(config, metadata),
     )
 

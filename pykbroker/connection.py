@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Connected = socket.socket | trio.abc.Stream
+"""What a client is connected by: a socket, which is read in place and sent to by sendfile; else any stream."""
+
 REQUESTS_PER_TURN = 8
 TURN_S = 0.01
 """Requests of one connection served, and time used, before other tasks get their turn. Waiting for the socket yields by
@@ -27,7 +30,7 @@ itself; this is for a client that always has the next request ready."""
 
 
 class Connection:
-    """Serves one accepted socket until either side closes.
+    """Serves one accepted socket or stream until either side closes.
 
     `run` ends by itself when the client goes, breaks the protocol or sends what must close the connection; `close`
     ends it from outside. `last_used` is the time of trio's clock at which bytes last came, for idle expiry (P-11); one
@@ -36,11 +39,11 @@ class Connection:
 
     __slots__ = (
         "_close_reason",
+        "_connected",
         "_memory",
         "_reader",
         "_scope",
         "_services",
-        "_socket",
         "info",
         "is_sending",
         "last_used",
@@ -49,13 +52,13 @@ class Connection:
     def __init__(
         self,
         services: Services,
-        connected: socket.socket,
+        connected: Connected,
         info: ConnectionInfo,
         frame_size_max: int,
         memory: RequestMemory,
     ) -> None:
         self._services = services
-        self._socket = connected
+        self._connected = connected
         self._reader = FrameReader(frame_size_max)
         self._memory = memory
         self._scope = trio.CancelScope()
@@ -65,7 +68,7 @@ class Connection:
         self.last_used = trio.current_time()
 
     async def run(self) -> None:
-        """Serves the connection and closes its socket."""
+        """Serves the connection and closes it."""
         try:
             with self._scope:
                 await self._serve()
@@ -73,7 +76,7 @@ class Connection:
                 log.warning("closing the connection from %s: %s", self._client, self._close_reason)
         except trio.TooSlowError:
             log.warning("closing the connection from %s: it reads no reply for %.0f s", self._client, SEND_TIMEOUT_S)
-        except OSError as error:
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             log.debug("connection from %s is gone: %s", self._client, error)
         except FrameTooLarge as error:
             log.warning("closing the connection from %s: %s%s", self._client, error, what_it_speaks(self._reader))
@@ -83,8 +86,11 @@ class Connection:
             log.exception("closing the connection from %s after an error of ours", self._client)
         finally:
             self._memory.release(self)
-            trio.lowlevel.notify_closing(self._socket)
-            self._socket.close()
+            if isinstance(self._connected, socket.socket):
+                trio.lowlevel.notify_closing(self._connected)
+                self._connected.close()
+            else:
+                await trio.aclose_forcefully(self._connected)
 
     def close(self, reason: str | None = None) -> None:
         """Ends `run` at its next wait; a reason goes into the log."""
@@ -100,7 +106,7 @@ class Connection:
         return f"{self.info.client_host}:{self.info.client_port}"
 
     async def _serve(self) -> None:
-        services, connected, info, reader = self._services, self._socket, self.info, self._reader
+        services, connected, info, reader = self._services, self._connected, self.info, self._reader
         limit = reader.frame_size_max
         if info.sasl is not None:
             reader.frame_size_max = info.sasl.frame_size_max(limit)
@@ -136,16 +142,26 @@ class Connection:
 
     async def _receive(self, reader: FrameReader) -> bool:
         """Receives what is there; says whether it had to wait for it."""
-        waited = False
+        connected, waited = self._connected, False
+        if not isinstance(connected, socket.socket):
+            await self._receive_from(connected, reader)
+            return True
         while True:
             try:
-                reader.received(self._socket.recv_into(reader.buffer()))
+                reader.received(connected.recv_into(reader.buffer()))
             except BlockingIOError:
                 waited = True
-                await trio.lowlevel.wait_readable(self._socket)
+                await trio.lowlevel.wait_readable(connected)
                 continue
             self.last_used = trio.current_time()
             return waited
+
+    async def _receive_from(self, stream: trio.abc.Stream, reader: FrameReader) -> None:
+        room = reader.buffer()
+        received = await stream.receive_some(len(room))
+        room[: len(received)] = received
+        reader.received(len(received))
+        self.last_used = trio.current_time()
 
 
 _STRANGERS = (

@@ -103,7 +103,7 @@ async def _flush_and_checkpoint(services: Services) -> None:
         if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
             await trio.lowlevel.checkpoint()
         if partition.log.has_unflushed_segments:
-            await _flush(partition, include_active=False)
+            await _flush(services, partition, include_active=False)
     try:
         directory.checkpoint_recovery_points()
         directory.checkpoint_high_watermarks(high_watermarks(services))
@@ -132,15 +132,15 @@ async def _flush_by_time(interval_ms: int, services: Services) -> None:
             due_at = flushed_at.get(id(partition), 0.0) + flush_ms / 1000
             if flush_ms < NEVER_MS and trio.current_time() >= due_at:
                 flushed_at[id(partition)] = trio.current_time()
-                await _flush(partition, include_active=True)
+                await _flush(services, partition, include_active=True)
 
 
-async def _flush(partition: Partition, *, include_active: bool) -> None:
+async def _flush(services: Services, partition: Partition, *, include_active: bool) -> None:
     try:
         work = partition.log.begin_flush(include_active=include_active)
         if work is not None:
             try:
-                await trio.to_thread.run_sync(work.run)
+                await services.run_in_thread(work.run)
             finally:
                 work.finish()
     except LogError as error:
@@ -181,7 +181,7 @@ async def _clean_logs(backoff_ms: int, services: Services) -> None:
         try:
             while (work := cleaner.begin(services.clock.now_ms(), bounds)) is not None:
                 try:
-                    await trio.to_thread.run_sync(work.run)
+                    await services.run_in_thread(work.run)
                 finally:
                     cleaner.finish(work, services.clock.now_ms())
         except LogError as error:

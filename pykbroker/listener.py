@@ -15,8 +15,10 @@ from pykbroker.request_context import ConnectionInfo
 from pykbroker.request_memory import RequestMemory, limit_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from pykbroker.connection import Connected
+    from pykbroker.host import Listening
     from pykbroker.request_context import Services
     from pykbroker.security.sasl import SaslSession
 
@@ -53,7 +55,7 @@ class Listener:
 
     Args:
         name: the listener's name, such as ``PLAINTEXT``.
-        sockets: bound non-blocking sockets, as `bind` gives them.
+        sockets: bound non-blocking sockets, as `bind` or another machine than the real one (`host`) gives them.
         services: what the handlers need.
         make_sasl: gives each connection its SASL exchange, or None for a listener without authentication.
         limits: those of the broker; its own for a listener that is alone.
@@ -62,7 +64,7 @@ class Listener:
     def __init__(
         self,
         name: str,
-        sockets: list[socket.socket],
+        sockets: Sequence[Listening],
         services: Services,
         make_sasl: Callable[[], SaslSession] | None = None,
         limits: ListenerLimits | None = None,
@@ -93,10 +95,11 @@ class Listener:
                     nursery.start_soon(self._accept, listening, connection_nursery)
         finally:
             for listening in self.sockets:
-                trio.lowlevel.notify_closing(listening)
+                if isinstance(listening, socket.socket):
+                    trio.lowlevel.notify_closing(listening)
                 listening.close()
 
-    async def _accept(self, listening: socket.socket, connection_nursery: trio.Nursery) -> None:
+    async def _accept(self, listening: Listening, connection_nursery: trio.Nursery) -> None:
         limits = self._limits.connections
         accepted = 0
         while True:
@@ -105,7 +108,7 @@ class Listener:
                 connected, address = listening.accept()
             except BlockingIOError:
                 accepted = 0
-                await trio.lowlevel.wait_readable(listening)
+                await _wait_readable(listening)
             except OSError as error:
                 if error.errno in _BUSY_ERRORS:
                     log.warning("cannot accept on %s: %s; trying again", self.name, error)
@@ -118,33 +121,25 @@ class Listener:
                     if accepted % ACCEPTS_PER_TURN == 0:
                         await trio.lowlevel.checkpoint()
                 except trio.Cancelled:
-                    connected.close()
+                    _drop(connected, connection_nursery)
                     raise
-                self._start(connected, address, connection_nursery)
+                self._start(connected, address, listening, connection_nursery)
 
-    def _start(self, connected: socket.socket, address: tuple[str, int], nursery: trio.Nursery) -> None:
+    def _start(
+        self, connected: Connected, address: tuple[str, int], listening: Listening, nursery: trio.Nursery
+    ) -> None:
         """Has a connection served in a task of its own, or closes it."""
         config = self._services.config
         host = address[0]
         refused = self._limits.connections.admit(self, host)
         if refused is not None:
             log.warning("refusing a connection from %s: %s", host, refused)
-            connected.close()
+            _drop(connected, nursery)
             return
         try:
-            connected.setblocking(False)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            # Kafka's default of 100 KiB would slow sendfile: the system's own sizing is kept unless a size was given.
-            for key, option, size in (
-                ("socket.send.buffer.bytes", socket.SO_SNDBUF, config.socket_send_buffer_bytes),
-                ("socket.receive.buffer.bytes", socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
-            ):
-                if key in config.static_properties and size > 0:
-                    connected.setsockopt(socket.SOL_SOCKET, option, size)
-            local = connected.getsockname()
+            local = self._prepare(connected) if isinstance(connected, socket.socket) else listening.getsockname()
         except OSError:
-            connected.close()
+            _drop(connected, nursery)
             self._limits.connections.leave(host)
             return
         sasl = self._make_sasl() if self._make_sasl is not None else None
@@ -154,6 +149,21 @@ class Listener:
         )
         self.connections.add(connection)
         nursery.start_soon(self._run, connection)
+
+    def _prepare(self, connected: socket.socket) -> Any:
+        """Sets the options of a connection's socket; returns the address that the client dialled. Raises OSError."""
+        config = self._services.config
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Kafka's default of 100 KiB would slow sendfile: the system's own sizing is kept unless a size was given.
+        for key, option, size in (
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF, config.socket_send_buffer_bytes),
+            ("socket.receive.buffer.bytes", socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
+        ):
+            if key in config.static_properties and size > 0:
+                connected.setsockopt(socket.SOL_SOCKET, option, size)
+        return connected.getsockname()
 
     async def _run(self, connection: Connection) -> None:
         try:
@@ -179,6 +189,21 @@ class Listener:
         """Ends all connections at their next wait; a reply that is being sent is cut."""
         for connection in list(self.connections):
             connection.close()
+
+
+async def _wait_readable(listening: Any) -> None:
+    if isinstance(listening, socket.socket):
+        await trio.lowlevel.wait_readable(listening)
+    else:
+        await listening.wait_readable()
+
+
+def _drop(connected: Connected, nursery: trio.Nursery) -> None:
+    """Closes a connection that nothing was read from or written to."""
+    if isinstance(connected, socket.socket):
+        connected.close()
+    else:
+        nursery.start_soon(trio.aclose_forcefully, connected)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

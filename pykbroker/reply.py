@@ -1,4 +1,7 @@
-"""Sending a reply: byte chunks by send, file ranges by sendfile, so that record bytes never enter the interpreter."""
+"""Sending a reply: byte chunks by send, file ranges by sendfile, so that record bytes never enter the interpreter.
+
+Over what is not a socket (the simulation's network) both are copied.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import trio
 from pykbroker.logstore.file_range import FileRange
 
 if TYPE_CHECKING:
+    from pykbroker.connection import Connected
     from pykbroker.request_memory import RequestMemory
 
 SEND_TIMEOUT_S = 30.0
@@ -33,19 +37,23 @@ _NO_SENDFILE_HERE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _MORE = getattr(socket, "MSG_MORE", 0)
 
 
-async def send_chunks(connection: socket.socket, chunks: list[Any], memory: RequestMemory) -> None:
-    """Sends bytes-like chunks and `FileRange`s in order over a non-blocking socket; releases every range.
+async def send_chunks(connection: Connected, chunks: list[Any], memory: RequestMemory) -> None:
+    """Sends bytes-like chunks and `FileRange`s in order over a non-blocking socket or a stream; releases every range.
 
     What has to wait in memory for the client is counted in `memory`.
 
     Raises:
         CloseConnection: very many bytes wait for clients that do not read.
-        OSError: the connection is gone.
+        OSError, BrokenResourceError, ClosedResourceError: the connection is gone.
         trio.TooSlowError: the client accepts nothing for `SEND_TIMEOUT_S`.
     """
     last = len(chunks) - 1
     position = 0
     try:
+        if not isinstance(connection, socket.socket):
+            with memory.reply_waiting(sum(map(len, chunks))):
+                await _send_to_stream(connection, chunks)
+            return
         for position, chunk in enumerate(chunks):
             if isinstance(chunk, FileRange):
                 await _send_file_range(connection, chunk)
@@ -56,6 +64,13 @@ async def send_chunks(connection: socket.socket, chunks: list[Any], memory: Requ
         for chunk in chunks[position:]:
             if isinstance(chunk, FileRange):
                 chunk.release()
+
+
+async def _send_to_stream(stream: trio.abc.Stream, chunks: list[Any]) -> None:
+    for chunk in chunks:
+        for data in chunk.pieces(COPY_SIZE) if isinstance(chunk, FileRange) else (chunk,):
+            with trio.fail_after(SEND_TIMEOUT_S):
+                await stream.send_all(data)
 
 
 async def _send_bytes(connection: socket.socket, data: Any, flags: int, memory: RequestMemory | None = None) -> None:

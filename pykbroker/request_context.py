@@ -8,7 +8,7 @@ from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Collection, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from pykbroker.config import BrokerConfig
     from pykbroker.controller.node import ControllerNode
@@ -44,6 +44,7 @@ class Services(NamedTuple):
     log_directory: LogDirectory
     clock: WallClock
     random: random.Random
+    run_in_thread: Callable[[Callable[[], None]], Awaitable[None]]
     authorizer: StandardAuthorizer | None = None
 
 

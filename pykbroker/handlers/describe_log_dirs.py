@@ -19,6 +19,7 @@ from pykbroker.protocol.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
+    from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
     from pykbroker.request_context import RequestContext
 
@@ -47,14 +48,15 @@ async def handle_describe_log_dirs(context: RequestContext, request: DescribeLog
                 is_future_key=False,
             )
         )
-    return DescribeLogDirsResponse(results=[_result(context.services.log_directory.path, list(topics.values()))])
+    directory = context.services.log_directory
+    return DescribeLogDirsResponse(results=[_result(directory, list(topics.values()))])
 
 
-def _result(path: str, topics: list[DescribeLogDirsTopic]) -> DescribeLogDirsResult:
-    volume = os.statvfs(path)
+def _result(directory: LogDirectory, topics: list[DescribeLogDirsTopic]) -> DescribeLogDirsResult:
+    total_bytes, usable_bytes = directory.filesystem.space(directory.path)
     return DescribeLogDirsResult(
-        log_dir=os.path.abspath(path),
+        log_dir=os.path.abspath(directory.path),
         topics=topics,
-        total_bytes=volume.f_blocks * volume.f_frsize,
-        usable_bytes=volume.f_bavail * volume.f_frsize,
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
     )

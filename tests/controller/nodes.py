@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,7 +21,14 @@ WALL_CLOCK_MS = 1_700_000_000_000
 DATA = "/data"
 
 
-def make_node(filesystem: FileSystem, *, data_directory: str = DATA, seed: int = 3, **settings: Any) -> ControllerNode:
+def make_node(
+    filesystem: FileSystem,
+    *,
+    data_directory: str = DATA,
+    seed: int = 3,
+    run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = trio.to_thread.run_sync,
+    **settings: Any,
+) -> ControllerNode:
     filesystem.make_directory(data_directory)
     return ControllerNode(
         ControllerSettings(1, data_directory, VoterSet([ReplicaKey(1)]), partition_count_default=3, **settings),
@@ -29,6 +36,7 @@ def make_node(filesystem: FileSystem, *, data_directory: str = DATA, seed: int =
         config_rules=FewConfigs(),
         random=random.Random(seed),
         wall_clock_ms=lambda: WALL_CLOCK_MS + int(trio.current_time() * 1000),
+        run_in_thread=run_in_thread,
     )
 
 

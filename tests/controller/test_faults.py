@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-import trio
 
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import ClusterImage
@@ -16,7 +16,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from tests.controller.nodes import DATA, make_node, register_broker, running
 from tests.support.fake_filesystem import FakeFileSystem
 
-SETTINGS = {"snapshot_bytes": 500}
+SETTINGS: dict[str, Any] = {"snapshot_bytes": 500}
 WRITES = frozenset({"append", "write_file"})
 
 
@@ -88,7 +88,13 @@ class Scenario:
             break
         self.lives += 1
         try:
-            async with running(self.filesystem, stops_cleanly=stops_cleanly, seed=self.lives, **SETTINGS) as node:
+            async with running(
+                self.filesystem,
+                stops_cleanly=stops_cleanly,
+                seed=self.lives,
+                run_in_thread=run_here,
+                **SETTINGS,
+            ) as node:
                 self.check(node.image)
                 await self.register(node)
                 for number in range(6):
@@ -109,11 +115,8 @@ class Scenario:
 @pytest.mark.parametrize(
     ("length", "methods"), [(1, None), (4, None), (8, WRITES)], ids=["once", "some times", "no space"]
 )
-async def test_every_call_may_fail(
-    length: int, methods: frozenset[str] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_every_call_may_fail(length: int, methods: frozenset[str] | None) -> None:
     """A command that could not be written is refused with KAFKA_STORAGE_ERROR, and has not happened."""
-    monkeypatch.setattr(trio.to_thread, "run_sync", run_here)
     healthy = Scenario(range(0), methods)
     await healthy.whole()
     count = healthy.filesystem.fault_clock

@@ -115,6 +115,7 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
         log_directory=unused,
         clock=unused,
         random=random.Random(11),
+        run_in_thread=unused,
     )
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import trio
+
 from pykbroker.config import BrokerConfig
 from pykbroker.controller.metadata.image import TOPIC_RESOURCE, BrokerImage, ClusterImage, PartitionImage, TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
@@ -89,6 +91,7 @@ class DataPath:
             log_directory=self.directory,
             clock=self.clock,
             random=generator,
+            run_in_thread=trio.to_thread.run_sync,
         )
 
     def context(self, key: ApiKey, version: int, client_id: str = "test") -> RequestContext:
