@@ -1,13 +1,15 @@
-"""Commands to the controller whose failure as a whole is an answer to the client, not an exception."""
+"""What handlers ask of the controller in this process: commands, and the quorum's own requests."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, CommandRefused
+from pykbroker.errors import CloseConnection, KafkaError
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.commands import Command
+    from pykbroker.controller.peers import Peers
     from pykbroker.request_context import RequestContext
 
 R = TypeVar("R")
@@ -19,3 +21,40 @@ async def submit(context: RequestContext, command: Command[R], timeout_ms: int) 
         return await context.services.controller.submit(command, timeout_ms), NO_ERROR
     except CommandRefused as refused:
         return None, refused.error
+
+
+async def carry_out(context: RequestContext, command: Command[R], timeout_ms: int | None = None) -> R:
+    """The command's result.
+
+    Raises:
+        KafkaError: the whole command was refused, or did not end within the time (`request.timeout.ms` by default).
+    """
+    limit_ms = context.services.config.request_timeout_ms if timeout_ms is None else timeout_ms
+    try:
+        return await context.services.controller.submit(command, limit_ms)
+    except CommandRefused as refused:
+        raise KafkaError(refused.error.code, refused.error.message or "") from None
+
+
+def quorum_of(context: RequestContext) -> Peers:
+    """This node's side of the quorum.
+
+    Raises:
+        CloseConnection: there is none.
+    """
+    peers = context.services.peers
+    if peers is None:
+        raise CloseConnection("this node takes no part in a quorum of several nodes")
+    return peers
+
+
+async def answer_of_quorum(context: RequestContext, request: Any) -> Any:
+    """What the state machine of the quorum answers to a request of another node.
+
+    Raises:
+        CloseConnection: it does not answer; the other node will ask again.
+    """
+    response = await quorum_of(context).answer(request)
+    if response is None:
+        raise CloseConnection(f"the quorum has no answer to {context.api_key.name} of {context.client_host}")
+    return response

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.errors import CloseConnection, KafkaError
-from pykbroker.handlers import APIS, FLEXIBLE_FROM, camel_case, load_handler
+from pykbroker.handlers import APIS_OF, FLEXIBLE_FROM, camel_case
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode_chunks
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.request_context import RequestContext
+from pykbroker.request_handling import ELEMENTS_MAX, failed, handlers_of, load
 from pykbroker.security.sasl import State
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from pykbroker.request_context import ConnectionInfo, Services
-
-log = logging.getLogger(__name__)
-
-ELEMENTS_MAX = 50_000
-"""Topics, partitions and all other elements of one request together. Kafka has no such limit: there a frame of
-`socket.request.max.bytes` may become gigabytes of objects. No client names so many partitions at once."""
-
-SERVER_ERROR_MESSAGE = "The server experienced an unexpected error when processing the request."
-
-_handlers: dict[int, tuple[type[Any], Callable[[Any, Any], Awaitable[Any]]]] = {}
 
 
 async def dispatch(services: Services, connection: ConnectionInfo, frame: memoryview) -> list[Any] | None:
@@ -45,19 +32,18 @@ async def dispatch(services: Services, connection: ConnectionInfo, frame: memory
     key, version = header.api_key, header.api_version
     if connection.sasl is not None:
         connection.sasl.check_allowed(key)
-    api = APIS.get(key)
+    kind = connection.listener_kind
+    api = APIS_OF[kind].get(key)
     if api is None:
-        raise CloseConnection(f"API key {key} version {version} is not known to this broker")
+        raise CloseConnection(f"API key {key} version {version} is not known to this {kind.value}")
     if not api.lowest <= version <= api.highest:
         if key == ApiKey.API_VERSIONS:
             return _reply(header, _unsupported_api_versions(), 0, False)
         raise CloseConnection(
-            f"{camel_case(api.name)} version {version} is not supported; this broker has {api.lowest} to {api.highest}"
+            f"{camel_case(api.name)} version {version} is not supported; this {kind.value} has "
+            f"{api.lowest} to {api.highest}"
         )
-    entry = _handlers.get(key)
-    if entry is None:
-        entry = _handlers[key] = load_handler(api)
-    request_type, handler = entry
+    request_type, handler = handlers_of[kind].get(key) or load(api, kind)
     request, _ = decode_from(request_type, version, frame, header.body_position, ELEMENTS_MAX)
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
     has_tags = version >= api.flexible_from and key != ApiKey.API_VERSIONS
@@ -67,27 +53,7 @@ async def dispatch(services: Services, connection: ConnectionInfo, frame: memory
     except CloseConnection:
         raise
     except Exception as error:
-        return _reply(header, _failed(context, request, error), version, has_tags)
-
-
-def _failed(context: RequestContext, request: Any, error: Exception) -> Any:
-    """The answer when a handler failed: as in Kafka an error of the whole request, and the connection stays.
-
-    Raises:
-        CloseConnection: the client waits for no answer.
-    """
-    from pykbroker.error_responses import error_response
-
-    what = f"{camel_case(context.api_key.name.lower())} v{context.api_version} of {context.client_host}"
-    code, message = ErrorCode.UNKNOWN_SERVER_ERROR, SERVER_ERROR_MESSAGE
-    if isinstance(error, KafkaError):
-        code, message = error.error_code, error.message
-    else:
-        log.error("%s:%d failed by an error of ours", what, context.connection.client_port, exc_info=error)
-    response = error_response(request, context.api_version, code, message)
-    if response is None:
-        raise CloseConnection(f"{what} failed with {code.name} and has acks=0; closing tells the client")
-    return response
+        return _reply(header, failed(context, request, error), version, has_tags)
 
 
 def _unsupported_api_versions() -> Any:

@@ -11,6 +11,7 @@ import trio
 
 from pykbroker.connection import Connection
 from pykbroker.connection_limits import ConnectionLimits
+from pykbroker.listener_kind import ListenerKind
 from pykbroker.request_context import ConnectionInfo
 from pykbroker.request_memory import RequestMemory, limit_bytes
 
@@ -59,6 +60,7 @@ class Listener:
         services: what the handlers need.
         make_sasl: gives each connection its SASL exchange, or None for a listener without authentication.
         limits: those of the broker; its own for a listener that is alone.
+        kind: whether brokers' or controllers' APIs are served.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class Listener:
         services: Services,
         make_sasl: Callable[[], SaslSession] | None = None,
         limits: ListenerLimits | None = None,
+        kind: ListenerKind = ListenerKind.BROKER,
     ) -> None:
         self.name = name
+        self.kind = kind
         self.sockets = sockets
         self.connections: set[Connection] = set()
         self._services = services
@@ -143,7 +147,7 @@ class Listener:
             self._limits.connections.leave(host)
             return
         sasl = self._make_sasl() if self._make_sasl is not None else None
-        info = ConnectionInfo(self.name, (host, address[1]), (local[0], local[1]), sasl)
+        info = ConnectionInfo(self.name, (host, address[1]), (local[0], local[1]), sasl, self.kind)
         connection = Connection(
             self._services, connected, info, config.socket_request_max_bytes, self._limits.request_memory
         )

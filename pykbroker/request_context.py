@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME
+from pykbroker.errors import KafkaError
+from pykbroker.listener_kind import ListenerKind
+from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, OPERATIONS
+from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     import random
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
 
     from pykbroker.config import BrokerConfig
     from pykbroker.controller.node import ControllerNode
+    from pykbroker.controller.peers import Peers
     from pykbroker.groups.coordinator import GroupCoordinator
     from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.metadata_cache import MetadataCache
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 class Services(NamedTuple):
     """The parts of one broker that handlers may use; made once by the composition root (`broker`).
 
-    `authorizer` is None where everybody may do everything.
+    `authorizer` is None where everybody may do everything; `peers` where this process has no controller's port.
     """
 
     config: BrokerConfig
@@ -46,13 +50,14 @@ class Services(NamedTuple):
     random: random.Random
     run_in_thread: Callable[[Callable[[], None]], Awaitable[None]]
     authorizer: StandardAuthorizer | None = None
+    peers: Peers | None = None
 
 
 class ConnectionInfo:
     """The client at the other end of a connection, and the address that it dialled.
 
     Attributes:
-        listener_name: name of the listener, such as ``PLAINTEXT``.
+        listener_name, listener_kind: name of the listener, such as ``PLAINTEXT``, and whose it is.
         client_host, client_port: the client's address.
         local_host, local_port: the address the client reached us by; what Metadata advertises when no
             ``advertised.listeners`` is set.
@@ -65,6 +70,7 @@ class ConnectionInfo:
         "client_host",
         "client_port",
         "close_reason",
+        "listener_kind",
         "listener_name",
         "local_host",
         "local_port",
@@ -78,8 +84,10 @@ class ConnectionInfo:
         client_address: tuple[str, int],
         local_address: tuple[str, int],
         sasl: SaslSession | None,
+        listener_kind: ListenerKind = ListenerKind.BROKER,
     ) -> None:
         self.listener_name = listener_name
+        self.listener_kind = listener_kind
         self.client_host, self.client_port = client_address
         self.local_host, self.local_port = local_address
         self.principal = "User:ANONYMOUS"
@@ -138,6 +146,18 @@ class RequestContext:
     def authorize_cluster(self, operation: int) -> bool:
         """Whether the client may do this to the cluster as a whole."""
         return self.services.authorizer is None or self.authorize(operation, CLUSTER, CLUSTER_NAME)
+
+    def require_cluster(self, operation: int) -> None:
+        """Refuses the whole request of a client that may not do this to the cluster.
+
+        Raises:
+            KafkaError: CLUSTER_AUTHORIZATION_FAILED.
+        """
+        if not self.authorize_cluster(operation):
+            name = "".join(word.capitalize() for word in self.api_key.name.split("_"))
+            raise KafkaError(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"Request {name} needs {OPERATIONS[operation]} permission."
+            )
 
     def refused(self, operation: int, resource_type: int, names: Iterable[str]) -> Collection[str]:
         """Those of the names with which the client may not do this; nothing is looked at without an authorizer."""

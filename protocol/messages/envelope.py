@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from pykbroker.protocol.fields import Message, byte_string, int16
+from pykbroker.protocol.fields import Message, boolean, byte_string, int16, string
+
+
+class DefaultPrincipalData(Message, versions="0", flexible="0+"):
+    """The client, as `request_principal` holds it behind an int16 version (Kafka's DefaultKafkaPrincipalBuilder)."""
+
+    type: str = string("0+")
+    name: str = string("0+")
+    token_authenticated: bool = boolean("0+")
 
 
 class EnvelopeRequest(Message, versions="0", flexible="0+", key=58):

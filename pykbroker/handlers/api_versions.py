@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): which APIs and features the broker has.
+"""ApiVersions (key 18): which APIs and features the broker has, or the controller when its port is asked.
 
 Versions 0-4. v3 client name and version (KIP-511), features (KIP-584), flexible body behind a response header v0
 (P-1); v4 features whose lowest level is 0 are listed (KAFKA-17011). A version above 4 is answered in the form of
@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
-from pykbroker.handlers import APIS
+from pykbroker.handlers import APIS, APIS_OF
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.api_versions import (
@@ -42,7 +42,7 @@ async def handle_api_versions(context: RequestContext, request: ApiVersionsReque
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised_lowest, max_version=api.highest)
-            for api in APIS.values()
+            for api in APIS_OF[context.connection.listener_kind].values()
         ],
         # Old Java clients refuse a supported feature whose lowest level is 0 (P-20).
         supported_features=[

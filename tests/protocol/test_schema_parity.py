@@ -11,7 +11,7 @@ import pytest
 
 import pykbroker.protocol.log_messages
 import pykbroker.protocol.messages
-from pykbroker.handlers import APIS, NEVER_FLEXIBLE, camel_case
+from pykbroker.handlers import APIS, CONTROLLER_APIS, NEVER_FLEXIBLE, camel_case
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Field, Message, VersionRange, version_range
 from tests.support.kafka_jars import definitions
@@ -160,10 +160,13 @@ def test_declaration_is_kafkas(message_type: type[Message]) -> None:
     assert declared_ignorable(message_type) == ignorable_fields(definition["fields"], common)
 
 
-@pytest.mark.parametrize("key", APIS, ids=lambda key: ApiKey(key).name)
+ALL_APIS = {**APIS, **CONTROLLER_APIS}
+
+
+@pytest.mark.parametrize("key", ALL_APIS, ids=lambda key: ApiKey(key).name)
 def test_the_table_of_apis_follows_the_declarations(key: int) -> None:
     """The table repeats the first flexible version so that headers can be read before a module is imported."""
-    api = APIS[key]
+    api = ALL_APIS[key]
     module = importlib.import_module(f"pykbroker.protocol.messages.{api.name}")
     request = getattr(module, camel_case(api.name) + "Request")
     response = getattr(module, camel_case(api.name) + "Response")
@@ -176,9 +179,17 @@ def test_the_table_of_apis_follows_the_declarations(key: int) -> None:
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("key", APIS, ids=lambda key: ApiKey(key).name)
+@pytest.mark.parametrize("key", ALL_APIS, ids=lambda key: ApiKey(key).name)
 def test_no_version_is_served_that_kafka_calls_unstable(key: int) -> None:
     """Kafka does not advertise a version marked latestVersionUnstable, such as InitProducerId v6."""
-    definition = kafka_definition(camel_case(APIS[key].name) + "Request")
+    definition = kafka_definition(camel_case(ALL_APIS[key].name) + "Request")
     newest = version_range(definition["validVersions"]).highest
-    assert APIS[key].highest == (newest - 1 if definition.get("latestVersionUnstable") else newest)
+    assert ALL_APIS[key].highest == (newest - 1 if definition.get("latestVersionUnstable") else newest)
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("key", ALL_APIS, ids=lambda key: ApiKey(key).name)
+def test_an_api_is_served_on_the_listeners_that_kafka_names(key: int) -> None:
+    api = ALL_APIS[key]
+    kinds = {kind.value for kind in api.listeners}
+    assert kinds == set(kafka_definition(camel_case(api.name) + "Request")["listeners"])

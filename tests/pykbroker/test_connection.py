@@ -14,11 +14,10 @@ import pytest
 import trio
 import trio.testing
 
-import pykbroker.dispatch
 from pykbroker.controller.metadata.image import ClusterImage
-from pykbroker.dispatch import ELEMENTS_MAX
 from pykbroker.errors import KafkaError
 from pykbroker.handlers import APIS
+from pykbroker.listener_kind import ListenerKind
 from pykbroker.logstore.file_range import FileRange
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
@@ -32,9 +31,12 @@ from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateReques
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykbroker.reply import SEND_TIMEOUT_S
+from pykbroker.request_handling import ELEMENTS_MAX, handlers_of
 from pykbroker.request_memory import PATIENCE_S, RequestMemory
 from pykbroker.security.sasl import RECEIVE_SIZE_MAX, SaslSession, passwords_from_jaas
 from tests.support.connections import FRAME_SIZE_MAX, Client, served
+
+HANDLERS = handlers_of[ListenerKind.BROKER]
 
 
 def services() -> Any:
@@ -137,7 +139,7 @@ async def test_replies_keep_the_order_of_requests(monkeypatch: pytest.MonkeyPatc
         await trio.sleep(delays[request.generation_id])
         return HeartbeatResponse(throttle_time_ms=request.generation_id)
 
-    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.HEARTBEAT, (HeartbeatRequest, slow))
+    monkeypatch.setitem(HANDLERS, ApiKey.HEARTBEAT, (HeartbeatRequest, slow))
     async with served(services()) as client:
         for number in delays:
             body = encode(HeartbeatRequest(generation_id=number), 1)
@@ -156,7 +158,7 @@ async def test_a_handler_that_fails_is_answered_with_an_error_and_the_connection
     async def broken(context: Any, request: Any) -> None:
         raise RuntimeError("invariant")
 
-    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.HEARTBEAT, (HeartbeatRequest, broken))
+    monkeypatch.setitem(HANDLERS, ApiKey.HEARTBEAT, (HeartbeatRequest, broken))
     async with served(services()) as client:
         response = await client.call(HeartbeatRequest(), 4, HeartbeatResponse)
         assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -169,7 +171,7 @@ async def test_an_answer_that_does_not_fit_becomes_an_error(monkeypatch: pytest.
     async def too_long(context: Any, request: Any) -> SyncGroupResponse:
         return SyncGroupResponse(protocol_name="x" * 40_000)
 
-    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.SYNC_GROUP, (SyncGroupRequest, too_long))
+    monkeypatch.setitem(HANDLERS, ApiKey.SYNC_GROUP, (SyncGroupRequest, too_long))
     async with served(services()) as client:
         response = await client.call(SyncGroupRequest(), 5, SyncGroupResponse)
         assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -181,7 +183,7 @@ async def test_the_code_of_an_error_that_got_through_is_answered(
     async def refusing(context: Any, request: Any) -> None:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too late")
 
-    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.HEARTBEAT, (HeartbeatRequest, refusing))
+    monkeypatch.setitem(HANDLERS, ApiKey.HEARTBEAT, (HeartbeatRequest, refusing))
     async with served(services()) as client:
         response = await client.call(HeartbeatRequest(), 4, HeartbeatResponse)
     assert response.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -192,7 +194,7 @@ async def test_a_failed_produce_without_answer_closes(monkeypatch: pytest.Monkey
     async def broken(context: Any, request: Any) -> None:
         raise RuntimeError
 
-    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.PRODUCE, (ProduceRequest, broken))
+    monkeypatch.setitem(HANDLERS, ApiKey.PRODUCE, (ProduceRequest, broken))
     async with served(services()) as client:
         assert await client.call(ProduceRequest(acks=0), 9, ProduceResponse) is None
 
@@ -264,7 +266,7 @@ async def test_a_client_that_reads_no_reply_is_closed_and_the_segments_are_relea
         data = [PartitionData(partition_index=number, records=found) for number, found in enumerate(ranges)]
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=data)])
 
-    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.FETCH, (FetchRequest, long_reply))
+    monkeypatch.setitem(HANDLERS, ApiKey.FETCH, (FetchRequest, long_reply))
     async with served(services()) as client:
         body = encode(FetchRequest(), 11)
         for _ in range(3):
@@ -286,7 +288,7 @@ async def test_replies_that_nobody_reads_are_bounded(
     async def long_reply(context: Any, request: Any) -> SyncGroupResponse:
         return SyncGroupResponse(assignment=bytes(2_000_000))
 
-    monkeypatch.setitem(pykbroker.dispatch._handlers, ApiKey.SYNC_GROUP, (SyncGroupRequest, long_reply))
+    monkeypatch.setitem(HANDLERS, ApiKey.SYNC_GROUP, (SyncGroupRequest, long_reply))
     memory = RequestMemory(3_000_000)
     body = encode(SyncGroupRequest(), 3)
     async with AsyncExitStack() as stack:

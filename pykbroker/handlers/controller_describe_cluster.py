@@ -1,0 +1,61 @@
+"""DescribeCluster (key 60) on a controller's port: the controllers, for admin clients that dial them (KIP-919).
+
+Versions 0-2. v1 endpoint type. Unlike on a broker's port it needs ALTER on the cluster, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.protocol.acl_codes import ALTER, CLUSTER, CLUSTER_NAME, DESCRIBE
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+    from pykbroker.request_context import RequestContext
+
+BROKER_ENDPOINT = 1
+CONTROLLER_ENDPOINT = 2
+
+
+async def handle_controller_describe_cluster(
+    context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """Lists the registered controllers that have a listener of the name that the client dialled."""
+    context.require_cluster(ALTER)
+    if request.endpoint_type != CONTROLLER_ENDPOINT:
+        return _refused(context, request.endpoint_type)
+    services = context.services
+    name = context.listener_name
+    controllers = [
+        DescribeClusterBroker(broker_id=node_id, host=endpoint.host, port=endpoint.port)
+        for node_id, controller in services.controller.image.controllers.items()
+        for endpoint in controller.endpoints
+        if endpoint.name == name
+    ]
+    leader_id, _ = services.controller.known_leader()
+    response = DescribeClusterResponse(
+        endpoint_type=CONTROLLER_ENDPOINT,
+        cluster_id=services.cluster_id,
+        controller_id=leader_id if any(node.broker_id == leader_id for node in controllers) else -1,
+        brokers=controllers,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = (
+            context.authorized_operations(CLUSTER, CLUSTER_NAME) if context.authorize_cluster(DESCRIBE) else 0
+        )
+    return response
+
+
+def _refused(context: RequestContext, endpoint_type: int) -> DescribeClusterResponse:
+    # Version 0 has no endpoint type: it always means brokers.
+    if endpoint_type == BROKER_ENDPOINT:
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        message = "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER"
+    else:
+        code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        message = f"Unsupported endpoint type {endpoint_type}"
+    return DescribeClusterResponse(
+        error_code=ErrorCode.INVALID_REQUEST if context.api_version == 0 else code, error_message=message
+    )

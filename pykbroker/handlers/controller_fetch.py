@@ -1,0 +1,24 @@
+"""Fetch (key 1) on a controller's port: voters and observers follow the metadata log (KIP-595).
+
+Versions 4-18 as on a broker's port, but there is one partition, `__cluster_metadata`-0, no session and no reader that
+is not a node of the cluster. v12 the epoch of the last record that the follower has, by which diverging logs are found;
+v13 topic ids; v17 directory ids; v18 the follower's high watermark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller_requests import answer_of_quorum
+from pykbroker.protocol.acl_codes import CLUSTER_ACTION
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.fetch import FetchRequest, FetchResponse
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_controller_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse:
+    """Records of the metadata log, a point of divergence, or a checkpoint to begin with; waits for something new."""
+    context.require_cluster(CLUSTER_ACTION)
+    response: FetchResponse = await answer_of_quorum(context, request)
+    return response

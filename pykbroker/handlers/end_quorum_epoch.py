@@ -1,0 +1,23 @@
+"""EndQuorumEpoch (key 54): the leader of the quorum resigns and names successors (KIP-595).
+
+Versions 0-1. v1 successors with directory ids (KIP-853).
+`controller.raft_wire` says what is refused before the state machine sees it, `controller.peers` waits for its answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller_requests import answer_of_quorum
+from pykbroker.protocol.acl_codes import CLUSTER_ACTION
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_end_quorum_epoch(context: RequestContext, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
+    """The epoch and leader that this node knows now."""
+    context.require_cluster(CLUSTER_ACTION)
+    response: EndQuorumEpochResponse = await answer_of_quorum(context, request)
+    return response

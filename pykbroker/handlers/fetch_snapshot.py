@@ -1,0 +1,21 @@
+"""FetchSnapshot (key 59): a piece of a checkpoint of the metadata log (KIP-630).
+
+Versions 0-1. v1 directory ids, and the leader's endpoints (KIP-853).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller_requests import quorum_of
+from pykbroker.protocol.acl_codes import CLUSTER_ACTION
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_fetch_snapshot(context: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+    """Bytes of the checkpoint file as it lies on the leader's disk."""
+    context.require_cluster(CLUSTER_ACTION)
+    return await quorum_of(context).answer_snapshot(request)

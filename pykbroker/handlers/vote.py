@@ -1,0 +1,23 @@
+"""Vote (key 52): a candidate of the quorum asks for a vote (KIP-595).
+
+Versions 0-2. v1 directory ids (KIP-853); v2 pre-vote (KIP-996).
+`controller.raft_wire` says what is refused before the state machine sees it, `controller.peers` waits for its answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller_requests import answer_of_quorum
+from pykbroker.protocol.acl_codes import CLUSTER_ACTION
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.vote import VoteRequest, VoteResponse
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_vote(context: RequestContext, request: VoteRequest) -> VoteResponse:
+    """The vote, or why there is none."""
+    context.require_cluster(CLUSTER_ACTION)
+    response: VoteResponse = await answer_of_quorum(context, request)
+    return response
