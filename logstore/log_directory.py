@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 from pykbroker.logstore.checkpoint_file import read_offsets, write_offsets
@@ -33,6 +34,8 @@ CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 METADATA_TOPIC: Final = "__cluster_metadata"
+FOLDERS_AT_ONCE: Final = 100
+"""So many folders are made or renamed right when logs come and go; the others follow by `see_to_folders`."""
 _NAME_MAX: Final = 255
 _NO_ID: Final = bytes(16)
 
@@ -60,7 +63,11 @@ class LogDirectory:
         self._lock_handle = -1
         self._report: Report | None = None
         self._deleted_folders: list[tuple[int, str]] = []
-        # Deleted logs whose folders still have their names: the file system refused.
+        # New logs whose folders are still to be made, and how many folders were made or renamed at once since somebody
+        # last saw to these.
+        self._due_folders: dict[TopicPartition, PartitionLog] = {}
+        self._at_once_count = 0
+        # Deleted logs whose folders still have their names: there were many, or the file system refused.
         self._doomed: dict[TopicPartition, PartitionLog] = {}
 
     @classmethod
@@ -164,11 +171,17 @@ class LogDirectory:
     def create_log(
         self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, now_ms: int
     ) -> PartitionLog:
-        """The log of a partition, made when it does not exist. Raises StorageFull, StorageError."""
-        log = self.logs.get((topic, partition))
+        """The log of a partition, made when it does not exist. Raises StorageFull, StorageError.
+
+        When many are made, the folders of most follow later: at the first use, or by `see_to_folders`. A start in
+        between finds the log missing and makes it again.
+        """
+        key = topic, partition
+        log = self.logs.get(key)
         if log is None:
-            self._rename_doomed((topic, partition), now_ms)
-            log = self.logs[topic, partition] = PartitionLog.open(
+            self._rename_doomed(key, now_ms)
+            is_put_off = self._at_once_count >= FOLDERS_AT_ONCE
+            log = self.logs[key] = PartitionLog.open(
                 f"{self.path}/{topic}-{partition}",
                 topic,
                 partition,
@@ -177,18 +190,42 @@ class LogDirectory:
                 now_ms=now_ms,
                 topic_id=topic_id,
                 report=self._report,
+                make_folder=not is_put_off,
             )
+            if is_put_off:
+                self._due_folders[key] = log
+            else:
+                self._at_once_count += 1
         return log
+
+    def see_to_folders(self, now_ms: int, count_max: int = 1 << 62) -> bool:
+        """Make and rename folders of logs that came and went many at a time, so many of them; whether some are left.
+
+        Raises StorageError.
+        """
+        self._at_once_count = 0
+        for key in list(islice(self._due_folders, count_max)):
+            self._due_folders[key].make_folder()
+            del self._due_folders[key]
+        for key in list(islice(self._doomed, count_max)):
+            self._rename_doomed(key, now_ms)
+        return bool(self._due_folders or self._doomed)
 
     def delete_log(self, topic: str, partition: int, now_ms: int) -> None:
         """Rename a log's folder away; `delete_due_logs` removes it after `file.delete.delay.ms`.
 
+        When many go, most are renamed by `see_to_folders`; what a crash leaves of them the next start calls stray.
         Raises StorageError when it cannot be renamed: the log is gone all the same, and the renaming is tried again.
         """
-        log = self.logs.pop((topic, partition), None)
+        key = topic, partition
+        log = self.logs.pop(key, None)
         if log is not None:
-            self._doomed[topic, partition] = log
-            self._rename_doomed((topic, partition), now_ms)
+            self._due_folders.pop(key, None)
+            if not log.is_folder_due:
+                self._doomed[key] = log
+                if self._at_once_count < FOLDERS_AT_ONCE:
+                    self._at_once_count += 1
+                    self._rename_doomed(key, now_ms)
 
     def _rename_doomed(self, key: TopicPartition, now_ms: int) -> None:
         """Rename the folder of a deleted log away, if it still has its name. Raises StorageError."""
@@ -203,6 +240,7 @@ class LogDirectory:
         """Rename the folder of a log that the cluster's metadata does not know; it stays for the operator to judge."""
         log = self.logs.pop((topic, partition), None)
         if log is not None:
+            self._due_folders.pop((topic, partition), None)
             self._rename_away(log, "-stray")
             log.close_files()
 

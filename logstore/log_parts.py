@@ -54,6 +54,7 @@ class LogParts:
         "_has_new_names",
         "_is_clean",
         "_is_doubtful",
+        "_is_unused",
         "_name",
         "_open_files",
         "_opened_ms",
@@ -68,6 +69,7 @@ class LogParts:
         "_swaps",
         "_topic_id",
         "cut",
+        "is_folder_due",
         "on_shortened",
         "partition",
         "path",
@@ -96,15 +98,13 @@ class LogParts:
         self._swaps: list[tuple[SealedSegment, list[Segment]]] = []
         self._start_offset = 0
         self._start_is_known = False
-        # Base offset of the first segment as far as it is known before the log is loaded.
-        self._first_base = 0
+        self._first_base = 0  # Base offset of the first segment, as far as it is known before the log is loaded.
         self._end_offset = 0
-        # Sealed segments below this offset are durable with their indexes.
-        self._sealed_durable_to = 0
+        self._sealed_durable_to = 0  # Sealed segments below this offset are durable with their indexes.
         # Whether files were made since the folder was last synced.
         self._has_new_names = True
-        # Whether a sync has failed: the system may have dropped what it could not write, and says so only once. Then
-        # the recovery point stays where it is, so that the next start looks at everything behind it.
+        # Whether a sync has failed: the system may have dropped what it could not write, and says so only once.
+        # Then the recovery point stays, so that the next start looks at everything behind it.
         self._is_doubtful = False
         self._expected_end_offset: int | None = None
         # What recovery took away when the log was loaded, None for nothing but unused space.
@@ -113,6 +113,8 @@ class LogParts:
         self.on_shortened: Callable[[], None] = _nothing
         self._report: Report = _no_report
         self._is_clean = False
+        # Whether the folder of this new log is still to be made, and whether nothing but its identity was ever in it.
+        self.is_folder_due = self._is_unused = False
         self._opened_ms = 0
         self._snapshots: list[int] = []
         self._topic_id: bytes | None = None
@@ -136,6 +138,7 @@ class LogParts:
         topic_id: bytes | None = None,
         end_offset: int | None = None,
         report: Report | None = None,
+        make_folder: bool = True,
     ) -> Self:
         """Open the log in the folder `path`, which is made when missing.
 
@@ -143,7 +146,8 @@ class LogParts:
         when the caller knows it (a clean stop leaves it as the recovery point), is answered without reading. Otherwise
         the log is recovered now. `topic_id` is noted in a new folder. Logs of one broker share `open_files`; a log that
         stands alone may give just the `filesystem`. What is damaged or missing, seen now or later, is told to `report`.
-        Raises StorageError, CorruptFile.
+        Without `make_folder` the caller knows that there is no folder; the method of that name makes it, or the first
+        use that needs it. Raises StorageError, CorruptFile.
         """
         if open_files is None:
             open_files = OpenFiles(filesystem or OsFileSystem())
@@ -155,15 +159,23 @@ class LogParts:
         log._topic_id = topic_id
         log._expected_end_offset = end_offset
         log._report = report or _no_report
-        filesystem = open_files.filesystem
-        if not filesystem.exists(path):
-            filesystem.make_directory(path)
-            if topic_id is not None:
-                write_topic_id(filesystem, path, topic_id)
-            log._is_clean = True
+        if not make_folder or not open_files.filesystem.exists(path):
+            # Nothing has to be read to know what is in it.
+            log.is_folder_due = log._is_unused = log._is_clean = log._start_is_known = True
+            log._expected_end_offset = log_start_offset
+            if make_folder:
+                log.make_folder()
         elif not is_clean:
             log._load()
         return log
+
+    def make_folder(self) -> None:
+        """Make the folder of a new log, if that was not done yet. Raises StorageError."""
+        if self.is_folder_due:
+            self.filesystem.make_directory(self.path)
+            if self._topic_id is not None:
+                write_topic_id(self.filesystem, self.path, self._topic_id)
+            self.is_folder_due = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path})"
@@ -261,6 +273,8 @@ class LogParts:
     @property
     def size_bytes(self) -> int:
         """Bytes in the `.log` files."""
+        if self._is_unused:
+            return 0
         self._ready()
         return sum(segment.size for segment in self._segments)
 
@@ -308,6 +322,7 @@ class LogParts:
             return LeaderEpochs(self.filesystem, path)
 
     def _load(self) -> ActiveSegment:
+        self.make_folder()
         self._epochs = self._load_epochs()
         try:
             loaded = load_log(self._load_request(), self._open_files, self._epochs)
@@ -328,6 +343,7 @@ class LogParts:
         self._producers = loaded.producers
         self._snapshots = loaded.snapshots
         self._active = loaded.active
+        self._is_unused = False
         self.cut = loaded.cut
         if not self._is_clean:
             self._take_snapshot()
@@ -525,7 +541,8 @@ class LogParts:
 
     def move(self, path: str) -> None:
         """Rename the folder, for instance to mark it for deletion; open ranges stay valid."""
-        self._open_files.filesystem.rename(self.path, path)
+        if not self.is_folder_due:
+            self._open_files.filesystem.rename(self.path, path)
         self.path = path
         for segment in self._segments:
             segment.move(path)

@@ -43,6 +43,9 @@ OFFLINE_INTERVAL_S = 2.0
 LOGS_PER_TURN = 50
 """Logs looked at before other tasks get their turn."""
 
+FOLDERS_INTERVAL_S = 0.5
+FOLDERS_PER_TURN = 20
+
 
 def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Sequence[Listener]) -> None:
     """Starts the tasks in a nursery; they end when it is cancelled."""
@@ -58,6 +61,7 @@ def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Seq
     if config.log_flush_scheduler_interval_ms < NEVER_MS:
         nursery.start_soon(_flush_by_time, config.log_flush_scheduler_interval_ms, services)
     nursery.start_soon(_trim_idle_logs, services)
+    nursery.start_soon(_see_to_folders, services)
     nursery.start_soon(_open_offline_logs, services)
     if config.log_cleaner_enable:
         nursery.start_soon(_clean_logs, config.log_cleaner_backoff_ms, services)
@@ -204,6 +208,22 @@ async def _trim_idle_logs(services: Services) -> None:
             filesystem.trim_idle()
         except LogError as error:
             log.error("a log file could not be trimmed: %s", error)
+
+
+async def _see_to_folders(services: Services) -> None:
+    """Makes the folders of new logs, and renames those of deleted ones, where there were too many for one turn."""
+    directory = services.log_directory
+    is_failing = False
+    while True:
+        await trio.sleep(FOLDERS_INTERVAL_S)
+        try:
+            while directory.see_to_folders(services.clock.now_ms(), FOLDERS_PER_TURN):
+                await trio.lowlevel.checkpoint()
+            is_failing = False
+        except LogError as error:
+            if not is_failing:
+                log.error("folders of logs could not be made or renamed, which will be tried again: %s", error)
+            is_failing = True
 
 
 async def _look_after_connections(idle_ms: int, listeners: Sequence[Listener]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from pykbroker.logstore.checkpoint_file import read_lines, read_offsets, write_offsets
 from pykbroker.logstore.errors import CorruptFile, DirectoryLocked, InconsistentDirectory, StorageError, StorageFull
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_directory import LogDirectory, parse_folder_name
+from pykbroker.logstore.log_directory import FOLDERS_AT_ONCE, LogDirectory, parse_folder_name
 from pykbroker.logstore.meta_properties import MetaProperties
 from pykbroker.logstore.partition_metadata import read_topic_id
 from pykbroker.protocol.uuids import uuid_from_text
@@ -100,6 +100,85 @@ def test_only_one_broker_uses_a_directory(memory: Place) -> None:
         start(memory)
     directory.abandon()
     start(memory).close()
+
+
+MANY = 3 * FOLDERS_AT_ONCE
+
+
+def folders(place: Place) -> set[str]:
+    """Names of folders of logs, deleted ones without what is behind the first dot."""
+    return {name for name in names(place) if name.startswith("t-")}
+
+
+def make_many(directory: LogDirectory) -> None:
+    for partition in range(MANY):
+        log = directory.create_log("t", partition, TOPIC_ID, CONFIG, NOW_MS)
+        assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (0, 0, 0)
+        assert log.delete_old_segments(NOW_MS, 0) == 0
+        assert not log.is_loaded
+
+
+def test_folders_of_many_logs_are_made_bit_by_bit(place: Place) -> None:
+    """The broker serves others meanwhile; a log whose turn has not come can be used all the same."""
+    directory = start(place)
+    make_many(directory)
+    assert folders(place) == {f"t-{partition}" for partition in range(FOLDERS_AT_ONCE)}
+    last = directory.get("t", MANY - 1)
+    assert last is not None
+    assert append(last, batch(2)).first_offset == 0
+    assert len(folders(place)) == FOLDERS_AT_ONCE + 1
+    assert directory.see_to_folders(NOW_MS, 30)
+    assert len(folders(place)) == FOLDERS_AT_ONCE + 31
+    while directory.see_to_folders(NOW_MS, 30):
+        pass
+    assert len(folders(place)) == MANY
+    assert {read_topic_id(place.filesystem, f"{place.folder}/data/t-{n}") for n in range(MANY)} == {TOPIC_ID}
+    assert offsets(last) == [0, 1]
+    # The next ones are made at once again.
+    directory.create_log("t", MANY, TOPIC_ID, CONFIG, NOW_MS)
+    assert f"t-{MANY}" in names(place)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_stop_before_all_folders_are_made(place: Place, is_clean: bool) -> None:
+    """Who makes the logs again finds those that are there and makes the others."""
+    directory = start(place)
+    make_many(directory)
+    last = directory.get("t", MANY - 1)
+    assert last is not None
+    append(last, batch(2))
+    directory.close() if is_clean else directory.abandon()
+    directory = start(place)
+    assert directory.was_clean == is_clean
+    assert len(directory) == FOLDERS_AT_ONCE + 1
+    for partition in range(MANY):
+        log = directory.create_log("t", partition, TOPIC_ID, CONFIG, NOW_MS)
+        assert log.log_end_offset == (2 if partition == MANY - 1 else 0)
+    while directory.see_to_folders(NOW_MS, 100):
+        pass
+    assert len(folders(place)) == MANY
+
+
+def test_folders_of_many_deleted_logs_are_renamed_bit_by_bit(place: Place) -> None:
+    """A name can be used again at once, also where the folder has still to be renamed or was never made."""
+    directory = start(place)
+    make_many(directory)
+    directory.see_to_folders(NOW_MS, MANY)
+    for partition in range(MANY):
+        directory.delete_log("t", partition, NOW_MS)
+    assert len([name for name in names(place) if name.endswith("-delete")]) == FOLDERS_AT_ONCE
+    directory.create_log("t", MANY - 1, bytes(16), CONFIG, NOW_MS)
+    while directory.see_to_folders(NOW_MS, 30):
+        pass
+    assert len([name for name in names(place) if name.endswith("-delete")]) == MANY
+    assert f"t-{MANY - 1}" in names(place)
+    assert directory.delete_due_logs(NOW_MS + CONFIG.file_delete_delay_ms) == MANY
+
+    make_many(directory)
+    for partition in range(MANY):
+        directory.delete_log("t", partition, NOW_MS)
+    assert not directory.see_to_folders(NOW_MS)
+    assert len([name for name in names(place) if name.endswith("-delete")]) < MANY, "there was nothing to rename"
 
 
 def test_a_deleted_log_goes_after_the_delay(place: Place) -> None:
