@@ -105,6 +105,7 @@ class BrokerConfig:
     node_id: int
     num_partitions: int
     offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int
     offsets_topic_compression_codec: int

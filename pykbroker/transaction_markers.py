@@ -52,8 +52,8 @@ class OffsetTransactions(Protocol):
     def is_loaded(self, number: int) -> bool:
         """Whether the groups of this partition of `__consumer_offsets` are served here."""
 
-    def end_transaction(self, number: int, producer_id: int, is_commit: bool) -> None:
-        """The producer's marker is in this partition."""
+    def end_transaction(self, number: int, end_offset: int, producer_id: int, is_commit: bool) -> None:
+        """The producer's marker is in this partition, before `end_offset`."""
 
 
 class MarkerWriter:
@@ -92,7 +92,7 @@ class MarkerWriter:
             log.info("%s: the marker of producer %d was not written: %s", found, marker.producer_id, error)
             return error_code_for(error)
         if holds_offsets:
-            self._groups.end_transaction(partition, marker.producer_id, marker.is_commit)
+            self._groups.end_transaction(partition, found.log.log_end_offset, marker.producer_id, marker.is_commit)
         return ErrorCode.NONE
 
 

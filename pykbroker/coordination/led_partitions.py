@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import trio
 
 from pykbroker.coordination.partitioning import coordinator_partition
 from pykbroker.logstore.errors import LogError
@@ -12,8 +15,6 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.errors import RecordError
 
 if TYPE_CHECKING:
-    import trio
-
     from pykbroker.controller.metadata.image import ClusterImage
 
 log = logging.getLogger(__name__)
@@ -35,8 +36,23 @@ class MetadataSource(Protocol):
     def image(self) -> ClusterImage: ...
 
 
+class Load:
+    """A partition that is being taken up under a leader epoch; another one in its place means that it was overtaken."""
+
+    __slots__ = ("epoch",)
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
 class LedPartitions(Generic[Shard]):
     """The shards of one topic, by partition: taken up when this broker becomes the leader, let go when it ceases to be.
+
+    A shard belongs to one leader epoch. When the epoch changes, all is let go and read anew, even if this broker leads
+    again: another leader may have written in between.
+
+    What was read is served only when all of it is replicated. A new leader may have records in its log that no other
+    replica has yet; would it tell of them and fail, its successor would know nothing of what was told.
 
     Args:
         topic: name of the topic.
@@ -73,45 +89,57 @@ class LedPartitions(Generic[Shard]):
         self._replay = replay
         self._on_loaded = on_loaded
         self._on_let_go = on_let_go
-        self._loading: set[int] = set()
-        self._unreadable: set[int] = set()
+        self._epochs: dict[int, int] = {}
+        self._loads: dict[int, Load] = {}
+        self._unreadable: dict[int, int] = {}
         self._is_stopped = False
 
-    async def load_all(self) -> None:
-        """Takes up what this broker leads when it starts."""
-        for number in self._led():
-            await self._load(number)
+    async def load_all(self, nursery: trio.Nursery) -> None:
+        """Takes up what this broker leads when it starts; only reading is waited for, not other replicas."""
+        for number, epoch in self._led().items():
+            if number not in self.shards and number not in self._loads:
+                await nursery.start(self._load, number, self._begin(number, epoch))
 
     def follow(self, nursery: trio.Nursery | None, *, is_recreated: bool) -> None:
         """Takes up and lets go what the metadata says. An empty log, as on a new topic, is taken up at once, any other
         one read in a task of `nursery`; without one `load_all` is still to come.
         """
-        led = set(self._led())
-        for number in [number for number in self.shards if is_recreated or number not in led]:
+        led = self._led()
+        for number in [n for n, epoch in self._epochs.items() if is_recreated or led.get(n) != epoch]:
+            del self._epochs[number]
             self._on_let_go(number, self.shards.pop(number))
-        self._unreadable &= led
-        for number in sorted(led - self.shards.keys() - self._loading):
+        for number in [n for n, load in self._loads.items() if is_recreated or led.get(n) != load.epoch]:
+            del self._loads[number]
+        self._unreadable = {n: epoch for n, epoch in self._unreadable.items() if led.get(n) == epoch}
+        for number, epoch in sorted(led.items()):
+            if number in self.shards or number in self._loads:
+                continue
             partition = self.partition(number)
             if partition is not None and partition.log.log_end_offset == partition.log.log_start_offset:
-                self.shards[number] = shard = self._make(partition)
-                self._on_loaded(number, shard)
+                self._install(number, epoch, self._make(partition))
             elif nursery is not None:
-                nursery.start_soon(self._load, number)
+                nursery.start_soon(self._load, number, self._begin(number, epoch))
 
     def take_up_missing(self, nursery: trio.Nursery | None) -> None:
         """Tries again what this broker leads and could not read or open; for when the disk may work again."""
-        if any(number not in self.shards.keys() | self._loading for number in self._led()):
+        if any(number not in self.shards.keys() | self._loads.keys() for number in self._led()):
             self.follow(nursery, is_recreated=False)
 
     def stop(self) -> None:
         """Lets go everything; whoever comes after finds no coordinator."""
         self._is_stopped = True
+        self._loads.clear()
+        self._epochs.clear()
         while self.shards:
             self._on_let_go(*self.shards.popitem())
 
     def partition(self, number: int) -> Any:
         """The `Partition` to append to; None if it is gone."""
         return self._partitions.get(self._topic, number)
+
+    def epoch(self, number: int) -> int:
+        """The leader epoch under which a loaded partition was taken up."""
+        return self._epochs[number]
 
     def locate(self, key: str) -> tuple[int, Shard] | ErrorCode:
         """Partition and shard of a key; or why there is none: not ours, or still being read (P-90)."""
@@ -132,30 +160,66 @@ class LedPartitions(Generic[Shard]):
     @property
     def is_loading(self) -> bool:
         """Whether a partition that this broker leads has not been read yet."""
-        return any(number not in self.shards.keys() | self._unreadable for number in self._led())
+        return any(number not in self.shards.keys() | self._unreadable.keys() for number in self._led())
 
-    def _led(self) -> list[int]:
+    def _led(self) -> dict[int, int]:
+        """Leader epochs of the partitions that this broker leads."""
         topic = self._metadata.image.topics_by_name.get(self._topic)
-        if topic is None:
-            return []
-        return [number for number, partition in topic.partitions.items() if partition.leader == self._node_id]
+        if topic is None or self._is_stopped:
+            return {}
+        return {
+            number: partition.leader_epoch
+            for number, partition in topic.partitions.items()
+            if partition.leader == self._node_id
+        }
 
-    async def _load(self, number: int) -> None:
-        partition = self.partition(number)
-        if partition is None or number in self.shards or number in self._loading:
-            return
-        self._loading.add(number)
+    def _begin(self, number: int, epoch: int) -> Load:
+        load = self._loads[number] = Load(epoch)
+        return load
+
+    def _install(self, number: int, epoch: int, shard: Shard) -> None:
+        self.shards[number] = shard
+        self._epochs[number] = epoch
+        self._on_loaded(number, shard)
+
+    async def _load(
+        self, number: int, load: Load, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Reads a partition, reports started, and waits until what it read is replicated."""
         try:
-            shard = self._make(partition)
+            partition = self.partition(number)
+            shard = None if partition is None else await self._read(number, load, partition)
+            task_status.started()
+            if shard is None or not await self._is_replicated(partition):
+                return
+            if self._loads.get(number) is load and self.partition(number) is partition:
+                del self._loads[number]
+                self._unreadable.pop(number, None)
+                self._install(number, load.epoch, shard)
+        finally:
+            if self._loads.get(number) is load:
+                del self._loads[number]
+
+    async def _read(self, number: int, load: Load, partition: Any) -> Shard | None:
+        shard = self._make(partition)
+        try:
             await self._replay(partition, shard)
         except (LogError, RecordError) as error:
+            if self._loads.get(number) is not load:
+                return None  # a follower's log is cut under the reader's feet
             if number not in self._unreadable:
                 log.error("%s-%d cannot be read, what it coordinates is not served: %s", self._topic, number, error)
-            self._unreadable.add(number)
-            return
-        finally:
-            self._loading.discard(number)
-        self._unreadable.discard(number)
-        if self.partition(number) is partition:
-            self.shards[number] = shard
-            self._on_loaded(number, shard)
+            self._unreadable[number] = load.epoch
+            return None
+        return shard
+
+    async def _is_replicated(self, partition: Any) -> bool:
+        """Waits for the replicas of what was read; False if this broker does not lead the partition any more.
+
+        Nothing is written meanwhile: requests and markers are refused until the shard is there.
+        """
+        end_offset = partition.log.log_end_offset
+        if partition.high_watermark >= end_offset:
+            return True
+        error: ErrorCode = await partition.wait_replicated(end_offset, math.inf)
+        return error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

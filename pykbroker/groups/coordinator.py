@@ -1,7 +1,8 @@
 """The group coordinator of one broker: which groups are ours, parked requests, timers, appends, replay.
 
 The trio shell around `Shard`. It decides nothing about groups; it carries outputs out. Between two awaits every shard
-is consistent with its log: an event is applied, its records are appended and its replies handed over in one go.
+is consistent with its log: an event is applied, its records are appended and its replies handed over in one go. Where
+the log has other replicas, what follows from the records comes when they are replicated (`ReplicationQueue`).
 
 The state machine and the messages are imported where they are used first: they take 40 ms, and a broker that starts
 without any group is to answer sooner than that.
@@ -10,7 +11,8 @@ without any group is to answer sooner than that.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -18,6 +20,7 @@ import trio
 from pykbroker.coordination.internal_topic import InternalTopic, TopicCreation
 from pykbroker.coordination.led_partitions import LedPartitions, MetadataSource, PartitionRegistry
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
+from pykbroker.coordination.replication_queue import ReplicationQueues
 from pykbroker.coordination.timer import CoordinatorTimer
 from pykbroker.groups.deadlines import Deadlines
 from pykbroker.groups.internal_topic import offsets_topic
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     import random
 
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.coordination.replication_queue import Waiting
     from pykbroker.groups.output import Output, TransactionalProducer
     from pykbroker.groups.settings import GroupSettings
     from pykbroker.groups.shard import Shard
@@ -117,6 +121,7 @@ class GroupCoordinator:
         self._topic_creation = TopicCreation(create_internal_topic)
         self._random = random
         self._deadlines = Deadlines()
+        self._queues = ReplicationQueues(settings.offsets_commit_timeout_ms / 1000)
         self._next_check_ms: int | None = None
         self._nursery: trio.Nursery | None = None
 
@@ -126,7 +131,7 @@ class GroupCoordinator:
         """Replays the partitions that are ours, reports started, then runs timers until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            await self._led.load_all()
+            await self._led.load_all(nursery)
             task_status.started()
             while True:
                 await self._timer.wait_until((self._deadlines.first_ms, self._next_check_ms))
@@ -169,6 +174,7 @@ class GroupCoordinator:
         self._plan_check()
 
     def _on_let_go(self, number: int, shard: Shard) -> None:
+        self._queues.close(number)
         self._send_replies(shard.unload(self._timer.now_ms()))
         self._deadlines.forget(number)
 
@@ -251,7 +257,7 @@ class GroupCoordinator:
         self._plan(number, shard, request.group_id)
         return error
 
-    def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """A leave in the form of version 3."""
         from pykbroker.protocol.messages.leave_group import LeaveGroupResponse
 
@@ -261,12 +267,12 @@ class GroupCoordinator:
         if isinstance(place, ErrorCode):
             return LeaveGroupResponse(error_code=place)
         response, output = place[1].leave(request, self._timer.now_ms())
-        self._carry_out(*place, output, request.group_id)
+        await self._outcome(self._carry_out(*place, output, request.group_id))
         return response
 
     # Offsets
 
-    def commit_offsets(self, request: OffsetCommitRequest, api_version: int) -> OffsetCommitResponse:
+    async def commit_offsets(self, request: OffsetCommitRequest, api_version: int) -> OffsetCommitResponse:
         """Commits offsets of existing topics; every topic has its name and its id."""
         from pykbroker.groups import offset_requests
 
@@ -274,7 +280,7 @@ class GroupCoordinator:
         if isinstance(place, ErrorCode):
             return offset_requests.commit_response(request, place)
         response, output = offset_requests.commit(place[1], request, api_version, self._timer.now_ms())
-        error = self._carry_out(*place, output, request.group_id)
+        error = await self._outcome(self._carry_out(*place, output, request.group_id))
         return response if error is ErrorCode.NONE else offset_requests.commit_response(request, error)
 
     def offsets_partition(self, group_id: str) -> Any:
@@ -286,7 +292,7 @@ class GroupCoordinator:
             return place
         return self._led.partition(place[0]) or ErrorCode.NOT_COORDINATOR
 
-    def commit_transactional_offsets(
+    async def commit_transactional_offsets(
         self,
         request: OffsetCommitRequest,
         api_version: int,
@@ -300,17 +306,23 @@ class GroupCoordinator:
         if isinstance(place, ErrorCode):
             return offset_requests.commit_response(request, place)
         response, output = offset_requests.commit(place[1], request, api_version, self._timer.now_ms(), producer)
-        error = self._carry_out(*place, output, request.group_id, verification)
+        error = await self._outcome(self._carry_out(*place, output, request.group_id, verification))
         return response if error is ErrorCode.NONE else offset_requests.commit_response(request, error)
 
     def is_loaded(self, number: int) -> bool:
         """Whether the groups of a partition of `__consumer_offsets` are served here."""
         return number in self._led.shards
 
-    def end_transaction(self, number: int, producer_id: int, is_commit: bool) -> None:
-        """The producer's marker is in the partition: its offsets there count, or never did (P-139)."""
+    def end_transaction(self, number: int, end_offset: int, producer_id: int, is_commit: bool) -> None:
+        """The producer's marker is in the partition, before `end_offset` (P-139).
+
+        Once it is replicated the offsets of the transaction count, or never did.
+        """
         shard = self._led.shards.get(number)
-        if shard is not None:
+        if shard is not None and self._queues.must_wait(number, self._led.partition(number), end_offset):
+            end = partial(shard.end_transaction, producer_id, is_commit)
+            self._queues.push(number, end_offset, end, lambda error: None, self._nursery)
+        elif shard is not None:
             shard.end_transaction(producer_id, is_commit)
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool = False) -> OffsetFetchResponseGroup:
@@ -323,7 +335,7 @@ class GroupCoordinator:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=place)
         return offset_requests.fetch(place[1], request, require_stable)
 
-    def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         """Deletes offsets of existing topics."""
         from pykbroker.groups import offset_requests
         from pykbroker.protocol.messages.offset_delete import OffsetDeleteResponse
@@ -334,7 +346,7 @@ class GroupCoordinator:
         if isinstance(place, ErrorCode):
             return OffsetDeleteResponse(error_code=place)
         response, output = offset_requests.delete_offsets(place[1], request)
-        error = self._carry_out(*place, output)
+        error = await self._outcome(self._carry_out(*place, output))
         return response if error is ErrorCode.NONE else OffsetDeleteResponse(error_code=error)
 
     # Administration
@@ -357,13 +369,17 @@ class GroupCoordinator:
         groups = [listed for shard in self._led.shards.values() for listed in shard.listed(states, types)]
         return ListGroupsResponse(groups=groups)
 
-    def delete_group(self, group_id: str) -> ErrorCode:
-        """Deletes one Empty group."""
+    async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
+        """Deletes Empty groups; the code for each."""
+        under_way = {group_id: self._delete_group(group_id) for group_id in group_ids}
+        return {group_id: await self._outcome(carried_out) for group_id, carried_out in under_way.items()}
+
+    def _delete_group(self, group_id: str) -> ErrorCode | Waiting:
         place = self._led.locate(group_id)
         if isinstance(place, ErrorCode):
             return place
         error, output = place[1].delete(group_id)
-        return self._carry_out(*place, output) or error
+        return self._carry_out(*place, output) if error is ErrorCode.NONE else error
 
     # Carrying out
 
@@ -374,31 +390,63 @@ class GroupCoordinator:
         output: Output,
         group_id: str | None = None,
         verification: Verification | None = None,
-    ) -> ErrorCode:
-        """Appends, reports to the shard how that went, sends replies. Gives the error of the first append."""
-        first_error: ErrorCode | None = None
+    ) -> ErrorCode | Waiting:
+        """Appends, reports to the shard how that went, sends replies. Gives the error of the first append, or that
+        append as it waits for its replicas; see `_outcome`.
+        """
+        first: ErrorCode | Waiting | None = None
         while True:
             self._send_replies(output)
             if not output.records:
                 break
-            error, first_offset = self._append(number, output, verification)
-            first_error = error if first_error is None else first_error
+            error, first_offset, end_offset = self._append(number, output, verification)
+            if error is ErrorCode.NONE and self._queues.must_wait(number, self._led.partition(number), end_offset):
+                waiting = self._await_replicas(number, shard, output, first_offset, end_offset)
+                first = waiting if first is None else first
+                break
+            first = error if first is None else first
             output = shard.stored(output, error, self._timer.now_ms(), first_offset)
         if group_id is not None:
             self._plan(number, shard, group_id)
             self._plan_check()
-        return first_error or ErrorCode.NONE
+        return ErrorCode.NONE if first is None else first
 
-    def _append(self, number: int, output: Output, verification: Verification | None) -> tuple[ErrorCode, int]:
-        """Appends one batch: the error for the client (P-115), and the first record's offset."""
+    async def _outcome(self, carried_out: ErrorCode | Waiting) -> ErrorCode:
+        """What a client is told of an append (P-115); waits for it to be replicated."""
+        if isinstance(carried_out, ErrorCode):
+            return carried_out
+        from pykbroker.coordination.log_io import response_error
+
+        return response_error(await carried_out.wait_answer())
+
+    def _append(self, number: int, output: Output, verification: Verification | None) -> tuple[ErrorCode, int, int]:
+        """Appends one batch: the error for the client (P-115), the first record's offset and the end."""
+        from pykbroker.coordination.log_io import response_error
         from pykbroker.groups.log_io import append_records
 
         partition = self._led.partition(number)
         if partition is None:
-            return ErrorCode.NOT_COORDINATOR, -1
+            return ErrorCode.NOT_COORDINATOR, -1, -1
         first_offset = partition.log.log_end_offset
         codec = self._settings.offsets_topic_compression_codec
-        return append_records(partition, output, codec, self._clock.now_ms(), verification), first_offset
+        error = append_records(partition, output, codec, self._clock.now_ms(), verification)
+        return response_error(error), first_offset, partition.log.log_end_offset
+
+    def _await_replicas(self, number: int, shard: Shard, output: Output, first_offset: int, end_offset: int) -> Waiting:
+        from pykbroker.coordination.log_io import response_error
+
+        group_id = None if output.stored is None else output.stored.group_id
+
+        def take_effect() -> None:
+            followed = shard.replicated(output, self._timer.now_ms(), first_offset)
+            self._carry_out(number, shard, followed, group_id)
+
+        def send_away(error: ErrorCode) -> None:
+            followed = shard.late(output, response_error(error), self._timer.now_ms())
+            self._carry_out(number, shard, followed, group_id)
+
+        shard.appended(output)
+        return self._queues.push(number, end_offset, take_effect, send_away, self._nursery)
 
     def _append_tombstones(self, number: int, shard: Shard, output: Output) -> None:
         records = output.records

@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from pykbroker.coordination.log_io import BATCHES_PER_STEP, append_batch, response_error
+from pykbroker.coordination.log_io import BATCHES_PER_STEP, append_batch
 from pykbroker.groups.offset_log import decode_record, encode_record
 from pykbroker.groups.output import NO_PRODUCER, Output
 from pykbroker.groups.shard import NO_PRODUCER_ID, Shard
@@ -96,7 +96,7 @@ def _commit(last: LastRecords, records: LastRecords) -> None:
 def append_records(
     partition: Any, output: Output, codec: int, now_ms: int, verification: Verification | None = None
 ) -> ErrorCode:
-    """Appends one batch with this time of day; an error is already the one for the client (P-115).
+    """Appends one batch with this time of day; gives the log's own error, not a client's.
 
     `partition` is the registry's `Partition`, which this package does not import. `verification` is what a batch of a
     transaction has to bring (P-135).
@@ -110,4 +110,4 @@ def append_records(
         base_sequence=0,  # coordinators' batches are not checked by it, but it is what Kafka's write
         is_transactional=producer is not NO_PRODUCER,
     )
-    return response_error(append_batch(partition, batch, now_ms, verification))
+    return append_batch(partition, batch, now_ms, verification)

@@ -56,7 +56,9 @@ def commit(
     Those of a transactional `producer` count once its transaction is committed, too (P-139).
     """
     output = Output(producer=producer)
-    if producer is NO_PRODUCER:
+    if shard.in_flight.is_ending(request.group_id):
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    elif producer is NO_PRODUCER:
         error = _check_commit(shard, request, api_version, now_ms)
     else:
         error = _check_transactional_commit(shard, request, now_ms)
@@ -153,7 +155,8 @@ def fetch(shard: Shard, request: OffsetFetchRequestGroup, require_stable: bool =
     pending = shard.pending if require_stable else ()
 
     def answer(topic: str, partition: int, committed: CommittedOffset | None) -> OffsetFetchResponsePartitions:
-        if (group_id, topic, partition) in pending:
+        key = (group_id, topic, partition)
+        if key in pending or (require_stable and shard.in_flight.is_unstable(key)):
             return OffsetFetchResponsePartitions(
                 partition_index=partition,
                 committed_offset=-1,
@@ -221,5 +224,6 @@ def delete_offsets(shard: Shard, request: OffsetDeleteRequest) -> tuple[OffsetDe
                 for partition in dict.fromkeys(partitions)
                 if shard.offsets.get(group.group_id, topic.name, partition) is not None
                 or (group.group_id, topic.name, partition) in shard.pending
+                or (group.group_id, topic.name, partition) in shard.in_flight
             ]
     return response, output

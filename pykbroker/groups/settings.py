@@ -16,6 +16,7 @@ class GroupSettings(NamedTuple):
     group_max_size: int = 2**31 - 1
     group_initial_rebalance_delay_ms: int = 3_000
     offset_metadata_max_bytes: int = 4_096
+    offsets_commit_timeout_ms: int = 5_000
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
@@ -32,6 +33,7 @@ class GroupSettings(NamedTuple):
             group_max_size=config.group_max_size,
             group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+            offsets_commit_timeout_ms=config.offsets_commit_timeout_ms,
             offsets_retention_ms=config.offsets_retention_minutes * 60_000,
             offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
             offsets_topic_num_partitions=config.offsets_topic_num_partitions,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pykbroker.groups import joins, leaves, syncs
 from pykbroker.groups.group import EMPTY, GROUP_METADATA_VALUE_VERSION, STABLE, Group
+from pykbroker.groups.in_flight import InFlight
 from pykbroker.groups.offset_log import committed_offset_from, group_from, group_tombstone, offset_record
 from pykbroker.groups.offsets import CommittedOffsets, expired_offsets
 from pykbroker.groups.output import (
@@ -17,6 +18,7 @@ from pykbroker.groups.output import (
     Output,
     Requester,
     StaticMemberStored,
+    Stored,
     Waiter,
 )
 from pykbroker.groups.pending_offsets import PendingOffsets
@@ -45,13 +47,20 @@ GROUP_ID_NOT_FOUND_SINCE = 6
 
 
 class Shard:
-    """All that one partition of `__consumer_offsets` holds, in memory."""
+    """All that one partition of `__consumer_offsets` holds, in memory.
+
+    An output's records are first appended and take effect when they are replicated: `stored` does both at once, for a
+    log with one replica and for an append that failed; `appended`, `late` and `replicated` are the steps.
+    """
 
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
         self.groups: dict[str, Group] = {}
         self.offsets = CommittedOffsets()
         self.pending = PendingOffsets()
+        self.in_flight = InFlight()
+        self._unstored: set[str] = set()
+        """Groups that requests have made and of which nothing is in the log yet; nobody is told of them."""
 
     # From the log
 
@@ -69,13 +78,14 @@ class Shard:
                 self.pending.discard((key.group, key.topic, key.partition))
                 return
             assert isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue)
-            self.get_or_create(key.group, now_ms)
+            self._get_stored(key.group, now_ms)
             committed = committed_offset_from(value, record_offset)
             if producer_id == NO_PRODUCER_ID:
                 self.offsets.put(key.group, key.topic, key.partition, committed)
             else:
                 self.pending.put(producer_id, (key.group, key.topic, key.partition), committed)
         elif isinstance(key, GroupMetadataKey):
+            self._unstored.discard(key.group)
             if value is None:
                 self.groups.pop(key.group, None)
             else:
@@ -99,7 +109,7 @@ class Shard:
         commit does. Without a group its offsets would neither expire nor could they be deleted.
         """
         for group_id in self.offsets.group_ids():
-            self.get_or_create(group_id, now_ms)
+            self._get_stored(group_id, now_ms)
 
     def loaded(self, now_ms: int) -> Output:
         """To be called behind the last record: groups that are above a lowered limit rebalance."""
@@ -125,9 +135,28 @@ class Shard:
         """
         if error is ErrorCode.NONE:
             for record_offset, record in enumerate(output.records, first_offset):
-                if not isinstance(record.value, GroupMetadataValue):
+                if isinstance(record.value, GroupMetadataValue):
+                    assert isinstance(record.key, GroupMetadataKey)
+                    self._unstored.discard(record.key.group)
+                else:
                     self.replay(record, now_ms, record_offset, output.producer.producer_id)
-        event = output.stored
+        return self._report(output.stored, error, now_ms)
+
+    def appended(self, output: Output) -> None:
+        """The records of an output are in the log, and `replicated` will say when they count."""
+        self.in_flight.add(output)
+
+    def replicated(self, output: Output, now_ms: int, first_offset: int) -> Output:
+        """What was `appended` takes effect, as with `stored`."""
+        self.in_flight.remove(output)
+        return self.stored(output, ErrorCode.NONE, now_ms, first_offset)
+
+    def late(self, output: Output, error: ErrorCode, now_ms: int) -> Output:
+        """What was `appended` is not replicated in time: who waits for it is sent away. It may be replicated yet."""
+        event, output.stored = output.stored, None
+        return self._report(event, error, now_ms)
+
+    def _report(self, event: Stored | None, error: ErrorCode, now_ms: int) -> Output:
         group = None if event is None else self.groups.get(event.group_id)
         if group is None:
             return Output()
@@ -144,14 +173,26 @@ class Shard:
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id, self.settings, now_ms)
+            self._unstored.add(group_id)
         return group
+
+    def _get_stored(self, group_id: str, now_ms: int) -> Group:
+        """As `get_or_create`, of a group that is in the log."""
+        group = self.get_or_create(group_id, now_ms)
+        self._unstored.discard(group_id)
+        return group
+
+    def _known(self, group_id: str) -> Group | None:
+        """The group if readers may be told of it."""
+        return None if group_id in self._unstored else self.groups.get(group_id)
 
     def join(self, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int) -> Output:
         """A join; one without a member id makes the group if it does not exist."""
         is_new = request.group_id not in self.groups
-        if is_new and request.member_id != "":
+        is_ending = self.in_flight.is_ending(request.group_id)
+        if is_ending or (is_new and request.member_id != ""):
             output = Output()
-            error = ErrorCode.UNKNOWN_MEMBER_ID
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_ending else ErrorCode.UNKNOWN_MEMBER_ID
             output.reply(waiter, JoinGroupResponse(error_code=error, member_id=request.member_id))
             return output
         group = self.get_or_create(request.group_id, now_ms)
@@ -199,7 +240,7 @@ class Shard:
 
     def describe(self, group_id: str, api_version: int) -> DescribedGroup:
         """A group for DescribeGroups; subscriptions are shown only while it is Stable (P-106)."""
-        group = self.groups.get(group_id)
+        group = self._known(group_id)
         if group is None:
             missing = DescribedGroup(group_id=group_id, group_state="Dead")
             if api_version >= GROUP_ID_NOT_FOUND_SINCE:
@@ -237,7 +278,7 @@ class Shard:
                 group_type=CLASSIC_GROUP_TYPE,
             )
             for group in self.groups.values()
-            if not states or group.state.value.lower() in states
+            if group.group_id not in self._unstored and (not states or group.state.value.lower() in states)
         ]
 
     def delete(self, group_id: str) -> tuple[ErrorCode, Output]:
@@ -248,10 +289,13 @@ class Shard:
             return ErrorCode.GROUP_ID_NOT_FOUND, output
         if group.state is not EMPTY:
             return ErrorCode.NON_EMPTY_GROUP, output
+        if self.in_flight.is_ending(group_id):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, output
         committed = self.offsets.of_group(group_id)
         places = [(topic, partition) for topic, partitions in committed.items() for partition in partitions]
         # Pending ones too: the end of their transaction must not bring the group back.
-        for topic, partition in dict.fromkeys(places + self.pending.of_group(group_id)):
+        places += self.pending.of_group(group_id) + self.in_flight.of_group(group_id)
+        for topic, partition in dict.fromkeys(places):
             output.records.append(offset_record(group_id, topic, partition, None))
         output.records.append(group_tombstone(group_id))
         return ErrorCode.NONE, output
@@ -271,10 +315,12 @@ class Shard:
                 (topic, partition)
                 for topic, partition in expired_offsets(group, topics, now_ms, self.settings.offsets_retention_ms)
                 if (group_id, topic, partition) not in self.pending
+                and (group_id, topic, partition) not in self.in_flight
             ]
             output.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
-            is_over = len(expired) == sum(map(len, topics.values())) and not self.pending.of_group(group_id)
-            if is_over and group.state is EMPTY:
+            is_over = len(expired) == sum(map(len, topics.values()))
+            is_awaited = self.pending.of_group(group_id) or self.in_flight.of_group(group_id)
+            if is_over and not is_awaited and group.state is EMPTY and not self.in_flight.is_ending(group_id):
                 output.records.append(group_tombstone(group_id))
         return output
 
@@ -285,6 +331,7 @@ class Shard:
             offsets = [(group_id, partition, found) for group_id, partition, found in self.offsets.of_topic(topic)]
             offsets += [(key[0], key[2], found) for key, found in self.pending.of_topic(topic)]
             ended = [(group, number) for group, number, found in offsets if found.topic_id in (ZERO_UUID, topic_id)]
+            ended += [(group, number) for group, _, number in self.in_flight.of_topic(topic, topic_id)]
             output.records += [offset_record(group, topic, number, None) for group, number in dict.fromkeys(ended)]
         return output
 
@@ -292,4 +339,5 @@ class Shard:
         if error is ErrorCode.NONE:
             return Output()
         del self.groups[group.group_id]
+        self._unstored.discard(group.group_id)
         return group.unload(now_ms, error)

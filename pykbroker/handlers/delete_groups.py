@@ -13,15 +13,14 @@ from pykbroker.request_context import RequestContext
 
 async def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Deletes Empty groups with their offsets; a group that is named twice is answered once (P-107)."""
-    refused = context.refused(DELETE, GROUP, request.groups_names)
+    group_ids = dict.fromkeys(request.groups_names)
+    refused = context.refused(DELETE, GROUP, group_ids)
+    codes = await context.services.groups.delete_groups(group_id for group_id in group_ids if group_id not in refused)
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(
-                group_id=group_id,
-                error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
-                if group_id in refused
-                else context.services.groups.delete_group(group_id),
+                group_id=group_id, error_code=codes.get(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
             )
-            for group_id in dict.fromkeys(request.groups_names)
+            for group_id in group_ids
         ]
     )

@@ -20,9 +20,9 @@ async def handle_leave_group(context: RequestContext, request: LeaveGroupRequest
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     groups = context.services.groups
     if context.api_version >= SEVERAL_MEMBERS_SINCE:
-        return groups.leave_group(request)
+        return await groups.leave_group(request)
     members = [MemberIdentity(member_id=request.member_id)]
-    response = groups.leave_group(LeaveGroupRequest(group_id=request.group_id, members=members))
+    response = await groups.leave_group(LeaveGroupRequest(group_id=request.group_id, members=members))
     if response.error_code == ErrorCode.NONE:
         response = LeaveGroupResponse(error_code=response.members[0].error_code)
     return response

@@ -34,7 +34,7 @@ async def handle_offset_commit(context: RequestContext, request: OffsetCommitReq
     if not accepted:
         return OffsetCommitResponse(topics=refused)
     request.topics = accepted
-    response = context.services.groups.commit_offsets(request, context.api_version)
+    response = await context.services.groups.commit_offsets(request, context.api_version)
     response.topics = _merge(refused, response.topics)
     return response
 

@@ -38,7 +38,8 @@ async def handle_offset_delete(context: RequestContext, request: OffsetDeleteReq
         known = [p for p in topic.partitions if p.partition_index in existing]
         if known:
             accepted.append(OffsetDeleteRequestTopic(name=topic.name, partitions=known))
-    response = context.services.groups.delete_offsets(OffsetDeleteRequest(group_id=request.group_id, topics=accepted))
+    accepted_request = OffsetDeleteRequest(group_id=request.group_id, topics=accepted)
+    response = await context.services.groups.delete_offsets(accepted_request)
     if response.error_code != ErrorCode.NONE or not refused:
         return response
     for topic_response in response.topics:

@@ -130,7 +130,8 @@ async def _commit(
         topics=topics,
     )
     producer = TransactionalProducer(request.producer_id, request.producer_epoch)
-    response = context.services.groups.commit_transactional_offsets(commit, context.api_version, producer, verification)
+    groups = context.services.groups
+    response = await groups.commit_transactional_offsets(commit, context.api_version, producer, verification)
     for answered in response.topics:
         for partition in answered.partitions:
             _add(results, answered.name, (partition.partition_index,), partition.error_code)

@@ -110,7 +110,7 @@ class TransactionCoordinator:
         """Replays the partitions that are ours, reports started, then runs timers until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            await self._led.load_all()
+            await self._led.load_all(nursery)
             task_status.started()
             while True:
                 await self._timer.wait_until((self._retry_ms, self._timeout_check_ms, self._expiry_check_ms))
@@ -131,9 +131,6 @@ class TransactionCoordinator:
             return
         is_recreated = any(deleted.name == TRANSACTION_TOPIC for deleted in new.delta.deleted_topics)
         self._led.follow(self._nursery, is_recreated=is_recreated)
-        for number, shard in self._led.shards.items():
-            assert topic is not None
-            shard.coordinator_epoch = topic.partitions[number].leader_epoch
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Begins to create `__transaction_state`, unless that is under way (P-89)."""

@@ -1,0 +1,165 @@
+"""What a coordinator has appended to one partition and is not replicated yet, in the order of the log.
+
+A record takes effect when the high watermark has passed it, one after the other: until then a failover may take it
+back, and nobody may have been told of it. Who asked for it waits as long, but not for ever: after its deadline it is
+told an error, while the record stays in the queue, since it may well be replicated later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from pykbroker.protocol.error_codes import ErrorCode
+
+
+class Waiting:
+    """One append in the queue.
+
+    Args:
+        end_offset: behind its last record.
+        deadline: on trio's clock; when whoever asked for it is told an error.
+        on_replicated: called when the high watermark has passed it.
+        on_late: called with the error when it has not by the deadline; `on_replicated` may still follow.
+    """
+
+    __slots__ = ("_error", "_event", "deadline", "end_offset", "on_late", "on_replicated")
+
+    def __init__(
+        self,
+        end_offset: int,
+        deadline: float,
+        on_replicated: Callable[[], None],
+        on_late: Callable[[ErrorCode], None],
+    ) -> None:
+        self.end_offset = end_offset
+        self.deadline = deadline
+        self.on_replicated = on_replicated
+        self.on_late = on_late
+        self._error: ErrorCode | None = None
+        self._event = trio.Event()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether `wait_answer` returns."""
+        return self._error is not None
+
+    def answer(self, error: ErrorCode) -> None:
+        """What became of it; only the first answer counts."""
+        if self._error is None:
+            self._error = error
+            self._event.set()
+
+    async def wait_answer(self) -> ErrorCode:
+        """NONE when it is replicated; an error of the partition, not a client's, when it is late or the leader gone."""
+        await self._event.wait()
+        assert self._error is not None
+        return self._error
+
+
+class ReplicationQueue:
+    """The queue of one partition. `run` must run while it is not empty."""
+
+    def __init__(self, partition: Any) -> None:
+        self._partition = partition
+        self._waiting: deque[Waiting] = deque()
+        self._is_closed = False
+        self._is_running = False
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def push(self, waiting: Waiting) -> bool:
+        """Takes in what was appended last; True if `run` is to be started."""
+        self._waiting.append(waiting)
+        is_first, self._is_running = not self._is_running, True
+        return is_first
+
+    def advance(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Lets everything take effect that is replicated by now; who waits for it is answered with `error`."""
+        while self._waiting and self._waiting[0].end_offset <= self._partition.high_watermark:
+            waiting = self._waiting.popleft()
+            waiting.on_replicated()
+            waiting.answer(error)
+
+    async def run(self, patience: float) -> None:
+        """Follows the high watermark until the queue is empty or closed.
+
+        Args:
+            patience: seconds; no append in the queue has a deadline farther away than this when it comes.
+        """
+        while self._waiting:
+            deadline = next((w.deadline for w in self._waiting if not w.is_answered), None)
+            if deadline is None:
+                # All have been told that they are late. Whoever comes now is looked at in time.
+                deadline = trio.current_time() + patience
+            error: ErrorCode = await self._partition.wait_replicated(self._waiting[0].end_offset, deadline)
+            if self._is_closed:
+                return
+            if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self.close(error)
+                return
+            self.advance(error if error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND else ErrorCode.NONE)
+            self._answer_late()
+        self._is_running = False
+
+    def _answer_late(self) -> None:
+        now = trio.current_time()
+        for waiting in list(self._waiting):
+            if not waiting.is_answered and waiting.deadline <= now:
+                waiting.answer(ErrorCode.REQUEST_TIMED_OUT)
+                waiting.on_late(ErrorCode.REQUEST_TIMED_OUT)
+
+    def close(self, error: ErrorCode) -> None:
+        """The partition is led by another broker, or is gone: nothing takes effect here any more."""
+        self._is_closed = True
+        while self._waiting:
+            self._waiting.popleft().answer(error)
+
+
+class ReplicationQueues:
+    """The queues of a coordinator, by partition; a partition without other replicas never has one.
+
+    Args:
+        patience: seconds that an append waits before it is late.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._queues: dict[int, ReplicationQueue] = {}
+
+    def must_wait(self, number: int, partition: Any, end_offset: int) -> bool:
+        """Whether what was just appended is not replicated yet, or something before it has not taken effect."""
+        queue = self._queues.get(number)
+        if queue is None:
+            is_replicated: bool = partition.high_watermark >= end_offset
+            if not is_replicated:
+                self._queues[number] = ReplicationQueue(partition)
+            return not is_replicated
+        queue.advance()
+        return bool(queue) or bool(partition.high_watermark < end_offset)
+
+    def push(
+        self,
+        number: int,
+        end_offset: int,
+        on_replicated: Callable[[], None],
+        on_late: Callable[[ErrorCode], None],
+        nursery: trio.Nursery | None,
+    ) -> Waiting:
+        """Puts in line what `must_wait`; `nursery` is for the task that follows the high watermark."""
+        queue = self._queues[number]
+        waiting = Waiting(end_offset, trio.current_time() + self._patience, on_replicated, on_late)
+        if queue.push(waiting):
+            assert nursery is not None, "nothing is appended before the coordinator runs"
+            nursery.start_soon(queue.run, self._patience)
+        return waiting
+
+    def close(self, number: int) -> None:
+        """The partition is let go: who waits is told that its leader is elsewhere."""
+        queue = self._queues.pop(number, None)
+        if queue is not None:
+            queue.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)

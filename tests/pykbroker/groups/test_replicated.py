@@ -1,0 +1,255 @@
+"""Where `__consumer_offsets` has several replicas: what is not replicated counts for nobody; waiters are answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
+from pykbroker.groups.coordinator import GroupCoordinator
+from pykbroker.groups.settings import GroupSettings
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from tests.pykbroker.groups.rig import Rig
+from tests.support.data_path import NODE_ID, topic_image
+from tests.support.held_partitions import HeldPartition, HeldPartitions
+
+LOADING = -1000 * ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class ReplicatedRig(Rig):
+    """The rig on partitions that the test holds back; group "g" is in `partition`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.held = HeldPartitions(self.partitions, OFFSETS_TOPIC)
+        self.groups = GroupCoordinator(
+            GroupSettings.from_config(self.services.config),
+            NODE_ID,
+            self.clock,
+            self.held,
+            self.services.metadata,
+            self.create_internal_topic,
+            self.services.random,
+        )
+        self.services = self.services._replace(groups=self.groups)
+
+    @property
+    def partition(self) -> HeldPartition:
+        found: HeldPartition = self.held.get(OFFSETS_TOPIC, coordinator_partition("g", 5))
+        return found
+
+    def lead(self, leader_epoch: int, leader: int = NODE_ID) -> None:
+        self.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 5, leader=leader, leader_epoch=leader_epoch))
+
+
+class Asked:
+    """A request in a task of its own; `answer` is None as long as it waits."""
+
+    def __init__(self, nursery: trio.Nursery, request: Any, *args: Any, **fields: Any) -> None:
+        self.answer: Any = None
+        self._ask = (request, args, fields)
+        nursery.start_soon(self._run)
+
+    async def _run(self) -> None:
+        request, args, fields = self._ask
+        self.answer = await request(*args, **fields)
+
+
+async def test_a_commit_is_told_to_nobody_before_it_is_replicated(tmp_path: Path) -> None:
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        assert await rig.commit(5) == ErrorCode.NONE
+        rig.partition.hold()
+        six, seven = Asked(nursery, rig.commit, 6), Asked(nursery, rig.commit, 7)
+        await wait_all_tasks_blocked()
+        assert (six.answer, seven.answer, await rig.fetch()) == (None, None, 5)
+        rig.partition.release(1)
+        await wait_all_tasks_blocked()
+        answers = sorted([six.answer, seven.answer], key=lambda answer: answer is None)
+        assert answers == [ErrorCode.NONE, None]
+        assert await rig.fetch() in (6, 7)
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert six.answer == seven.answer == ErrorCode.NONE
+
+
+async def test_a_commit_without_replicas_is_late_and_may_count_later(tmp_path: Path) -> None:
+    """As in Kafka the client is told COORDINATOR_NOT_AVAILABLE after offsets.commit.timeout.ms and tries again."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.commit(5)
+        rig.partition.hold()
+        first = Asked(nursery, rig.commit, 6)
+        await trio.sleep(4)
+        second = Asked(nursery, rig.commit, 7)
+        await trio.sleep(1.5)
+        assert (first.answer, second.answer) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+        await trio.sleep(4)
+        assert second.answer == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await rig.fetch() == 5
+        await trio.sleep(20)
+        third = Asked(nursery, rig.commit, 8)
+        await wait_all_tasks_blocked()
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert (third.answer, await rig.fetch()) == (ErrorCode.NONE, 8)
+        assert await rig.commit(9) == ErrorCode.NONE
+
+
+async def test_too_few_replicas_after_the_append(tmp_path: Path) -> None:
+    """The record counts, as all that are left have it; the client is told, as in Kafka, and tries again."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        rig.partition.hold()
+        asked = Asked(nursery, rig.commit, 6)
+        await wait_all_tasks_blocked()
+        rig.partition.has_enough_replicas = False
+        rig.partition.release(1)
+        await wait_all_tasks_blocked()
+        assert (asked.answer, await rig.fetch()) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, 6)
+
+
+@pytest.mark.parametrize("is_metadata_first", [True, False])
+async def test_who_waits_when_the_leader_changes_is_sent_away(tmp_path: Path, is_metadata_first: bool) -> None:
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        rig.partition.hold()
+        asked = Asked(nursery, rig.commit, 6)
+        await wait_all_tasks_blocked()
+        if not is_metadata_first:
+            rig.partition.lose_leader()
+            await wait_all_tasks_blocked()
+        rig.lead(3, leader=2)
+        await wait_all_tasks_blocked()
+        assert asked.answer == ErrorCode.NOT_COORDINATOR
+
+
+async def test_an_assignment_is_given_when_it_is_replicated(tmp_path: Path) -> None:
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        first = await rig.join()
+        joined = await rig.join(first.member_id)
+        rig.partition.hold()
+        member_id = joined.member_id
+        synced = Asked(nursery, rig.sync, member_id, joined.generation_id, {member_id: b"all"})
+        await wait_all_tasks_blocked()
+        assert synced.answer is None
+        assert rig.groups.describe_group("g", 6).group_state == "CompletingRebalance"
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert (synced.answer.error_code, synced.answer.assignment) == (ErrorCode.NONE, b"all")
+        assert rig.groups.describe_group("g", 6).group_state == "Stable"
+
+
+async def test_an_assignment_without_replicas_makes_the_group_rebalance(tmp_path: Path) -> None:
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        first = await rig.join()
+        joined = await rig.join(first.member_id)
+        rig.partition.hold()
+        member_id = joined.member_id
+        synced = Asked(nursery, rig.sync, member_id, joined.generation_id, {member_id: b"all"})
+        await trio.sleep(6)
+        assert synced.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert rig.groups.describe_group("g", 6).group_state == "PreparingRebalance"
+        again = await rig.join(member_id)
+        assert (again.error_code, again.generation_id) == (ErrorCode.NONE, joined.generation_id + 1)
+
+
+async def test_a_new_group_is_told_of_when_it_is_replicated(tmp_path: Path) -> None:
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 6)
+        await wait_all_tasks_blocked()
+        assert rig.groups.describe_group("g", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert rig.groups.list_groups(set(), set()).groups == []
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert rig.groups.describe_group("g", 6).group_state == "Empty"
+        assert [group.group_id for group in rig.groups.list_groups(set(), set()).groups] == ["g"]
+
+
+async def test_a_group_whose_end_is_on_the_way(tmp_path: Path) -> None:
+    """It is told of as long as the end may be lost, and nobody comes into it."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.commit(5)
+        rig.partition.hold()
+        ended = Asked(nursery, rig.groups.delete_groups, ["g"])
+        await wait_all_tasks_blocked()
+        assert rig.groups.describe_group("g", 6).group_state == "Empty"
+        assert await rig.fetch() == 5
+        assert (await rig.join()).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await rig.commit(6) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert ended.answer is None
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert ended.answer == {"g": ErrorCode.NONE}
+        assert rig.groups.describe_group("g", 6).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert await rig.commit(6) == ErrorCode.NONE
+
+
+async def test_deleting_includes_commits_on_the_way(tmp_path: Path) -> None:
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running() as nursery:
+        await rig.commit(1, group_id="other")
+        rig.partition.hold()
+        Asked(nursery, rig.commit, 5)
+        await wait_all_tasks_blocked()
+        topics = [OffsetDeleteRequestTopic(name="clicks", partitions=[OffsetDeleteRequestPartition(partition_index=0)])]
+        Asked(nursery, rig.groups.delete_offsets, OffsetDeleteRequest(group_id="g", topics=topics))
+        await wait_all_tasks_blocked()
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert await rig.fetch() == -1
+
+
+async def test_what_was_read_is_served_when_it_is_replicated(tmp_path: Path) -> None:
+    """A new leader may have records that no other replica has: if it fails, nobody will know of them."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running():
+        await rig.commit(5)
+        await rig.commit(6)
+        rig.lead(1, leader=2)
+        rig.partition.hold(1)
+        rig.lead(2)
+        await trio.sleep(60)
+        assert await rig.fetch() == LOADING
+        rig.partition.release(1)
+        await wait_all_tasks_blocked()
+        assert await rig.fetch() == 6
+
+
+async def test_a_load_that_was_overtaken_is_thrown_away(tmp_path: Path) -> None:
+    """Leader, follower and leader again while the first load is under way."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running():
+        await rig.commit(5)
+        rig.lead(1, leader=2)
+        rig.lead(2)
+        rig.lead(3, leader=2)
+        assert await rig.fetch() == -1000 * ErrorCode.NOT_COORDINATOR
+        await wait_all_tasks_blocked()
+        assert await rig.fetch() == -1000 * ErrorCode.NOT_COORDINATOR
+        rig.partition.hold(0)
+        rig.lead(4)
+        await wait_all_tasks_blocked()
+        rig.lead(5)  # the load of epoch 4 waits for the high watermark
+        assert await rig.fetch() == LOADING
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert await rig.fetch() == 5
+        assert await rig.commit(6) == ErrorCode.NONE
