@@ -14,7 +14,8 @@ def read_topic_id(filesystem: FileSystem, folder: str) -> bytes | None:
     """The topic id of a partition's folder, None when it was never noted. Raises CorruptFile."""
     path = f"{folder}/{FILE_NAME}"
     content = filesystem.read_file(path)
-    if not content:
+    if not content or not content.strip(b"\0"):
+        # Not written to the medium before the power failed: the name was there first.
         return None
     fields = dict(line.split(": ", 1) for line in content.decode("utf-8", "replace").splitlines() if ": " in line)
     if fields.get("version") != "0":

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pykbroker.logstore.errors import LogError
 from pykbroker.logstore.partition_log import AppendOrigin
+from pykbroker.logstore.partition_metadata import read_topic_id
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.records.control import ControlRecordType
 from tests.logstore.support import NOW_MS, Place, append, batch, marker
@@ -116,3 +117,13 @@ def test_a_missing_file_other_than_a_log_costs_nothing_after_a_kill(name: str) -
     log.close()
     remade = set(place.names())
     assert set(WHOLE) - remade <= {name} & {"partition.metadata"} | {n for n in WHOLE if n.endswith(".snapshot")}
+
+
+def test_a_topic_id_of_zeros_was_never_noted() -> None:
+    """What a loss of power leaves of a small file that was not synced: its name and its length."""
+    place = Place(FakeFileSystem(), "/logs")
+    place.open().close()
+    content = place.content("partition.metadata")
+    assert read_topic_id(place.filesystem, "/logs/t-0") is not None
+    place.overwrite("partition.metadata", bytes(len(content)))
+    assert read_topic_id(place.filesystem, "/logs/t-0") is None
