@@ -15,16 +15,24 @@ import pytest
 from pykbroker.logstore import filesystem as filesystem_module
 from pykbroker.logstore.errors import DirectoryLocked, StorageError
 from pykbroker.logstore.filesystem import DirectoryEntry, FileSystem, OsFileSystem
+from tests.simulation.disk import Disk
 from tests.support.fake_filesystem import FakeFileSystem
 from tests.support.portable import without_calls_of_linux
 
 
-@pytest.fixture(params=["real", "portable", "fake"])
+@pytest.fixture(params=["real", "portable", "fake", "simulated"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[FileSystem, str]:
     """A file system and a directory in it."""
     if request.param == "portable":
         without_calls_of_linux(monkeypatch)
-    filesystem: Any = FakeFileSystem() if request.param == "fake" else OsFileSystem()
+    filesystem: Any
+    match request.param:
+        case "fake":
+            filesystem = FakeFileSystem()
+        case "simulated":
+            filesystem = Disk("conformance", lambda: 0).mount(lambda seconds: None, lambda: None)
+        case _:
+            filesystem = OsFileSystem()
     folder = str(tmp_path / "place")
     filesystem.make_directory(folder)
     return filesystem, folder

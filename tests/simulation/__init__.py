@@ -1,0 +1,1 @@
+"""A whole cluster in one thread, from one seed. See README.md."""

@@ -1,0 +1,193 @@
+"""The machines of a simulated cluster, each with a disk and a broker process that may end and come back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from pykbroker.broker import run_broker
+from pykbroker.config import BrokerConfig
+from pykbroker.host import Host
+from pykbroker.logstore.errors import StorageError
+from tests.simulation.disk import Disk, MountedDisk
+from tests.simulation.timeline import NODE
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+WALL_CLOCK_MS = 1_700_000_000_000
+
+
+class _Life:
+    """One process, from its start to its end."""
+
+    def __init__(self, mount: MountedDisk) -> None:
+        self.mount = mount
+        self.scope = trio.CancelScope()
+        self.ended = trio.Event()
+        self.is_ready = False
+
+
+class Machine:
+    """One machine. Everything here is at once but for `start` and `stop`, which begin or end a process."""
+
+    def __init__(self, world: World, name: str, properties: Mapping[str, str]) -> None:
+        self.world = world
+        self.name = name
+        self.config = BrokerConfig.from_properties(properties)
+        self.disk = Disk(f"{world.seed} {name}", self.wall_clock_ms)
+        self.skew_ms = 0
+        self.lives = 0
+        self.is_failing = False
+        self._life: _Life | None = None
+        world.network.add(name)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a process runs, ready or not."""
+        return self._life is not None
+
+    @property
+    def is_ready(self) -> bool:
+        return self._life is not None and self._life.is_ready
+
+    def wall_clock_ms(self) -> int:
+        return WALL_CLOCK_MS + self.skew_ms + int(self.world.timeline.now * 1000)
+
+    now_ms = wall_clock_ms
+
+    def start(self) -> None:
+        """Begins a process on what the disk has."""
+        assert self._life is None
+        self.lives += 1
+        world = self.world
+        life = self._life = _Life(self.disk.mount(self._slow_sync, self._died))
+        world.network.power_on(self.name)
+        opener = world.network.opener_of(self.name)
+
+        async def open_stream(host: str, port: int) -> trio.abc.Stream:
+            if not life.mount.is_alive:
+                raise OSError("this process is dead")
+            stream: trio.abc.Stream = await opener(host, port)
+            return stream
+
+        host = Host(
+            life.mount,
+            self,
+            random.Random(f"{world.seed} {self.name} life {self.lives}"),
+            open_stream,
+            world.network.bind_of(self.name),
+            _in_place,
+        )
+        world.trace.add(self.name, f"starts, life {self.lives}")
+        world.nursery.start_soon(self._live, life, host)
+
+    async def _live(self, life: _Life, host: Host) -> None:
+        NODE.set(self.name)
+
+        def ready(address: object) -> None:
+            life.is_ready = True
+            self.world.trace.add(self.name, "is ready")
+
+        try:
+            with life.scope:
+                await run_broker(self.config, cluster_id=self.world.cluster_id, on_ready=ready, host=host)
+        except BaseException as error:
+            if self._life is life and not self.world.is_over:
+                self._ended_by_itself(error)
+        finally:
+            if self._life is life:
+                self._life = None
+                self.world.network.kill(self.name)
+            life.ended.set()
+
+    def _ended_by_itself(self, error: BaseException) -> None:
+        if self.is_failing and _is_only(error, StorageError):
+            self.world.trace.add(self.name, f"gave up: {error!r}")
+        else:
+            self.world.broken(f"{self.name} ended by itself", error)
+
+    def kill(self) -> None:
+        """kill -9."""
+        if (life := self._end("is killed")) is not None:
+            self.world.network.kill(self.name)
+            life.scope.cancel()
+
+    def kill_in_write(self, count: int) -> None:
+        """kill -9 in the midst of a write, so many writes from now."""
+        if self._life is not None:
+            self._life.mount.writes_left = count
+
+    def cut_power(self) -> None:
+        """The machine loses power, also one whose process had ended."""
+        life = self._end("loses power")
+        self.world.network.power_off(self.name)
+        lost = self.disk.lose_power()
+        self.world.trace.add(self.name, f"lost {lost} bytes")
+        if life is not None:
+            life.scope.cancel()
+
+    async def stop(self) -> None:
+        """SIGTERM: the process ends in order."""
+        life = self._life
+        if life is None:
+            return
+        self.world.trace.add(self.name, "is stopped")
+        self.resume()
+        life.scope.cancel()
+        await life.ended.wait()
+
+    def pause(self, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT after so long."""
+        if self._life is not None and not self.world.timeline.is_held(self.name):
+            self.world.trace.add(self.name, f"stands still for {seconds:.3f} s")
+            self.world.timeline.hold(self.name)
+            self.world.timeline.call_later(seconds, self._resume_life, self._life)
+
+    def _resume_life(self, life: _Life) -> None:
+        if self._life is life:
+            self.resume()
+
+    def resume(self) -> None:
+        if self.world.timeline.is_held(self.name):
+            self.world.timeline.release(self.name)
+
+    def _end(self, how: str) -> _Life | None:
+        life, self._life = self._life, None
+        if life is not None:
+            self.world.trace.add(self.name, how)
+            life.mount.die()
+            # What it still does ends with the first thing that it asks of disk or network.
+            self.resume()
+        return life
+
+    def _died(self) -> None:
+        """The process was killed in a write."""
+        life, self._life = self._life, None
+        self.world.trace.add(self.name, "is killed in a write")
+        self.world.network.kill(self.name)
+        if life is not None:
+            life.scope.cancel()
+
+    def _slow_sync(self, seconds: float) -> None:
+        """The event loop of this node stood still for so long; what it sends next leaves later."""
+        network = self.world.network
+        now = self.world.timeline.now
+        network.busy_until[self.name] = max(network.busy_until.get(self.name, 0.0), now) + seconds
+        if self._life is not None and not self.world.timeline.is_held(self.name):
+            self.world.timeline.hold(self.name)
+            self.world.timeline.call_later(seconds, self._resume_life, self._life)
+
+
+async def _in_place(work: Callable[[], None]) -> None:
+    await trio.lowlevel.checkpoint()
+    work()
+
+
+def _is_only(error: BaseException, kind: type[BaseException]) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_only(part, kind) or isinstance(part, trio.Cancelled) for part in error.exceptions)
+    return isinstance(error, kind)
