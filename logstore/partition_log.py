@@ -164,6 +164,15 @@ class PartitionLog(LogCleanup):
             self.flush()
         return AppendResult(first_offset, last_offset, append_time_ms, self._start_offset, False)
 
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Note that a leader epoch begins at the log end, whether or not anything is ever appended in it (KIP-279).
+
+        Raises StorageError.
+        """
+        self._ready()
+        if leader_epoch > self._epochs.latest_epoch:
+            self._epochs.assign(leader_epoch, self._end_offset)
+
     def _append_trusted(
         self,
         active: ActiveSegment,

@@ -1,9 +1,12 @@
 """Fetch (key 1): read record batches.
 
 Versions 4-18. v5 log_start_offset; v7 incremental sessions (KIP-227); v9 current_leader_epoch (KIP-320); v10 zstd;
-v11 rack_id (KIP-392, no replica selector is configured: never a preferred replica); v12 flexible, last_fetched_epoch
-and diverging epochs (KIP-595); v13 topics by id (KIP-516); v15 replica state (KIP-903); v16 leader hints (KIP-951);
-v17 directory id and v18 high watermark of a replica, which only replicas send.
+v11 rack_id and reads from followers (KIP-392); v12 flexible, last_fetched_epoch and diverging epochs (KIP-595); v13
+topics by id (KIP-516); v15 replica state (KIP-903); v16 leader hints (KIP-951); v17 directory id and v18 high watermark
+of a replica, which only replicas send.
+
+A replica reads to the log end, and where it begins to read is what the leader knows of its progress; consumers read to
+the high watermark, from v11 on also of a follower.
 
 No record is touched: a partition answers with a range of its segment file, which leaves by sendfile. If there are too
 few bytes the request waits once, with one deadline, until the logs have grown by what is missing.
@@ -11,7 +14,7 @@ few bytes the request waits once, with one deadline, until the logs have grown b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -28,12 +31,14 @@ from pykbroker.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from pykbroker.replication.fetch_sessions import PartitionKey
 from pykbroker.replication.offset_waiters import wait_for_bytes
 from pykbroker.replication.partition import NO_EPOCH, FetchBound
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import FetchRequest
-    from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition, PartitionKey
+    from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition
+    from pykbroker.replication.leadership import Follower
     from pykbroker.replication.partition import Partition, PartitionRead
     from pykbroker.request_context import RequestContext
 
@@ -44,6 +49,17 @@ DEBUG_CONSUMER_REPLICA_ID = -2
 DIVERGING_VERSION = 12
 TOPIC_ID_VERSION = 13
 LEADER_HINT_VERSION = 16
+FOLLOWER_READ_VERSION = 11
+HINTED_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class _Reader(NamedTuple):
+    """Who asks: `replica_id` is -1 for a consumer, `bound` a FetchBound; `is_first_pass`: nothing was awaited yet."""
+
+    replica_id: int
+    replica_epoch: int
+    bound: int
+    is_first_pass: bool
 
 
 class _Read:
@@ -73,19 +89,23 @@ async def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchR
         return FetchResponse(error_code=fetch.error)
     if request.isolation_level not in ISOLATION_LEVELS and _asks_a_log(context, fetch):
         return _unknown_isolation(context, request)
-    read = _read_all(context, request, fetch)
+    reader = _reader(request)
+    read = _read_all(context, request, fetch, reader)
     wanted = request.min_bytes - read.size_bytes
     if request.max_wait_ms > 0 and wanted > 0 and not read.answer_now and fetch.partitions:
         # The log may be deleted or change leaders meanwhile: everything is looked up again after the wait.
-        if _bound(request) == FetchBound.LAST_STABLE_OFFSET:
+        if reader.bound == FetchBound.LOG_END:
+            logs = [partition.end_waiters for partition in read.waiting_on]
+        elif reader.bound == FetchBound.LAST_STABLE_OFFSET:
             logs = [partition.stable_waiters for partition in read.waiting_on]
         else:
             logs = [partition.waiters for partition in read.waiting_on]
+        reader = reader._replace(is_first_pass=False)
         deadline = trio.current_time() + request.max_wait_ms / 1000
         while True:
             read.release()
             await wait_for_bytes(logs, wanted, deadline)
-            read = _read_all(context, request, fetch)
+            read = _read_all(context, request, fetch, reader)
             # A wake-up may bring nothing: what became stable can lie before the reader's offset. Then it waits on.
             if read.size_bytes or read.answer_now or trio.current_time() >= deadline:
                 break
@@ -108,20 +128,22 @@ def _unknown_isolation(context: RequestContext, request: FetchRequest) -> FetchR
         response.responses = [
             FetchableTopicResponse(
                 topic=topic.topic,
-                partitions=[_failure(context, asked.partition, error, None) for asked in topic.partitions],
+                partitions=[
+                    _failure(context, PartitionKey(topic.topic, topic.topic_id, asked.partition), error, None)
+                    for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     return response
 
 
-def _read_all(context: RequestContext, request: FetchRequest, fetch: FetchContext) -> _Read:
+def _read_all(context: RequestContext, request: FetchRequest, fetch: FetchContext, reader: _Reader) -> _Read:
     """Reads each partition in order under the size limits of the request and the broker (P-60, P-64)."""
     read = _Read()
     rest = min(request.max_bytes, context.services.config.fetch_max_bytes)
-    bound = _bound(request)
     for asked in fetch.partitions.values():
-        data = _read_one(context, asked, bound, min(asked.size_max, rest), read)
+        data = _read_one(context, asked, reader, min(asked.size_max, rest), read)
         size = len(data.records)
         read.size_bytes += size
         rest = max(0, rest - size)
@@ -129,22 +151,26 @@ def _read_all(context: RequestContext, request: FetchRequest, fetch: FetchContex
     return read
 
 
-def _bound(request: FetchRequest) -> int:
-    replica_id = request.replica_id if request.replica_id != -1 else request.replica_state.replica_id
+def _reader(request: FetchRequest) -> _Reader:
+    replica_id, replica_epoch = request.replica_id, -1
+    if replica_id == CONSUMER_REPLICA_ID:
+        replica_id, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+    bound = FetchBound.HIGH_WATERMARK
     if replica_id not in (CONSUMER_REPLICA_ID, DEBUG_CONSUMER_REPLICA_ID):
-        return FetchBound.LOG_END
-    if request.isolation_level == READ_COMMITTED:
-        return FetchBound.LAST_STABLE_OFFSET
-    return FetchBound.HIGH_WATERMARK
+        bound = FetchBound.LOG_END
+    elif request.isolation_level == READ_COMMITTED:
+        bound = FetchBound.LAST_STABLE_OFFSET
+    return _Reader(replica_id, replica_epoch, bound, True)
 
 
 def _read_one(
-    context: RequestContext, asked: FetchedPartition, bound: int, size_max: int, read: _Read
+    context: RequestContext, asked: FetchedPartition, reader: _Reader, size_max: int, read: _Read
 ) -> PartitionData:
     key = asked.key
+    bound = reader.bound
     if context.services.authorizer is not None and not _may_read(context, key, bound):
         read.answer_now = True
-        return _failure(context, key.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+        return _failure(context, key, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
     partitions = context.services.partitions
     if context.api_version >= TOPIC_ID_VERSION:
         partition = partitions.get_by_id(key.topic_id, key.partition)
@@ -154,6 +180,13 @@ def _read_one(
         if partition is None:
             raise _not_here(context, asked)
         partition.check_leader_epoch(asked.current_leader_epoch)
+        if partition.leadership is None and (
+            bound == FetchBound.LOG_END or context.api_version < FOLLOWER_READ_VERSION
+        ):
+            partition.check_leader()
+        follower = None
+        if reader.replica_id >= 0:
+            follower = partition.follower(reader.replica_id, asked.current_leader_epoch)
         found = partition.read(
             asked.fetch_offset,
             size_max,
@@ -163,13 +196,15 @@ def _read_one(
             # A session may have begun in a version that could be told of divergence, and go on in one that cannot.
             last_fetched_epoch=asked.last_fetched_epoch if context.api_version >= DIVERGING_VERSION else NO_EPOCH,
         )
+        if follower is not None and reader.is_first_pass and found.diverging is None:
+            _note_progress(partition, follower, asked, reader, found)
     except (KafkaError, LogError) as error:
         read.answer_now = True
-        return _failure(context, key.partition, error_code_for(error), partition)
+        return _failure(context, key, error_code_for(error), partition)
     read.waiting_on.append(partition)
     data = PartitionData(
         partition_index=key.partition,
-        high_watermark=found.high_watermark,
+        high_watermark=found.high_watermark if follower is None else partition.high_watermark,
         last_stable_offset=found.last_stable_offset,
         log_start_offset=found.log_start_offset,
         aborted_transactions=None,
@@ -182,6 +217,18 @@ def _read_one(
         read.answer_now = True
         data.diverging_epoch = EpochEndOffset(epoch=found.diverging[0], end_offset=found.diverging[1])
     return data
+
+
+def _note_progress(
+    partition: Partition, follower: Follower, asked: FetchedPartition, reader: _Reader, found: PartitionRead
+) -> None:
+    """Where a replica reads is where its log ends. Its own fetch may move the high watermark that it is told."""
+    try:
+        partition.on_follower_fetch(follower, asked.fetch_offset, asked.log_start_offset, reader.replica_epoch)
+    except KafkaError:
+        if found.records is not None:
+            found.records.release()
+        raise
 
 
 def _may_read(context: RequestContext, key: PartitionKey, bound: int) -> bool:
@@ -222,28 +269,35 @@ def _not_here(context: RequestContext, asked: FetchedPartition) -> KafkaError:
 
 
 def _failure(
-    context: RequestContext, partition_index: int, error_code: ErrorCode, partition: Partition | None
+    context: RequestContext, key: PartitionKey, error_code: ErrorCode, partition: Partition | None
 ) -> PartitionData:
     """A partition with an error: offsets -1 and empty, never null, records (P-66)."""
     if error_code == ErrorCode.KAFKA_STORAGE_ERROR and context.api_version <= 5:
         error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     data = PartitionData(
-        partition_index=partition_index,
+        partition_index=key.partition,
         error_code=error_code,
         high_watermark=-1,
         # As Kafka: absent where a log was asked, empty where there was none to ask.
         aborted_transactions=[] if partition is None else None,
         records=b"",
     )
-    hinted = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-    if partition is not None and error_code in hinted and context.api_version >= LEADER_HINT_VERSION:
-        data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=partition.leader_epoch)
+    if error_code in HINTED_ERRORS and context.api_version >= LEADER_HINT_VERSION:
+        leader = (-1, -1)
+        if partition is not None:
+            leader = (partition.leader_id, partition.leader_epoch)
+        else:
+            topic = context.services.metadata.topic_by_id(key.topic_id)
+            if topic is not None and key.partition in topic.partitions:
+                leader = (topic.partitions[key.partition].leader, topic.partitions[key.partition].leader_epoch)
+        data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
     return data
 
 
 def _response(context: RequestContext, fetch: FetchContext, read: _Read) -> FetchResponse:
     topics: list[FetchableTopicResponse] = []
-    leaders: set[int] = set()
+    # In order, without duplicates.
+    leaders: dict[int, None] = {}
     last: Any = None
     for asked, data in read.data:
         if not fetch.is_in_response(asked, data):
@@ -254,10 +308,12 @@ def _response(context: RequestContext, fetch: FetchContext, read: _Read) -> Fetc
             topics.append(last)
         last.partitions.append(data)
         if data.current_leader.leader_id >= 0:
-            leaders.add(data.current_leader.leader_id)
+            leaders[data.current_leader.leader_id] = None
     response = FetchResponse(session_id=fetch.session_id, responses=topics)
     for leader in leaders:
         endpoint = context.services.metadata.endpoint(leader, context)
         if endpoint is not None:
-            response.node_endpoints.append(NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port))
+            response.node_endpoints.append(
+                NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
+            )
     return response

@@ -4,14 +4,15 @@ Versions 3-13. v5 log_start_offset; v7 zstd allowed; v8 record_errors (KIP-467);
 (KIP-951); v12 as v11 on the wire (transactions of KIP-890); v13 topics by id (KIP-516).
 
 Every partition of the request gets its result (P-43, P-50); the records are appended synchronously, in the order of the
-request. With one replica per partition the high watermark has passed the batch when append returns, so acks=all
-has nothing to wait for. Records of a transaction are appended once its coordinator knows of the partition (P-135).
+request. With acks=all what followers do not have yet is waited for, all partitions with one deadline; with one replica
+the high watermark has passed the batch when append returns, and there is nothing to wait for. Records of a transaction
+are appended once its coordinator knows of the partition (P-135).
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -34,7 +35,9 @@ from pykbroker.protocol.records.errors import RecordError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from pykbroker.controller.metadata.image import PartitionImage
     from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+    from pykbroker.replication.leadership import Leadership
     from pykbroker.replication.partition import Partition
     from pykbroker.request_context import RequestContext
     from pykbroker.transaction_verification import ClientGeneration, Verified
@@ -84,6 +87,7 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
     endpoints: dict[int, NodeEndpoint] = {}
     failed = ErrorCode.NONE
     responses = []
+    appended: list[_Appended] | None = [] if request.acks == ACKS_ALL else None
     turn_ends = trio.current_time() + TURN_S
     for topic in request.topic_data:
         results = []
@@ -95,7 +99,7 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
                 # A few kilobytes may decompress to very much, and many such batches to minutes of work.
                 await trio.lowlevel.checkpoint()
                 turn_ends = trio.current_time() + TURN_S
-            result = _append_one(context, request, topic, data, now_ms, code, verified, endpoints)
+            result = _append_one(context, request, topic, data, now_ms, code, verified, endpoints, appended)
             if result.error_code:
                 failed = ErrorCode(result.error_code)
             results.append(result)
@@ -106,7 +110,33 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
         if failed:
             raise CloseConnection(f"Produce with acks=0 failed with {failed.name}; closing tells the client")
         return None
+    if appended:
+        await _wait_replicated(context, request, appended, endpoints)
     return ProduceResponse(responses=responses, node_endpoints=list(endpoints.values()))
+
+
+class _Appended(NamedTuple):
+    """Records that followers do not have yet, and the answer that waits for them."""
+
+    partition: Partition
+    end_offset: int
+    leadership: Leadership | None
+    response: PartitionProduceResponse
+
+
+async def _wait_replicated(
+    context: RequestContext, request: ProduceRequest, appended: list[_Appended], endpoints: dict[int, NodeEndpoint]
+) -> None:
+    """Waits for the in-sync replicas of all partitions; those that do not get there in time have an error (P-46)."""
+    deadline = trio.current_time() + max(request.timeout_ms, 0) / 1000
+    for partition, end_offset, leadership, response in appended:
+        # One after the other comes to the same as all at once: they have one deadline.
+        response.error_code = await partition.wait_replicated(end_offset, deadline, leadership)
+        if response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            image = context.services.metadata.topic(partition.topic)
+            found = None if image is None else image.partitions.get(partition.partition)
+            if found is not None:
+                _name_leader(context, response, found, endpoints)
 
 
 def _refusal_of_all(context: RequestContext, request: ProduceRequest) -> ErrorCode:
@@ -193,6 +223,7 @@ def _append_one(
     refused: ErrorCode,
     verified: Verified | None,
     endpoints: dict[int, NodeEndpoint],
+    appended: list[_Appended] | None,
 ) -> PartitionProduceResponse:
     if refused:
         response = _failure(data.index, refused)
@@ -200,7 +231,7 @@ def _append_one(
             response.error_message = "Transactional records contained more than one producer ID"
         return response
     partition = _find(context, topic, data.index)
-    if partition is None:
+    if partition is None or partition.leadership is None:
         return _not_here(context, topic, data.index, endpoints)
     verification = None
     try:
@@ -219,12 +250,15 @@ def _append_one(
         if response.error_code in TELLS_LOG_START:
             response.log_start_offset = partition.log.log_start_offset
         return response
-    return PartitionProduceResponse(
+    response = PartitionProduceResponse(
         index=data.index,
         base_offset=result.first_offset,
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
+    if appended is not None and partition.leadership.followers:
+        appended.append(_Appended(partition, result.last_offset + 1, partition.leadership, response))
+    return response
 
 
 def _check_records(context: RequestContext, data: PartitionProduceData) -> None:
@@ -283,12 +317,25 @@ def _not_here(
     if image is not None and context.services.partitions.is_offline(image.name, index):
         return _failure(index, ErrorCode.KAFKA_STORAGE_ERROR)
     response = _failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    if context.api_version >= LEADER_HINT_VERSION:
-        response.current_leader = LeaderIdAndEpoch(leader_id=found.leader, leader_epoch=found.leader_epoch)
-        endpoint = metadata.endpoint(found.leader, context)
-        if endpoint is not None:
-            endpoints[found.leader] = NodeEndpoint(node_id=found.leader, host=endpoint.host, port=endpoint.port)
+    _name_leader(context, response, found, endpoints)
     return response
+
+
+def _name_leader(
+    context: RequestContext,
+    response: PartitionProduceResponse,
+    image: PartitionImage,
+    endpoints: dict[int, NodeEndpoint],
+) -> None:
+    """Says in a partition's error who leads it, which v10 and later carry (KIP-951)."""
+    if context.api_version < LEADER_HINT_VERSION:
+        return
+    response.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)
+    endpoint = context.services.metadata.endpoint(image.leader, context)
+    if endpoint is not None:
+        endpoints[image.leader] = NodeEndpoint(
+            node_id=image.leader, host=endpoint.host, port=endpoint.port, rack=endpoint.rack
+        )
 
 
 def _failure(index: int, error_code: ErrorCode) -> PartitionProduceResponse:

@@ -42,6 +42,7 @@ class FetchedPartition:
         "fetch_offset",
         "key",
         "last_fetched_epoch",
+        "log_start_offset",
         "sent_high_watermark",
         "sent_log_start_offset",
         "size_max",
@@ -53,6 +54,8 @@ class FetchedPartition:
         self.size_max = 0
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
+        # Of a follower's log.
+        self.log_start_offset = -1
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
@@ -216,6 +219,7 @@ def _merge(session: FetchSession, request: FetchRequest) -> bool:
             known.size_max = asked.size_max
             known.current_leader_epoch = asked.current_leader_epoch
             known.last_fetched_epoch = asked.last_fetched_epoch
+            known.log_start_offset = asked.log_start_offset
     for forgotten in request.forgotten_topics_data:
         for partition in forgotten.partitions:
             session.partitions.pop(PartitionKey(forgotten.topic, forgotten.topic_id, partition), None)
@@ -234,4 +238,5 @@ def requested_partitions(request: FetchRequest) -> dict[PartitionKey, FetchedPar
             # Fetch takes any negative epoch for none.
             partition.current_leader_epoch = max(asked.current_leader_epoch, -1)
             partition.last_fetched_epoch = max(asked.last_fetched_epoch, -1)
+            partition.log_start_offset = asked.log_start_offset
     return partitions

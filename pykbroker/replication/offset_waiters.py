@@ -39,7 +39,8 @@ class OffsetWaiters:
     __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        self._waiters: set[Waiter] = set()
+        # In order of arrival: who is woken first must not depend on addresses.
+        self._waiters: dict[Waiter, None] = {}
 
     def notify(self, size_bytes: int) -> None:
         """Says that so many bytes more can be read; `ALL` wakes everyone, as for a deleted partition."""
@@ -48,10 +49,10 @@ class OffsetWaiters:
                 waiter.add(size_bytes)
 
     def add(self, waiter: Waiter) -> None:
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
 
     def discard(self, waiter: Waiter) -> None:
-        self._waiters.discard(waiter)
+        self._waiters.pop(waiter, None)
 
     def __len__(self) -> int:
         return len(self._waiters)

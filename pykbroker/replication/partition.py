@@ -1,122 +1,110 @@
-"""One replica of one partition, on the broker that leads it: fences, append, read, and who waits for it.
+"""One partition on this broker: its replica, which leads or follows as the metadata says.
 
-Everything here is synchronous: between two awaits of a handler a partition is consistent, and there are no locks.
-With one replica the high watermark is the log end. Follower progress and the in-sync set belong here when they come:
-they move `high_watermark`, and everything above reads only that.
+Everything here is synchronous but the wait: between two awaits of a handler a partition is consistent, and there are
+no locks. What a leader knows of its followers, and the rules of the in-sync set, are in `leadership`; they move
+`high_watermark`, and everything above reads only that. A follower's fetches come in by `on_follower_fetch`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import logging
+from typing import TYPE_CHECKING
+
+import trio
 
 from pykbroker.errors import KafkaError
-from pykbroker.logstore.errors import OffsetOutOfRange, StorageError
+from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.replication.offset_waiters import ALL, OffsetWaiters
+from pykbroker.replication.leadership import NO_BROKER_EPOCH, Leadership
+from pykbroker.replication.offset_waiters import ALL
+from pykbroker.replication.replica import NO_EPOCH, AckWaiter, FetchBound, PartitionRead, Replica
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import PartitionImage
-    from pykbroker.logstore.file_range import FileRange
     from pykbroker.logstore.partition_log import AppendResult, PartitionLog
     from pykbroker.logstore.producer_state import Verification
+    from pykbroker.replication.leadership import Follower, Proposal
+    from pykbroker.replication.replica_environment import ReplicaEnvironment
 
-NO_EPOCH = -1
+__all__ = ["NO_EPOCH", "FetchBound", "Partition", "PartitionRead"]
 
-
-class FetchBound:
-    """How far a reader may see: consumers to the high watermark or the last stable offset, replicas to the log end."""
-
-    HIGH_WATERMARK = 0
-    LAST_STABLE_OFFSET = 1
-    LOG_END = 2
+log = logging.getLogger(__name__)
 
 
-class PartitionRead(NamedTuple):
-    """What a fetch of one partition found.
+class Partition(Replica):
+    """A partition of which this broker holds a replica; the attributes are those of `Replica`.
 
-    `diverging` is (epoch, end offset) when the reader's last epoch does not end where ours does; then there are no
-    records (KIP-595).
+    Args:
+        topic, topic_id: of the partition.
+        log: this replica's log.
+        image: the partition as the metadata has it.
+        environment: what the replicas of this broker share.
+        high_watermark: as far as it is known from before.
     """
 
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    records: FileRange | None
-    diverging: tuple[int, int] | None
+    __slots__ = ("_environment",)
 
-
-class Partition:
-    """A partition that this broker leads.
-
-    Attributes:
-        topic, partition, topic_id: its identity.
-        log: its log.
-        leader_epoch: the epoch under which this broker leads; stamped on every batch.
-        high_watermark: end of what consumers may read.
-        waiters: who waits for its log to grow.
-        stable_waiters: who waits for its last stable offset to move: readers of committed records only.
-    """
-
-    __slots__ = (
-        "_isr",
-        "high_watermark",
-        "leader_epoch",
-        "leader_id",
-        "log",
-        "partition",
-        "stable_waiters",
-        "topic",
-        "topic_id",
-        "waiters",
-    )
-
-    def __init__(self, topic: str, topic_id: bytes, log: PartitionLog, image: PartitionImage) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.partition = image.partition
-        self.log = log
-        self.high_watermark = log.log_end_offset
-        log.on_shortened = self._log_was_shortened
-        self.waiters = OffsetWaiters()
-        self.stable_waiters = OffsetWaiters()
+    def __init__(
+        self,
+        topic: str,
+        topic_id: bytes,
+        log: PartitionLog,
+        image: PartitionImage,
+        environment: ReplicaEnvironment,
+        high_watermark: int = 0,
+    ) -> None:
+        if image.replicas == (environment.node_id,):
+            # Nobody else can have seen less of it.
+            high_watermark = log.log_end_offset
+        else:
+            high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        super().__init__(topic, topic_id, image.partition, log, high_watermark)
+        self._environment = environment
         self.update(image)
 
+    # Leader or follower
+
     def update(self, image: PartitionImage) -> None:
-        """Takes over leader, epoch and in-sync set from the metadata."""
-        self.leader_id = image.leader
-        self.leader_epoch = image.leader_epoch
-        self._isr = tuple(image.isr)
-
-    def _log_was_shortened(self) -> None:
-        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """End of what read_committed consumers may read (P-68)."""
-        return self.log.last_stable_offset(self.high_watermark)
-
-    @property
-    def log_start_offset(self) -> int:
-        return self.log.log_start_offset
-
-    def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Fences a client whose metadata is older or newer than ours (P-69); -1 skips the check.
-
-        Raises:
-            KafkaError: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
-        """
-        if current_leader_epoch == NO_EPOCH or current_leader_epoch == self.leader_epoch:
+        """Takes over leader, epoch, replicas and in-sync set from the metadata."""
+        if image.partition_epoch < self.partition_epoch:
             return
-        if current_leader_epoch < self.leader_epoch:
-            raise KafkaError(
-                ErrorCode.FENCED_LEADER_EPOCH,
-                f"{self}: the leader epoch is {self.leader_epoch}, the request has the older {current_leader_epoch}",
-            )
-        raise KafkaError(
-            ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"{self}: the leader epoch is {self.leader_epoch}, the request has the newer {current_leader_epoch}",
-        )
+        self.leader_id = image.leader
+        self.replicas = tuple(image.replicas)
+        self.is_adding = self._environment.node_id in image.adding_replicas
+        if image.leader == self._environment.node_id:
+            self._lead(image)
+        else:
+            self.leader_epoch = image.leader_epoch
+            self.partition_epoch = image.partition_epoch
+            if self.leadership is not None:
+                self.leadership = None
+                self._wake_all()
+
+    def _lead(self, image: PartitionImage) -> None:
+        leadership = self.leadership
+        if leadership is None:
+            leadership = self.leadership = Leadership(self._environment.brokers)
+            # Consumers and followers that wait ask again: they are told who leads, and since when.
+            self._wake_all()
+        # Who has no followers is never asked for the time.
+        now = self._environment.now() if len(image.replicas) > 1 else 0.0
+        leadership.update(image, self.log.log_end_offset, now)
+        self.leader_epoch = leadership.leader_epoch
+        self.partition_epoch = leadership.partition_epoch
+        if leadership.followers and self.log.latest_epoch < self.leader_epoch:
+            # Without followers nobody asks, and the log, of which a broker has thousands, need not be looked at now.
+            self._note_epoch()
+        self._advance()
+        self._wake_acks()
+
+    def _note_epoch(self) -> None:
+        """The leader epoch begins here, for followers that ask where their last epoch ends (KIP-279)."""
+        try:
+            self.log.begin_leader_epoch(self.leader_epoch)
+        except StorageError as error:
+            # `end_offset_for_epoch` answers as if it were noted, and the first batch of the epoch notes it.
+            log.error("%s: the beginning of leader epoch %d was not noted: %s", self, self.leader_epoch, error)
 
     def append_as_leader(
         self,
@@ -132,9 +120,12 @@ class Partition:
         `verification` and `transaction_version` belong to batches and markers of transactions, see `PartitionLog`.
 
         Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER, nothing was appended.
             LogError, RecordError: nothing was appended.
             StorageError: likewise, or what was appended could not be synced (`flush.messages`).
         """
+        if self.leadership is None:
+            raise self._not_leader()
         log = self.log
         stable_before = self.last_stable_offset if self.stable_waiters else -1
         try:
@@ -149,25 +140,33 @@ class Partition:
         except StorageError:
             if log.log_end_offset > self.high_watermark:
                 # It is in the log all the same, where a retry of the producer finds it.
-                self._advance(len(data), stable_before)
+                self._appended(len(data), stable_before)
             raise
         if not result.is_duplicate:
-            self._advance(len(data), stable_before)
+            self._appended(len(data), stable_before)
         return result
 
-    def _advance(self, size: int, stable_before: int) -> None:
-        """The high watermark follows the log end, and whoever waits for so many bytes more is woken."""
+    def _appended(self, size: int, stable_before: int) -> None:
+        """So many bytes are new in the log. Without followers they can be read at once."""
+        leadership = self.leadership
+        if leadership is not None and leadership.followers:
+            self.end_waiters.notify(size)
+            self._advance()
+            return
         self.high_watermark = self.log.log_end_offset
         self.waiters.notify(size)
         if stable_before >= 0:
             self._notify_stable(stable_before)
 
-    def _notify_stable(self, stable_before: int) -> None:
-        """Wakes readers of committed records by what became readable for them; many segments are always enough."""
-        stable = self.last_stable_offset
-        if stable > stable_before:
-            size = self.log.size_between(stable_before, stable)
-            self.stable_waiters.notify(ALL if size is None else size)
+    def _advance(self) -> None:
+        """Brings a leader's high watermark to where everybody who counts has the log."""
+        leadership = self.leadership
+        assert leadership is not None
+        log = self.log
+        now = self._environment.now() if leadership.followers else 0.0
+        end = leadership.replicated_end(log.log_end_offset, log.config.min_insync_replicas, now)
+        if end > self.high_watermark:
+            self._move_high_watermark(end)
 
     def check_enough_replicas(self) -> None:
         """For acks=all: refuses when the in-sync set is below `min.insync.replicas` (P-46).
@@ -175,67 +174,146 @@ class Partition:
         Raises:
             KafkaError: NOT_ENOUGH_REPLICAS.
         """
-        wanted = self.log.config.min_insync_replicas
-        if len(self._isr) < wanted:
+        leadership = self.leadership
+        if leadership is None:
+            raise self._not_leader()
+        wanted = leadership.min_isr(self.log.config.min_insync_replicas)
+        if len(leadership.isr) < wanted:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self}: {len(self._isr)} in-sync replica(s), min.insync.replicas is {wanted}",
+                f"{self}: {len(leadership.isr)} in-sync replica(s), min.insync.replicas is {wanted}",
             )
 
-    def read(
-        self,
-        offset: int,
-        size_max: int,
-        bound: int,
-        *,
-        at_least_one: bool,
-        last_fetched_epoch: int = NO_EPOCH,
-    ) -> PartitionRead:
-        """Finds the records at an offset; reads no bytes.
+    async def wait_replicated(
+        self, end_offset: int, deadline: float, leadership: Leadership | None = None
+    ) -> ErrorCode:
+        """Waits until all in-sync replicas have what is below an offset, which this broker appended as leader.
+
+        Args:
+            end_offset: the offset after the last record.
+            deadline: on trio's clock.
+            leadership: that under which it was appended, where something was awaited since.
+
+        Returns:
+            NONE; NOT_ENOUGH_REPLICAS_AFTER_APPEND: it is replicated to fewer than `min.insync.replicas`;
+            NOT_LEADER_OR_FOLLOWER: it may or may not be lost; REQUEST_TIMED_OUT: it stays in the log (P-46).
+        """
+        leadership = leadership or self.leadership
+        result = self._replication_of(end_offset, leadership)
+        if result is not None:
+            return result
+        waiter = AckWaiter(end_offset)
+        self._ack_waiters[waiter] = None
+        try:
+            with trio.move_on_at(deadline):
+                await waiter.event.wait()
+        finally:
+            del self._ack_waiters[waiter]
+        result = self._replication_of(end_offset, leadership)
+        return ErrorCode.REQUEST_TIMED_OUT if result is None else result
+
+    def _replication_of(self, end_offset: int, leadership: Leadership | None) -> ErrorCode | None:
+        """What `wait_replicated` says now, None to wait."""
+        if leadership is None or self.leadership is not leadership:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.high_watermark < end_offset:
+            return None
+        if len(leadership.maximal_isr) < leadership.min_isr(self.log.config.min_insync_replicas):
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    # Followers, as their leader sees them
+
+    def follower(self, broker_id: int, current_leader_epoch: int) -> Follower:
+        """The follower that a fetch comes from.
 
         Raises:
-            OffsetOutOfRange: the offset is below the log start or above the log end (P-65).
+            KafkaError: this broker does not lead, or does not know of the replica (yet).
         """
-        log = self.log
-        start, high_watermark = log.log_start_offset, self.high_watermark
-        stable = self.last_stable_offset
-        if last_fetched_epoch != NO_EPOCH:
-            diverging = self._divergence(offset, last_fetched_epoch)
-            if diverging is not None:
-                return PartitionRead(high_watermark, stable, start, None, diverging)
-        end = (high_watermark, stable, log.log_end_offset)[bound]
-        records = log.read(offset, size_max, end, at_least_one=at_least_one).range
-        return PartitionRead(high_watermark, stable, start, records, None)
+        leadership = self.leadership
+        if leadership is None:
+            raise self._not_leader()
+        follower = leadership.followers.get(broker_id)
+        if follower is None:
+            # With the epoch that we have, too: the follower is ahead of us in the metadata, and asks again.
+            code = ErrorCode.UNKNOWN_LEADER_EPOCH
+            if current_leader_epoch == NO_EPOCH:
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            raise KafkaError(code, f"{self}: broker {broker_id} is not a replica")
+        return follower
 
-    def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-        """Where the reader's log parts from ours, if it does (P-70)."""
-        epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
-        if epoch == NO_EPOCH or end_offset == -1:
-            raise OffsetOutOfRange(f"{self}: the last fetched epoch {last_fetched_epoch} is unknown here")
-        if offset < self.log.log_start_offset:
-            raise OffsetOutOfRange(f"{self}: offset {offset} is below the log start {self.log.log_start_offset}")
-        if epoch < last_fetched_epoch or end_offset < offset:
-            return epoch, end_offset
-        return None
+    def on_follower_fetch(
+        self, follower: Follower, offset: int, log_start_offset: int, broker_epoch: int = NO_BROKER_EPOCH
+    ) -> None:
+        """A follower fetches at `offset`, so it has what is below: the high watermark may move, the in-sync set grow.
 
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above the one asked for, and where it ends (P-87); (-1, -1) if undefined."""
-        if epoch == self.leader_epoch:
-            # The current epoch may have no batch yet; it ends at the log end all the same.
-            return epoch, self.log.log_end_offset
-        if NO_EPOCH != epoch < self.leader_epoch and self.log.leader_epochs.latest_epoch == NO_EPOCH:
-            # Kafka's leader notes its epoch when it takes over; ours with the first batch, which would start here.
-            return epoch, self.log.log_end_offset
-        return self.log.end_offset_for_epoch(epoch)
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER for a fetch that an earlier life of the broker sent.
+        """
+        leadership = self.leadership
+        assert leadership is not None
+        brokers = self._environment.brokers
+        if NO_BROKER_EPOCH != broker_epoch < brokers.epoch(follower.broker_id):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self}: broker {follower.broker_id} has a newer epoch than its fetch",
+            )
+        end_before, start_before = follower.log_end_offset, follower.log_start_offset
+        follower.on_fetch(offset, log_start_offset, self.log.log_end_offset, broker_epoch, self._environment.now())
+        if follower.broker_id not in leadership.isr:
+            proposal = leadership.propose_expansion(follower, self.high_watermark)
+            if proposal is not None:
+                self._environment.propose(self, proposal)
+        if offset != end_before:
+            self._advance()
+        if log_start_offset != start_before:
+            self.low_waiters.notify(ALL)
+
+    def shrink_isr(self) -> None:
+        """Proposes the in-sync set without those who have lagged for too long, if there are any."""
+        leadership = self.leadership
+        if leadership is not None and leadership.followers:
+            proposal = leadership.propose_shrink(self.log.log_end_offset, self._environment.now())
+            if proposal is not None:
+                log.info(
+                    "%s: in-sync set %s shrinks to %s; high watermark %d, log end %d",
+                    self, leadership.isr, proposal.broker_ids, self.high_watermark, self.log.log_end_offset,
+                )  # fmt: skip
+                self._environment.propose(self, proposal)
+
+    def on_proposal_accepted(
+        self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
+    ) -> None:
+        """The controller has taken a proposal; `isr` is what came of it."""
+        leadership = self.leadership
+        if leadership is not None and leadership.accept(proposal, isr, leader_epoch, partition_epoch):
+            self.partition_epoch = leadership.partition_epoch
+            log.info("%s: in-sync set is %s", self, isr)
+            self._advance()
+            self._wake_acks()
+
+    def on_proposal_rejected(self, proposal: Proposal) -> None:
+        """The controller has refused a proposal and not carried it out."""
+        if self.leadership is not None:
+            self.leadership.reject(proposal)
+            self._advance()
+
+    def low_watermark(self) -> int:
+        """Below this no live replica has records (DeleteRecords).
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER.
+        """
+        if self.leadership is None:
+            raise self._not_leader()
+        return self.leadership.low_watermark(self.log.log_start_offset)
 
     def advance_log_start(self, offset: int) -> None:
         """Deletes what is before an offset (DeleteRecords)."""
-        self.log.advance_log_start(offset)
+        if self.log.advance_log_start(offset):
+            self.low_waiters.notify(ALL)
 
     def close(self) -> None:
         """Wakes all waiters: the partition is going away, they look again and find it gone."""
-        self.waiters.notify(ALL)
-        self.stable_waiters.notify(ALL)
-
-    def __repr__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+        self.leadership = None
+        self._wake_all()

@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import trio
+
 from pykbroker.logstore.errors import StorageError
+from pykbroker.replication.leadership import BrokersInSight
 from pykbroker.replication.partition import Partition
+from pykbroker.replication.replica_environment import ReplicaEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,6 +33,10 @@ class Partitions:
         log_directory: where the logs are.
         log_config_for: gives the effective `LogConfig` of a topic under an image.
         clock: for the times of files.
+        now: a clock in seconds that only goes forward.
+
+    Attributes:
+        environment: what the replicas share.
     """
 
     def __init__(
@@ -37,11 +45,15 @@ class Partitions:
         log_directory: LogDirectory,
         log_config_for: Callable[[ClusterImage, str], LogConfig],
         clock: WallClock,
+        now: Callable[[], float] = trio.current_time,
     ) -> None:
         self._node_id = node_id
         self._log_directory = log_directory
         self._log_config_for = log_config_for
         self._clock = clock
+        self.environment = ReplicaEnvironment(BrokersInSight(node_id), now)
+        # High watermarks of the last run, read when the first partition with other replicas comes.
+        self._checkpointed: dict[tuple[str, int], int] | None = None
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._name_by_id: dict[bytes, str] = {}
         # Replicas of ours whose log could not be opened or made.
@@ -80,6 +92,7 @@ class Partitions:
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Follows a change of the metadata: removed topics first, so that a name can be used again at once."""
         delta = new.delta
+        self.environment.brokers.brokers = new.brokers
         for topic in delta.deleted_topics:
             self._remove(topic)
         for topic in delta.created_topics:
@@ -92,12 +105,18 @@ class Partitions:
     def set_strays_aside(self, image: ClusterImage) -> None:
         """Marks the folders of logs that a starting broker finds and its metadata does not know.
 
-        The topic of such a log is gone, or has another id since: it was deleted when the folder could not be. Kafka
-        marks it stray too, and deletes nothing.
+        The topic of such a log is gone, has another id since, or its partition has gone to other brokers while this one
+        was away: it was deleted when the folder could not be. Kafka marks it stray too, and deletes nothing.
         """
         for found in self._log_directory:
             topic = image.topics_by_name.get(found.topic)
-            if topic is None or found.partition not in topic.partitions or found.topic_id not in (None, topic.topic_id):
+            partition = None if topic is None else topic.partitions.get(found.partition)
+            if (
+                topic is None
+                or partition is None
+                or self._node_id not in partition.replicas
+                or found.topic_id not in (None, topic.topic_id)
+            ):
                 log.warning("%s-%d is not in the metadata; its folder is marked stray", found.topic, found.partition)
                 self._log_directory.mark_stray(found.topic, found.partition)
 
@@ -107,9 +126,14 @@ class Partitions:
         config: LogConfig | None = None
         for number, partition_image in topic.partitions.items():
             partition = held.get(number)
-            if partition is not None:
+            if self._node_id not in partition_image.replicas:
+                if partition is not None:
+                    log.info("%s goes to other brokers; its log here is deleted", partition)
+                    self._delete(held.pop(number))
+                self._offline.discard((topic.name, number))
+            elif partition is not None:
                 partition.update(partition_image)
-            elif self._node_id in partition_image.replicas:
+            else:
                 config = config or self._log_config_for(image, topic.name)
                 self._hold(topic, partition_image, config)
 
@@ -121,7 +145,14 @@ class Partitions:
                 topic.name, image.partition, topic.topic_id, config, self._clock.now_ms()
             )
             found.config = config
-            self._by_name[topic.name][image.partition] = Partition(topic.name, topic.topic_id, found, image)
+            self._by_name[topic.name][image.partition] = Partition(
+                topic.name,
+                topic.topic_id,
+                found,
+                image,
+                self.environment,
+                self._checkpointed_high_watermark(key, image),
+            )
         except StorageError as error:
             if key not in self._offline:
                 log.error("%s-%d cannot be served for now: %s", *key, error)
@@ -131,15 +162,25 @@ class Partitions:
                 log.info("%s-%d is served again", *key)
             self._offline.discard(key)
 
+    def _checkpointed_high_watermark(self, key: tuple[str, int], image: PartitionImage) -> int:
+        if image.replicas == (self._node_id,):
+            return 0
+        if self._checkpointed is None:
+            self._checkpointed = self._log_directory.high_watermarks()
+        return self._checkpointed.get(key, 0)
+
     def _remove(self, topic: TopicImage) -> None:
         self._name_by_id.pop(topic.topic_id, None)
         self._offline = {key for key in self._offline if key[0] != topic.name}
-        for number, partition in self._by_name.pop(topic.name, {}).items():
-            partition.close()
-            try:
-                self._log_directory.delete_log(topic.name, number, self._clock.now_ms())
-            except StorageError as error:
-                log.error("the log of %s-%d could not be deleted: %s", topic.name, number, error)
+        for partition in self._by_name.pop(topic.name, {}).values():
+            self._delete(partition)
+
+    def _delete(self, partition: Partition) -> None:
+        partition.close()
+        try:
+            self._log_directory.delete_log(partition.topic, partition.partition, self._clock.now_ms())
+        except StorageError as error:
+            log.error("the log of %s could not be deleted: %s", partition, error)
 
     def _update_configs(self, new: ClusterImage, changed: frozenset[tuple[int, str]]) -> None:
         """Hands changed topic settings, or changed defaults of this broker, to the open logs."""

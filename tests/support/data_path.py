@@ -42,9 +42,20 @@ def topic_id(name: str) -> bytes:
     return name.encode().ljust(16, b"\1")[:16]
 
 
-def topic_image(name: str, partitions: int = 1, *, leader: int = NODE_ID, leader_epoch: int = 0) -> TopicImage:
+def topic_image(
+    name: str,
+    partitions: int = 1,
+    *,
+    leader: int = NODE_ID,
+    leader_epoch: int = 0,
+    followers: tuple[int, ...] = (),
+    isr: tuple[int, ...] = (),
+    partition_epoch: int = 0,
+) -> TopicImage:
+    """A topic whose partitions have one leader; without `isr` only that one is in sync."""
     images = {
-        number: PartitionImage(number, (leader,), (leader,), leader, leader_epoch, 0) for number in range(partitions)
+        number: PartitionImage(number, (leader, *followers), isr or (leader,), leader, leader_epoch, partition_epoch)
+        for number in range(partitions)
     }
     return TopicImage(name, topic_id(name), images)
 
@@ -72,7 +83,9 @@ class DataPath:
         config = BrokerConfig.from_properties({"log.dirs": str(folder), **(properties or {})})
         self.directory = LogDirectory.open(str(folder), filesystem=OsFileSystem())
         metadata = MetadataCache(config, NODE_ID, image)
-        partitions = Partitions(NODE_ID, self.directory, metadata.log_config, self.clock)
+        partitions = Partitions(
+            NODE_ID, self.directory, metadata.log_config, self.clock, lambda: self.clock.time_ms / 1000
+        )
         partitions.apply(ClusterImage(), with_delta(image))
         self.partitions = partitions
         generator = random.Random(5)

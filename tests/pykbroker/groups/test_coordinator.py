@@ -171,7 +171,7 @@ async def test_a_group_of_another_broker_p_90(tmp_path: Path) -> None:
 
         nursery.start_soon(join)
         await trio.testing.wait_all_tasks_blocked()
-        rig.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 5, leader=2))
+        rig.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 5, leader=2, followers=(1,)))
         await trio.testing.wait_all_tasks_blocked()
         assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
         assert await rig.commit(8) == ErrorCode.NOT_COORDINATOR

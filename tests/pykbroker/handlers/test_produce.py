@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Any:
             topic_image("compacted"),
             topic_image("zipped"),
             topic_image("small"),
-            topic_image("guarded"),
+            topic_image("guarded", followers=(2,)),
             topic_image("elsewhere", leader=2),
             topic_image("__consumer_offsets"),
             configs={

@@ -27,7 +27,7 @@ from tests.support.transactions import PRODUCER_ID, write_in_transaction
 @pytest.fixture
 def path(tmp_path: Path) -> Any:
     guarded = {"guarded": {"min.insync.replicas": "2"}}
-    topics = [topic_image("a", 2), topic_image("guarded"), topic_image("far", leader=2)]
+    topics = [topic_image("a", 2), topic_image("guarded", followers=(2,)), topic_image("far", leader=2)]
     data_path = DataPath(tmp_path, cluster_image(*topics, configs=guarded))
     yield data_path
     data_path.close()

@@ -166,7 +166,7 @@ async def test_very_many_markers_when_the_partition_is_loaded_anew_in_between(tm
         known = await rig.begin()
         await rig.transactions.verify("x", *known, [("many", number) for number in range(350)], add=True)
         assert (await rig.end(known))[0] == ErrorCode.NONE
-        rig.change(topic_image(TRANSACTION_TOPIC, 5, leader=2), *topics)
+        rig.change(topic_image(TRANSACTION_TOPIC, 5, leader=2, followers=(1,)), *topics)
         rig.change(topic_image(TRANSACTION_TOPIC, 5, leader_epoch=3), *topics)
         await trio.sleep(1)
         assert {place for _, _, place in rig.markers} == set(range(350))
@@ -238,7 +238,7 @@ async def test_another_leader_and_back(tmp_path: Path) -> None:
         await rig.add(known, 0)
         rig.marker_errors["t", 0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
         await rig.end(known, version=4)
-        rig.change(topic_image("t", 3), topic_image(TRANSACTION_TOPIC, 5, leader=2))
+        rig.change(topic_image("t", 3), topic_image(TRANSACTION_TOPIC, 5, leader=2, followers=(1,)))
         assert await rig.add(known, 1) == ErrorCode.NOT_COORDINATOR
         rig.marker_errors.clear()
         await trio.sleep(5)
