@@ -21,6 +21,7 @@ from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import Endpoint
 from pykbroker.controller.node import ControllerNode, ControllerSettings
+from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings
 from pykbroker.controller.raft_storage import StorageSettings
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
     from pykbroker.listener_addresses import ListenerAddress
     from pykbroker.security.sasl import SaslSession
     from pykbroker.security.standard_authorizer import StandardAuthorizer
-    from pykbroker.transactions.markers import MarkerToWrite
+    from pykbroker.transaction_markers import AppendedMarker
+    from pykbroker.transactions.markers import MarkerToWrite, NodeConnection
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
@@ -306,6 +308,7 @@ def _make_services(
         next_producer_id=producer_ids.next,
         create_internal_topic=create_internal_topic,
         write_marker=partial(_write_marker, partitions, groups, host.clock),
+        connect=_connect,
     )
     controller.subscribe(metadata.apply)
     controller.subscribe(partitions.apply)
@@ -340,6 +343,10 @@ async def _create_internal_topic(controller: ControllerNode, topic: InternalTopi
         raise KafkaError(result.error.code, result.error.message or "")
 
 
+def _connect(broker_id: int) -> NodeConnection:
+    raise NodeUnreachable(f"the address of broker {broker_id} is not known")
+
+
 def _write_marker(
     partitions: Partitions,
     groups: GroupCoordinator,
@@ -347,7 +354,7 @@ def _write_marker(
     marker: MarkerToWrite,
     topic: str,
     partition: int,
-) -> ErrorCode:
+) -> ErrorCode | AppendedMarker:
     from pykbroker.transaction_markers import MarkerWriter, TransactionMarker
 
     return MarkerWriter(partitions, groups, clock).write(TransactionMarker(*marker), topic, partition)

@@ -7,7 +7,7 @@ the transaction coordinator of this broker for the partitions that it leads itse
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.errors import KafkaError, error_code_for
@@ -37,6 +37,18 @@ class TransactionMarker(NamedTuple):
     coordinator_epoch: int
     is_commit: bool
     transaction_version: int
+
+
+class AppendedMarker(NamedTuple):
+    """A marker that other replicas still have to get, `end_offset` being behind it."""
+
+    partition: Any
+    end_offset: int
+
+    async def wait_replicated(self, deadline: float) -> ErrorCode:
+        """Waits for them, until `deadline` on trio's clock at the latest; NONE, or the partition's error."""
+        error: ErrorCode = await self.partition.wait_replicated(self.end_offset, deadline)
+        return error
 
 
 class PartitionRegistry(Protocol):
@@ -70,8 +82,11 @@ class MarkerWriter:
         self._groups = groups
         self._clock = clock
 
-    def write(self, marker: TransactionMarker, topic: str, partition: int) -> ErrorCode:
-        """Writes one marker; what is not NONE, INVALID_PRODUCER_EPOCH or a fenced coordinator may be tried again."""
+    def write(self, marker: TransactionMarker, topic: str, partition: int) -> ErrorCode | AppendedMarker:
+        """Writes one marker; what is not NONE, INVALID_PRODUCER_EPOCH or a fenced coordinator may be tried again.
+
+        NONE is for a marker that is replicated; others are to be waited for.
+        """
         found = self._partitions.get(topic, partition)
         if found is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -91,9 +106,10 @@ class MarkerWriter:
         except (KafkaError, LogError) as error:
             log.info("%s: the marker of producer %d was not written: %s", found, marker.producer_id, error)
             return error_code_for(error)
+        end_offset = found.log.log_end_offset
         if holds_offsets:
-            self._groups.end_transaction(partition, found.log.log_end_offset, marker.producer_id, marker.is_commit)
-        return ErrorCode.NONE
+            self._groups.end_transaction(partition, end_offset, marker.producer_id, marker.is_commit)
+        return ErrorCode.NONE if found.high_watermark >= end_offset else AppendedMarker(found, end_offset)
 
 
 def marker_batch(marker: TransactionMarker, now_ms: int) -> bytes:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from pykbroker.protocol.acl_codes import ALTER, CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.write_txn_markers import (
@@ -16,11 +18,15 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
-from pykbroker.transaction_markers import MarkerWriter, TransactionMarker
+from pykbroker.transaction_markers import AppendedMarker, MarkerWriter, TransactionMarker
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
     from pykbroker.request_context import RequestContext
+
+PartitionResults = dict[str, dict[int, "ErrorCode | AppendedMarker"]]
+Results = dict[int, PartitionResults]
+"""By producer id, topic and partition."""
 
 
 async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
@@ -28,9 +34,10 @@ async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMar
     is_authorized = context.authorize_cluster(ALTER) or context.authorize_cluster(CLUSTER_ACTION)
     services = context.services
     writer = MarkerWriter(services.partitions, services.groups, services.clock)
-    results: dict[int, dict[str, dict[int, int]]] = {}
+    results: Results = {}
     for asked in request.markers:
         _write(writer if is_authorized else None, asked, results.setdefault(asked.producer_id, {}))
+    await _wait_replicated(results, trio.current_time() + services.config.request_timeout_ms / 1000)
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -41,6 +48,7 @@ async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMar
                         partitions=[
                             WritableTxnMarkerPartitionResult(partition_index=index, error_code=error_code)
                             for index, error_code in partitions.items()
+                            if isinstance(error_code, ErrorCode)
                         ],
                     )
                     for topic, partitions in topics.items()
@@ -52,7 +60,7 @@ async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMar
     )
 
 
-def _write(writer: MarkerWriter | None, asked: WritableTxnMarker, results: dict[str, dict[int, int]]) -> None:
+def _write(writer: MarkerWriter | None, asked: WritableTxnMarker, results: PartitionResults) -> None:
     """Without a writer all is refused: the client must be allowed to ALTER the cluster, or be one of its brokers."""
     marker = TransactionMarker(
         asked.producer_id,
@@ -63,7 +71,16 @@ def _write(writer: MarkerWriter | None, asked: WritableTxnMarker, results: dict[
     )
     for topic in asked.topics:
         for index in topic.partition_indexes:
-            error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            error: ErrorCode | AppendedMarker = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             if writer is not None:
                 error = writer.write(marker, topic.name, index)
             results.setdefault(topic.name, {})[index] = error
+
+
+async def _wait_replicated(results: Results, deadline: float) -> None:
+    """Puts the code of each marker in the place of those that other replicas still have to get."""
+    for topics in results.values():
+        for partitions in topics.values():
+            for index, result in partitions.items():
+                if isinstance(result, AppendedMarker):
+                    partitions[index] = await result.wait_replicated(deadline)

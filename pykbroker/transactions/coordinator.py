@@ -2,12 +2,16 @@
 
 The trio shell around `Transaction`. It decides nothing about transactions; it carries outcomes out. Between two awaits
 every shard is consistent with its log. The state machine is imported when the first transactional id appears.
+
+A state counts when its record is replicated; until then the id is busy, also for those who were told that it takes too
+long, so that memory never parts from the log. (Kafka forgets a state that is late, which may turn up again.)
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
@@ -15,14 +19,16 @@ import trio
 from pykbroker.coordination.internal_topic import InternalTopic, TopicCreation
 from pykbroker.coordination.led_partitions import LedPartitions, MetadataSource, PartitionRegistry
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
+from pykbroker.coordination.replication_queue import ReplicationQueues
 from pykbroker.coordination.timer import CoordinatorTimer
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.coordination.replication_queue import Waiting
     from pykbroker.transactions.endings import Endings
-    from pykbroker.transactions.markers import WriteMarker
+    from pykbroker.transactions.markers import Connect, WriteMarker
     from pykbroker.transactions.settings import TransactionSettings
     from pykbroker.transactions.shard import Shard, TransactionFilter
     from pykbroker.transactions.states import LoggedState, TopicPartition
@@ -63,7 +69,8 @@ class TransactionCoordinator:
         metadata: who leads which partition, which partitions exist, the finalized transaction.version.
         next_producer_id: a producer id that nobody had; raises KafkaError when there is none.
         create_internal_topic: creates `__transaction_state` through the controller.
-        write_marker: appends a marker to a partition of a transaction.
+        write_marker: appends a marker to a partition that this broker leads.
+        connect: gives a connection to another broker, for the markers of its partitions.
 
     `run` must be running for timers to fire and for the log to be replayed. `on_metadata_change` is to be called after
     `partitions` has followed the same change.
@@ -80,14 +87,18 @@ class TransactionCoordinator:
         next_producer_id: Callable[[], Awaitable[int]],
         create_internal_topic: Callable[[InternalTopic], Awaitable[None]],
         write_marker: WriteMarker,
+        connect: Connect,
     ) -> None:
         self._settings = settings
+        self._node_id = node_id
         self._clock = clock
         self._timer = CoordinatorTimer(clock)
         self._metadata = metadata
         self._next_producer_id = next_producer_id
         self._topic_creation = TopicCreation(create_internal_topic)
         self._write_marker = write_marker
+        self._connect = connect
+        self._queues = ReplicationQueues(settings.request_timeout_ms / 1000)
         self._led: LedPartitions[Shard] = LedPartitions(
             TRANSACTION_TOPIC,
             node_id,
@@ -126,6 +137,8 @@ class TransactionCoordinator:
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Takes up partitions that became ours, lets go of others."""
+        if self._endings is not None:
+            self._endings.look_again()
         topic = new.topics_by_name.get(TRANSACTION_TOPIC)
         if old.topics_by_name.get(TRANSACTION_TOPIC) is topic:
             return
@@ -177,6 +190,7 @@ class TransactionCoordinator:
         self._plan_expiry_check()
 
     def _on_let_go(self, number: int, shard: Shard) -> None:
+        self._queues.close(number)
         if self._endings is not None:
             self._endings.let_go(number)
 
@@ -307,7 +321,8 @@ class TransactionCoordinator:
         place = self._led.locate(transactional_id)
         if isinstance(place, ErrorCode):
             return place
-        return place[1].transactions.get(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        found = place[1].transactions.get(transactional_id)
+        return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if found is None or found.is_new else found
 
     async def list(self, wanted: TransactionFilter) -> list[Transaction] | ErrorCode:
         """The transactions of this broker; an error as long as some are still being loaded.
@@ -321,7 +336,7 @@ class TransactionCoordinator:
         found: list[Transaction] = []
         everything = [transaction for shard in self._led.shards.values() for transaction in shard.transactions.values()]
         for count, transaction in enumerate(everything, start=1):
-            if wanted.matches(transaction, now_ms):
+            if not transaction.is_new and wanted.matches(transaction, now_ms):
                 found.append(transaction)
             if count % LISTED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
@@ -330,33 +345,46 @@ class TransactionCoordinator:
     # Carrying out
 
     async def _carry_out(self, transactional_id: str, event: Callable[[Transaction, int | None], Outcome]) -> Answer:
-        """Lets an event happen to a transaction and appends what comes of it."""
+        """Lets an event happen to a transaction and appends what comes of it; answers when that is replicated."""
+        answer, stored = await self._begin(transactional_id, event)
+        if isinstance(stored, ErrorCode):
+            return answer if stored is ErrorCode.NONE else Answer(stored)
+        from pykbroker.coordination.log_io import response_error
+
+        error = response_error(await stored.wait_answer())
+        return answer if error is ErrorCode.NONE else Answer(error)
+
+    async def _begin(
+        self, transactional_id: str, event: Callable[[Transaction, int | None], Outcome]
+    ) -> tuple[Answer, ErrorCode | Waiting]:
+        """As `_carry_out`; gives the answer, and what it still has to wait for."""
         fresh_id: int | None = None
         while True:
             place = self._led.locate(transactional_id)
             if isinstance(place, ErrorCode):
-                return Answer(place)
+                return Answer(place), place
             number, shard = place
             transaction = shard.transactions.get(transactional_id)
             if transaction is None:
-                return Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+                return Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING), ErrorCode.NONE
             outcome = event(transaction, fresh_id)
             if not outcome.needs_producer_id:
                 break
             try:
                 fresh_id = await self._next_producer_id()
             except KafkaError as error:
-                return Answer(error.error_code)
+                return Answer(error.error_code), ErrorCode.NONE
+        stored: ErrorCode | Waiting = ErrorCode.NONE
         if outcome.state is not None:
-            code = self._append(number, [(transactional_id, outcome.state)])
+            code, end_offset = self._append(number, [(transactional_id, outcome.state)])
             if code is not ErrorCode.NONE:
                 transaction.fail()
-                return Answer(code)
-            self._completed(number, transaction)
-        return Answer(outcome.error, *outcome.answer)
+                return Answer(code), code
+            stored = self._when_replicated(number, end_offset, partial(self._completed, number, transaction))
+        return Answer(outcome.error, *outcome.answer), stored
 
     def _completed(self, number: int, transaction: Transaction) -> None:
-        """The pending state is in the log; what follows from it."""
+        """The pending state is in the log for good; what follows from it."""
         from pykbroker.transactions.states import ENDING, TransactionState
 
         transaction.complete(self._timer.now_ms())
@@ -366,17 +394,25 @@ class TransactionCoordinator:
             self._plan_timeout_check()
         self._plan_expiry_check()
 
-    def _append(self, number: int, states: Sequence[tuple[str, LoggedState | None]]) -> ErrorCode:
-        """Appends one batch; the error is already the one for the client (P-115)."""
+    def _when_replicated(self, number: int, end_offset: int, action: Callable[[], None]) -> ErrorCode | Waiting:
+        """Does it at once where there are no other replicas."""
+        if not self._queues.must_wait(number, self._led.partition(number), end_offset):
+            action()
+            return ErrorCode.NONE
+        return self._queues.push(number, end_offset, action, lambda error: None, self._nursery)
+
+    def _append(self, number: int, states: Sequence[tuple[str, LoggedState | None]]) -> tuple[ErrorCode, int]:
+        """Appends one batch: the error, which is already the one for the client (P-115), and the batch's end."""
         from pykbroker.coordination.log_io import append_pairs, response_error
         from pykbroker.transactions.state_log import encode_key, encode_value
 
         partition = self._led.partition(number)
         if partition is None:
-            return ErrorCode.NOT_COORDINATOR
+            return ErrorCode.NOT_COORDINATOR, -1
         level = self.level
         pairs = [(encode_key(key), None if state is None else encode_value(state, level)) for key, state in states]
-        return response_error(append_pairs(partition, pairs, 0, self._clock.now_ms()))
+        error = response_error(append_pairs(partition, pairs, 0, self._clock.now_ms()))
+        return error, partition.log.log_end_offset
 
     # Ending
 
@@ -385,24 +421,28 @@ class TransactionCoordinator:
             from pykbroker.transactions.endings import Endings
 
             self._endings = Endings(
-                self._led, self._write_marker, self._exists, self._complete_ending, self._request_retry
+                self._led,
+                self._node_id,
+                self._metadata,
+                write_marker=self._write_marker,
+                connect=self._connect,
+                complete=self._complete_ending,
+                request_retry=self._request_retry,
+                timeout_ms=self._settings.request_timeout_ms,
             )
         self._endings.finish(self._nursery, number, transaction)
 
     def _complete_ending(self, number: int, transaction: Transaction) -> bool:
         assert transaction.pending is not None
-        if self._append(number, [(transaction.transactional_id, transaction.pending)]) is not ErrorCode.NONE:
+        code, end_offset = self._append(number, [(transaction.transactional_id, transaction.pending)])
+        if code is not ErrorCode.NONE:
             return False
-        transaction.complete(self._timer.now_ms())
+        self._when_replicated(number, end_offset, lambda: transaction.complete(self._timer.now_ms()))
         return True
 
     def _request_retry(self) -> None:
         self._retry_ms = self._timer.now_ms() + RETRY_MS
         self._timer.wake()
-
-    def _exists(self, topic: str, partition: int) -> bool:
-        found = self._metadata.image.topics_by_name.get(topic)
-        return found is not None and partition in found.partitions
 
     # Timers
 
@@ -446,7 +486,8 @@ class TransactionCoordinator:
 
         for transaction in late:
             transactional_id = transaction.transactional_id
-            answer = await self._carry_out(transactional_id, event)
+            # Others need not wait until the end of this one is replicated.
+            answer, _ = await self._begin(transactional_id, event)
             if answer.error is ErrorCode.NONE:
                 timeout_ms = transaction.now.timeout_ms
                 log.info("%r: the transaction is aborted, it took longer than %d ms", transactional_id, timeout_ms)
@@ -459,7 +500,12 @@ class TransactionCoordinator:
         expiration_ms = self._settings.transactional_id_expiration_ms
         for number, shard in self._led.shards.items():
             for gone in shard.expired(now_ms, expiration_ms):
-                if self._append(number, [(transactional_id, None) for transactional_id in gone]) is ErrorCode.NONE:
-                    for transactional_id in gone:
-                        del shard.transactions[transactional_id]
+                transactional_ids = [transaction.transactional_id for transaction in gone]
+                code, end_offset = self._append(
+                    number, [(transactional_id, None) for transactional_id in transactional_ids]
+                )
+                if code is ErrorCode.NONE:
+                    for transaction in gone:
+                        transaction.expire()
+                    self._when_replicated(number, end_offset, partial(shard.forget, transactional_ids))
         self._plan_expiry_check()

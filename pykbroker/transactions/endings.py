@@ -1,6 +1,8 @@
 """Decided transactions on their way to their end: markers first, then the record that completes them, until it works.
 
-Part of the coordinator's shell. Few markers are written at once, very many in a task that lets others in between.
+Part of the coordinator's shell. A partition that this broker leads gets its marker at once; the others' markers wait
+in an outbox per broker, which one task empties, a request at a time. What fails is tried again in a moment, with the
+leader looked up anew. Few markers are written at once, very many in a task that lets others in between.
 """
 
 from __future__ import annotations
@@ -10,14 +12,45 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from pykbroker.coordination.led_partitions import LedPartitions
-from pykbroker.transactions.markers import MARKERS_AT_ONCE, PartitionExists, Progress, WriteMarker, write_markers
+from pykbroker.controller.node_client import NodeUnreachable
+from pykbroker.coordination.led_partitions import LedPartitions, MetadataSource
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.errors import ProtocolError
+from pykbroker.transactions.markers import (
+    MARKERS_AT_ONCE,
+    AppendedMarker,
+    Batch,
+    Connect,
+    Ending,
+    Key,
+    NodeConnection,
+    Outbox,
+    Progress,
+    WriteMarker,
+    errors_of,
+    markers_request,
+    progress_of,
+)
 from pykbroker.transactions.shard import Shard
 from pykbroker.transactions.states import TopicPartition
 from pykbroker.transactions.transaction import Transaction
 
-Key = tuple[int, str]
-"""Partition of `__transaction_state` and transactional id."""
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 60.0
+"""How long a connection to another broker is kept without a marker to send."""
+
+
+class Sender:
+    """What goes to one other broker."""
+
+    __slots__ = ("attempt", "broker_id", "outbox", "wake")
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.outbox = Outbox()
+        self.wake = trio.Event()
+        self.attempt = trio.CancelScope()
 
 
 class Endings:
@@ -25,81 +58,208 @@ class Endings:
 
     Args:
         led: the shards that are served here.
-        write_marker: appends a marker.
-        exists: whether a partition still is there.
-        complete: appends the pending state of a transaction and completes it; False if that failed.
+        node_id: this broker.
+        metadata: who leads the partitions of transactions.
+        write_marker: appends a marker to a partition that this broker leads.
+        connect: gives a connection to another broker.
+        complete: appends the pending state of a transaction and completes it in time; False if that failed.
         request_retry: plans a call of `retry` in a moment.
+        timeout_ms: how long a marker may take to be replicated, or another broker to answer.
     """
 
     def __init__(
         self,
         led: LedPartitions[Shard],
+        node_id: int,
+        metadata: MetadataSource,
+        *,
         write_marker: WriteMarker,
-        exists: PartitionExists,
+        connect: Connect,
         complete: Callable[[int, Transaction], bool],
         request_retry: Callable[[], None],
+        timeout_ms: int,
     ) -> None:
         self._led = led
+        self._node_id = node_id
+        self._metadata = metadata
         self._write_marker = write_marker
-        self._exists = exists
+        self._connect = connect
         self._complete = complete
         self._request_retry = request_retry
+        self._timeout_ms = timeout_ms
+        self._endings: dict[Key, Ending] = {}
         self._waiting: set[Key] = set()
         self._in_tasks: set[Key] = set()
+        self._senders: dict[int, Sender] = {}
 
     def finish(self, nursery: trio.Nursery | None, number: int, transaction: Transaction) -> None:
         """Brings a decided transaction to its end, as far as that is possible now (P-132)."""
         key = (number, transaction.transactional_id)
-        partitions = sorted(transaction.now.partitions)
-        if key in self._in_tasks:
-            self._try_later(key)
-        elif len(partitions) <= MARKERS_AT_ONCE or nursery is None:
-            self._settle(key, transaction, self._write(key, transaction, partitions))
-        else:
-            self._in_tasks.add(key)
-            nursery.start_soon(self._finish_large, key, transaction, partitions)
+        epoch = self._led.shards[number].coordinator_epoch
+        ending = self._endings[key] = Ending(key, transaction, epoch)
+        self._advance(nursery, ending)
 
     def retry(self, nursery: trio.Nursery | None) -> None:
         """Goes on with what could not be finished."""
-        for number, transactional_id in sorted(self._waiting):
-            self.finish(nursery, number, self._led.shards[number].transactions[transactional_id])
+        waiting, self._waiting = self._waiting, set()
+        for key in sorted(waiting):
+            self._advance(nursery, self._endings[key])
 
     def let_go(self, number: int) -> None:
         """The partition is another broker's business, or is read anew."""
-        self._waiting = {key for key in self._waiting if key[0] != number}
+        for key in [key for key in self._endings if key[0] == number]:
+            self._endings.pop(key).is_over = True
+            self._waiting.discard(key)
 
-    async def _finish_large(self, key: Key, transaction: Transaction, partitions: Sequence[TopicPartition]) -> None:
-        reached: set[Progress] = set()
+    def look_again(self) -> None:
+        """The metadata has changed: who waits for a broker that is not there any more looks for another leader."""
+        for sender in self._senders.values():
+            broker = self._metadata.image.brokers.get(sender.broker_id)
+            if broker is None or broker.is_fenced:
+                sender.attempt.cancel()
+
+    def _advance(self, nursery: trio.Nursery | None, ending: Ending) -> None:
+        partitions = ending.to_do()
+        if ending.key in self._in_tasks:
+            self._try_later(ending)
+        elif len(partitions) <= MARKERS_AT_ONCE or nursery is None:
+            self._write(nursery, ending, partitions)
+            self._settle(ending)
+        else:
+            self._in_tasks.add(ending.key)
+            nursery.start_soon(self._advance_large, nursery, ending, partitions)
+
+    async def _advance_large(self, nursery: trio.Nursery, ending: Ending, partitions: Sequence[TopicPartition]) -> None:
         try:
             for first in range(0, len(partitions), MARKERS_AT_ONCE):
-                if not self._is_served(key, transaction) or Progress.GIVEN_UP in reached:
+                if ending.is_over:
                     break
-                reached.add(self._write(key, transaction, partitions[first : first + MARKERS_AT_ONCE]))
+                self._write(nursery, ending, partitions[first : first + MARKERS_AT_ONCE])
                 await trio.lowlevel.checkpoint()
         finally:
-            self._in_tasks.discard(key)
-        if self._is_served(key, transaction):
-            self._settle(key, transaction, next(progress for progress in WORST_FIRST if progress in reached))
+            self._in_tasks.discard(ending.key)
+        self._settle(ending)
 
-    def _is_served(self, key: Key, transaction: Transaction) -> bool:
-        shard = self._led.shards.get(key[0])
-        return shard is not None and shard.transactions.get(key[1]) is transaction
+    def _write(self, nursery: trio.Nursery | None, ending: Ending, partitions: Sequence[TopicPartition]) -> None:
+        """Writes markers, or hands them on to where they can be written."""
+        appended: list[tuple[TopicPartition, AppendedMarker]] = []
+        topics = self._metadata.image.topics_by_name
+        for partition in partitions:
+            if ending.is_over:
+                break
+            topic = topics.get(partition[0])
+            image = None if topic is None else topic.partitions.get(partition[1])
+            if image is None:
+                ending.answered(partition, Progress.WRITTEN)  # deleted, and needs none
+            elif image.leader == self._node_id:
+                written = self._write_marker(ending.marker, *partition)
+                if isinstance(written, ErrorCode):
+                    self._take(ending, partition, written)
+                else:
+                    ending.under_way.add(partition)
+                    appended.append((partition, written))
+            elif image.leader >= 0 and nursery is not None:
+                ending.under_way.add(partition)
+                self._send(nursery, image.leader, ending, partition)
+            else:
+                self._take(ending, partition, ErrorCode.LEADER_NOT_AVAILABLE)
+        if appended:
+            assert nursery is not None, "nothing is appended before the coordinator runs"
+            nursery.start_soon(self._await_replicas, ending, appended)
 
-    def _write(self, key: Key, transaction: Transaction, partitions: Sequence[TopicPartition]) -> Progress:
-        epoch = self._led.shards[key[0]].coordinator_epoch
-        level = logging.DEBUG if key in self._waiting else logging.INFO
-        return write_markers(transaction, partitions, epoch, self._write_marker, self._exists, level)
+    def _take(self, ending: Ending, partition: TopicPartition, error: ErrorCode) -> None:
+        """What became of a marker."""
+        progress = progress_of(error)
+        ending.answered(partition, progress)
+        if progress is Progress.GIVEN_UP:
+            log.error("%s-%d refuses %s: %s", *partition, ending.marker, error.name)
+        elif progress is Progress.RETRY:
+            level = logging.DEBUG if ending.has_failed else logging.INFO
+            log.log(level, "%s-%d cannot take %s now: %s", *partition, ending.marker, error.name)
 
-    def _settle(self, key: Key, transaction: Transaction, progress: Progress) -> None:
-        if progress is Progress.GIVEN_UP or (progress is Progress.WRITTEN and self._complete(key[0], transaction)):
-            # As in Kafka an id whose marker was refused for good stays busy until its partition is loaded anew.
-            self._waiting.discard(key)
-        else:
-            self._try_later(key)
+    def _settle(self, ending: Ending) -> None:
+        """Goes on when something became of a transaction's markers."""
+        if self._endings.get(ending.key) is not ending or ending.key in self._in_tasks:
+            return
+        if ending.is_over:
+            self._forget(ending)
+        elif not ending.transaction.now.partitions:
+            if self._complete(ending.key[0], ending.transaction):
+                self._forget(ending)
+            else:
+                self._try_later(ending)
+        elif ending.to_do():
+            self._try_later(ending)
 
-    def _try_later(self, key: Key) -> None:
-        self._waiting.add(key)
+    def _forget(self, ending: Ending) -> None:
+        ending.is_over = True
+        del self._endings[ending.key]
+        self._waiting.discard(ending.key)
+
+    def _try_later(self, ending: Ending) -> None:
+        ending.has_failed = True
+        self._waiting.add(ending.key)
         self._request_retry()
 
+    # Markers of this broker that other replicas must have
 
-WORST_FIRST = (Progress.GIVEN_UP, Progress.RETRY, Progress.WRITTEN)
+    async def _await_replicas(self, ending: Ending, appended: Sequence[tuple[TopicPartition, AppendedMarker]]) -> None:
+        deadline = trio.current_time() + self._timeout_ms / 1000
+        for partition, marker in appended:
+            error = await marker.wait_replicated(deadline)
+            if ending.is_over:
+                return
+            self._take(ending, partition, error)
+        self._settle(ending)
+
+    # Markers for other brokers
+
+    def _send(self, nursery: trio.Nursery, broker_id: int, ending: Ending, partition: TopicPartition) -> None:
+        sender = self._senders.get(broker_id)
+        if sender is None:
+            sender = self._senders[broker_id] = Sender(broker_id)
+            nursery.start_soon(self._run_sender, sender)
+        sender.outbox.put(ending, partition)
+        sender.wake.set()
+
+    async def _run_sender(self, sender: Sender) -> None:
+        """Sends what comes into the outbox, all that is there in one request, until nothing comes for a while."""
+        connection: NodeConnection | None = None
+        try:
+            while True:
+                sender.wake = trio.Event()
+                batch = sender.outbox.take()
+                if batch:
+                    connection = await self._send_batch(sender, batch, connection)
+                    continue
+                with trio.move_on_after(IDLE_SECONDS):
+                    await sender.wake.wait()
+                if not sender.outbox:
+                    break
+        finally:
+            del self._senders[sender.broker_id]
+            if connection is not None:
+                await connection.close()
+
+    async def _send_batch(
+        self, sender: Sender, batch: Batch, connection: NodeConnection | None
+    ) -> NodeConnection | None:
+        """Sends one request and takes its answer; gives the connection if it can be used again."""
+        errors: dict[tuple[int, TopicPartition], ErrorCode] = {}
+        try:
+            with trio.CancelScope() as sender.attempt:
+                if connection is None:
+                    connection = self._connect(sender.broker_id)
+                errors = errors_of(await connection.request(markers_request(batch), self._timeout_ms))
+            if sender.attempt.cancelled_caught:
+                connection = None  # the request has closed it
+        except (NodeUnreachable, ProtocolError) as error:
+            log.info("markers for broker %d wait: %s", sender.broker_id, error)
+            connection = None
+        for ending, partitions in batch:
+            for partition in partitions:
+                if not ending.is_over:
+                    missing = ErrorCode.NETWORK_EXCEPTION
+                    self._take(ending, partition, errors.get((ending.marker.producer_id, partition), missing))
+            self._settle(ending)
+        return connection

@@ -1,24 +1,29 @@
-"""Writing the markers of a decided transaction, and what each way of failing means (P-133).
-
-On one node a marker is a call. Markers for leaders elsewhere would be sent from here as well: what still has none is
-in the transaction, per partition, and an attempt that fails is made again.
-"""
+"""Markers of a decided transaction: where each has to go, and what each way of failing means (P-133). Pure."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from pykbroker.transactions.states import TopicPartition, TransactionState
 from pykbroker.transactions.transaction import Transaction
 
-log = logging.getLogger(__name__)
-
 MARKERS_AT_ONCE = 100
 """How many markers are written before other requests get their turn."""
+
+MARKERS_PER_REQUEST = 1_000
+"""How many markers go to another broker in one request; more wait for its answer."""
+
+Key = tuple[int, str]
+"""Partition of `__transaction_state` and transactional id."""
 
 
 class MarkerToWrite(NamedTuple):
@@ -31,47 +36,166 @@ class MarkerToWrite(NamedTuple):
     transaction_version: int
 
 
-WriteMarker = Callable[[MarkerToWrite, str, int], ErrorCode]
-PartitionExists = Callable[[str, int], bool]
+class AppendedMarker(Protocol):
+    """A marker in a log of this broker that is not replicated yet."""
+
+    async def wait_replicated(self, deadline: float) -> ErrorCode:
+        """Waits until `deadline` on trio's clock at the latest; gives the partition's own error."""
+
+
+WriteMarker = Callable[[MarkerToWrite, str, int], "ErrorCode | AppendedMarker"]
+"""Writes a marker into a partition that this broker leads; what is replicated at once gives its code."""
 
 
 class Progress(Enum):
-    """What came of an attempt to write markers."""
+    """What became of a marker."""
 
-    WRITTEN = "all of them"
-    RETRY = "some partition cannot take its marker now"
-    GIVEN_UP = "a partition has seen a newer producer or coordinator"
+    WRITTEN = "it is there, or is not needed"
+    RETRY = "the partition cannot take it now"
+    GIVEN_UP = "the partition has seen a newer producer or coordinator"
 
 
 _FENCED = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED))
 
-_NO_MARKER_NEEDED = frozenset((ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT))
+_NO_MARKER_NEEDED = frozenset((ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION))
 
 
-def write_markers(
-    transaction: Transaction,
-    partitions: Iterable[TopicPartition],
-    coordinator_epoch: int,
-    write_marker: WriteMarker,
-    exists: PartitionExists,
-    log_level: int = logging.INFO,
-) -> Progress:
-    """Writes the markers of these partitions, and takes out of the transaction what is written or was deleted.
+def progress_of(error: ErrorCode) -> Progress:
+    """What the answer of a partition's leader means for its marker."""
+    if error in _NO_MARKER_NEEDED:
+        return Progress.WRITTEN
+    return Progress.GIVEN_UP if error in _FENCED else Progress.RETRY
 
-    What cannot take its marker now is said in the log at `log_level`.
+
+class Ending:
+    """A decided transaction whose markers are being written.
+
+    Attributes:
+        key: whose it is.
+        transaction: its state; `now.partitions` are those that still have no marker.
+        marker: what is written.
+        under_way: partitions whose marker was handed on and not answered for.
+        is_over: nothing is to be done for it any more; answers that come late are not listened to.
+        has_failed: whether a marker has failed before; said in the log once.
     """
-    now = transaction.now
-    is_commit = now.state is TransactionState.PREPARE_COMMIT
-    marker = MarkerToWrite(now.producer_id, now.producer_epoch, coordinator_epoch, is_commit, now.client_version)
-    progress = Progress.WRITTEN
-    for partition in partitions:
-        error = write_marker(marker, *partition) if exists(*partition) else ErrorCode.NONE
-        if error in _NO_MARKER_NEEDED:
-            transaction.marker_written(partition)
-        elif error in _FENCED:
-            log.error("%s-%d refuses %s: %s", *partition, marker, error.name)
-            return Progress.GIVEN_UP
-        else:
-            log.log(log_level, "%s-%d cannot take %s now: %s", *partition, marker, error.name)
-            progress = Progress.RETRY
-    return progress
+
+    __slots__ = ("has_failed", "is_over", "key", "marker", "transaction", "under_way")
+
+    def __init__(self, key: Key, transaction: Transaction, coordinator_epoch: int) -> None:
+        now = transaction.now
+        is_commit = now.state is TransactionState.PREPARE_COMMIT
+        self.key = key
+        self.transaction = transaction
+        self.marker = MarkerToWrite(
+            now.producer_id, now.producer_epoch, coordinator_epoch, is_commit, now.client_version
+        )
+        self.under_way: set[TopicPartition] = set()
+        self.is_over = False
+        self.has_failed = False
+
+    def to_do(self) -> list[TopicPartition]:
+        """Partitions whose marker is to be written, in order."""
+        return sorted(self.transaction.now.partitions - self.under_way)
+
+    def answered(self, partition: TopicPartition, progress: Progress) -> None:
+        """Notes what became of a marker."""
+        self.under_way.discard(partition)
+        if progress is Progress.WRITTEN:
+            self.transaction.marker_written(partition)
+        elif progress is Progress.GIVEN_UP:
+            # As in Kafka an id whose marker was refused for good stays busy until its partition is loaded anew.
+            self.is_over = True
+
+
+Batch = list[tuple[Ending, list[TopicPartition]]]
+
+
+class Outbox:
+    """The markers that wait to be sent to one other broker, those of all transactions together."""
+
+    def __init__(self) -> None:
+        self._markers: dict[Key, tuple[Ending, list[TopicPartition]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._markers)
+
+    def put(self, ending: Ending, partition: TopicPartition) -> None:
+        """A marker is to be sent."""
+        found = self._markers.get(ending.key)
+        if found is None or found[0] is not ending:
+            # An ending of before a reload has nobody who waits for its answers.
+            found = self._markers[ending.key] = (ending, [])
+        found[1].append(partition)
+
+    def take(self) -> Batch:
+        """What goes into the next request; empty if there is nothing.
+
+        The response tells transactions apart by their producer ids, so that one comes once.
+        """
+        batch: Batch = []
+        count = 0
+        for key, (ending, partitions) in list(self._markers.items()):
+            if ending.is_over:
+                del self._markers[key]
+            elif count < MARKERS_PER_REQUEST and all(
+                taken.marker.producer_id != ending.marker.producer_id for taken, _ in batch
+            ):
+                del self._markers[key]
+                batch.append((ending, partitions))
+                count += len(partitions)
+        return batch
+
+
+def markers_request(batch: Batch) -> WriteTxnMarkersRequest:
+    """The markers of a batch as one request."""
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=ending.marker.producer_id,
+                producer_epoch=ending.marker.producer_epoch,
+                transaction_result=ending.marker.is_commit,
+                topics=_by_topic(partitions),
+                coordinator_epoch=ending.marker.coordinator_epoch,
+                transaction_version=ending.marker.transaction_version,
+            )
+            for ending, partitions in batch
+        ]
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[WritableTxnMarkerTopic]:
+    topics: dict[str, list[int]] = {}
+    for name, number in partitions:
+        topics.setdefault(name, []).append(number)
+    return [WritableTxnMarkerTopic(name=name, partition_indexes=numbers) for name, numbers in topics.items()]
+
+
+def errors_of(response: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition], ErrorCode]:
+    """The code of each marker, by producer id and partition."""
+    return {
+        (result.producer_id, (topic.name, partition.partition_index)): _known(partition.error_code)
+        for result in response.markers
+        for topic in result.topics
+        for partition in topic.partitions
+    }
+
+
+def _known(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # of a newer broker, perhaps
+
+
+class NodeConnection(Protocol):
+    """A connection to another broker."""
+
+    async def request(self, message: Any, timeout_ms: int) -> Any:
+        """Sends a request and returns the response; raises NodeUnreachable or ProtocolError."""
+
+    async def close(self) -> None:
+        """Closes it."""
+
+
+Connect = Callable[[int], NodeConnection]
+"""Gives a connection to a broker; raises NodeUnreachable if its address is unknown."""

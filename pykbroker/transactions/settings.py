@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 class TransactionSettings(NamedTuple):
     """Names are Kafka's keys; times in milliseconds, sizes in bytes."""
 
+    request_timeout_ms: int = 30_000
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
     transaction_max_timeout_ms: int = 900_000
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000

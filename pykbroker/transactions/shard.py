@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from pykbroker.transactions.id_pattern import IdPattern
@@ -80,9 +80,14 @@ class Shard:
         """What is to be aborted (P-140)."""
         return [transaction for transaction in self.transactions.values() if transaction.has_timed_out(now_ms)]
 
-    def expired(self, now_ms: int, expiration_ms: int) -> Iterator[list[str]]:
-        """The ids that get a tombstone, as many at a time as may be in one batch (P-56)."""
-        group: list[str] = []
+    def forget(self, transactional_ids: Iterable[str]) -> None:
+        """Their tombstones are in the log."""
+        for transactional_id in transactional_ids:
+            del self.transactions[transactional_id]
+
+    def expired(self, now_ms: int, expiration_ms: int) -> Iterator[list[Transaction]]:
+        """What gets a tombstone, as many at a time as may be in one batch (P-56)."""
+        group: list[Transaction] = []
         size = 0
         for transaction in list(self.transactions.values()):
             if transaction.has_expired(now_ms, expiration_ms):
@@ -90,7 +95,7 @@ class Shard:
                 if group and size > TOMBSTONES_BATCH_BYTES:
                     yield group
                     group, size = [], 0
-                group.append(transaction.transactional_id)
+                group.append(transaction)
         if group:
             yield group
 

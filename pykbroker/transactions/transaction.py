@@ -274,6 +274,16 @@ class Transaction:
         """Whether the id has been unused for so long that it is forgotten (P-56)."""
         return self.pending is None and self.now.state in ENDED and self.now.last_update_ms <= now_ms - expiration_ms
 
+    def expire(self) -> None:
+        """The tombstone is being written: nothing may begin any more."""
+        assert self.pending is None
+        self.pending = self.now._replace(state=TransactionState.DEAD)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the log knows nothing of the id yet, so that nobody is to be told of it."""
+        return self.now.producer_epoch == NO_EPOCH
+
     # The log
 
     def _begin(self, state: LoggedState) -> Outcome:

@@ -100,6 +100,7 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
         next_producer_id=producer_ids.next,
         create_internal_topic=unused,
         write_marker=unused,
+        connect=unused,
     )
     return Services(
         config=config,

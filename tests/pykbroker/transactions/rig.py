@@ -9,8 +9,9 @@ from typing import Any
 
 import trio
 
-from pykbroker.controller.metadata.image import TopicImage
+from pykbroker.controller.metadata.image import BrokerImage, TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
+from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC, coordinator_partition
 from pykbroker.errors import KafkaError
@@ -58,6 +59,7 @@ class Rig(DataPath):
         image = cluster_image(*topics)
         image.features = {"transaction.version": level}
         super().__init__(folder, image, properties)
+        self.brokers: dict[int, BrokerImage] = {}
         self.created: list[InternalTopic] = []
         self.markers = [] if markers is None else markers
         self.marker_errors: dict[TopicPartition, ErrorCode] = {}
@@ -73,6 +75,7 @@ class Rig(DataPath):
             next_producer_id=self.next_producer_id,
             create_internal_topic=self.create_internal_topic,
             write_marker=self.write_marker,
+            connect=self.connect,
         )
         self.services = self.services._replace(transactions=self.transactions)
 
@@ -88,6 +91,9 @@ class Rig(DataPath):
         await trio.sleep(0.01)
         self.change(*self.services.metadata.image.topics_by_name.values(), topic_image(topic.name, PARTITIONS))
 
+    def connect(self, broker_id: int) -> Any:
+        raise NodeUnreachable(f"there is no broker {broker_id}")
+
     def write_marker(self, marker: MarkerToWrite, topic: str, partition: int) -> ErrorCode:
         error = self.marker_errors.get((topic, partition), ErrorCode.NONE)
         if error is ErrorCode.NONE:
@@ -98,6 +104,7 @@ class Rig(DataPath):
         """The metadata changes to these topics, and to this transaction.version."""
         old = self.services.metadata.image
         new = cluster_image(*topics)
+        new.brokers = self.brokers or new.brokers
         new.features = {"transaction.version": self.level if level is None else level}
         new.delta = delta_between(old, new)
         self.services.metadata.apply(old, new)
