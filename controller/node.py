@@ -119,6 +119,7 @@ class ControllerNode:
         self._uncommitted: deque[_Uncommitted] = deque()
         self._applied = OffsetAndEpoch(0, 0)
         self._wakeup = trio.Event()
+        self._leadership = trio.Event()
         self._is_stopped = False
         # Why the log may hold more than was agreed on: what a failed write left could not be cut off yet.
         self._leftover: StorageError | None = None
@@ -222,6 +223,10 @@ class ControllerNode:
     def is_leader(self) -> bool:
         """Whether this node is the active controller."""
         return self._core.role is Role.LEADER
+
+    async def leadership_changed(self) -> None:
+        """Returns when this node begins or ceases to lead, the next time after the call."""
+        await self._leadership.wait()
 
     def subscribe(self, callback: ImageCallback) -> None:
         """Calls `callback(old image, new image)` for each new image, in order; `new.delta` is what changed since old.
@@ -383,6 +388,7 @@ class ControllerNode:
             supported_features=settings.supported_features,
             node_id=settings.node_id,
             voter_ids=frozenset(settings.voters.ids),
+            unclean_election_default=settings.unclean_election,
         )
 
     def _perform(self, output: Output) -> None:
@@ -417,6 +423,8 @@ class ControllerNode:
             self._send_to_peer(envelope)
 
     def _on_leadership(self) -> None:
+        self._leadership.set()
+        self._leadership = trio.Event()
         if not self.is_leader:
             self._uncommitted.clear()
             self._fail_all(self._not_leader())

@@ -20,6 +20,7 @@ class ControllerSettings(NamedTuple):
     partition_count_default, replication_factor_default   `num.partitions`, `default.replication.factor`
     snapshot_bytes        `metadata.log.max.record.bytes.between.snapshots`
     snapshot_interval_ms  `metadata.log.max.snapshot.interval.ms`; looked at when something is written, 0 for never
+    unclean_election      `unclean.leader.election.enable`
     bootstrap_levels      feature levels that a new cluster begins with
     """
 
@@ -33,5 +34,6 @@ class ControllerSettings(NamedTuple):
     snapshot_interval_ms: int = 3_600_000
     storage: StorageSettings = StorageSettings()
     raft: RaftSettings = RaftSettings()
+    unclean_election: bool = False
     supported_features: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES
     bootstrap_levels: Mapping[str, int] = BOOTSTRAP_LEVELS

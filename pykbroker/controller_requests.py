@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, CommandRefused
 from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from pykbroker.controller.active_controller import ActiveController
     from pykbroker.controller.metadata.commands import Command
     from pykbroker.controller.peers import Peers
     from pykbroker.request_context import RequestContext
@@ -34,6 +36,18 @@ async def carry_out(context: RequestContext, command: Command[R], timeout_ms: in
         return await context.services.controller.submit(command, limit_ms)
     except CommandRefused as refused:
         raise KafkaError(refused.error.code, refused.error.message or "") from None
+
+
+def active_controller_of(context: RequestContext) -> ActiveController:
+    """What watches the brokers, while this node leads.
+
+    Raises:
+        KafkaError: NOT_CONTROLLER: this node never does.
+    """
+    active = context.services.active_controller
+    if active is None:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
+    return active
 
 
 def quorum_of(context: RequestContext) -> Peers:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from pykbroker.config import BrokerConfig
+    from pykbroker.controller.active_controller import ActiveController
     from pykbroker.controller.node import ControllerNode
     from pykbroker.controller.peers import Peers
     from pykbroker.groups.coordinator import GroupCoordinator
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 class Services(NamedTuple):
     """The parts of one broker that handlers may use; made once by the composition root (`broker`).
 
-    `authorizer` is None where everybody may do everything; `peers` where this process has no controller's port.
+    `authorizer` is None where everybody may do everything; `peers` and `active_controller` are None where this process
+    has no controller's port.
     """
 
     config: BrokerConfig
@@ -51,6 +53,7 @@ class Services(NamedTuple):
     run_in_thread: Callable[[Callable[[], None]], Awaitable[None]]
     authorizer: StandardAuthorizer | None = None
     peers: Peers | None = None
+    active_controller: ActiveController | None = None
 
 
 class ConnectionInfo:

@@ -63,9 +63,9 @@ class RegisterBroker(NamedTuple):
             is_fenced, in_controlled_shutdown = existing.is_fenced, existing.in_controlled_shutdown
         else:
             if self.is_fenced:
-                records += changes_when_broker_leaves(image, self.broker_id)
+                records += changes_when_broker_leaves(image, context, self.broker_id)
             else:
-                records += changes_when_broker_restarted(image, self.broker_id, is_clean=self.is_clean_restart)
+                records += changes_when_broker_restarted(image, context, self.broker_id, is_clean=self.is_clean_restart)
             epoch = context.next_offset
         # Last, so that a broker which is registered has its past cleaned up.
         records.append(
@@ -134,12 +134,12 @@ class UnfenceBroker(NamedTuple):
         records: list[Any] = [
             BrokerRegistrationChangeRecord(broker_id=self.broker_id, broker_epoch=self.broker_epoch, fenced=-1)
         ]
-        records += changes_when_broker_serves(image, self.broker_id)
+        records += changes_when_broker_serves(image, context, self.broker_id)
         return Plan(records, None)
 
 
 class FenceBroker(NamedTuple):
-    """Takes a broker that was not heard of out of service; its partitions get other leaders. The result is None.
+    """Takes a broker that was not heard of out of service; its partitions get other leaders. The result is True.
 
     Raises:
         CommandRefused: STALE_BROKER_EPOCH.
@@ -148,15 +148,15 @@ class FenceBroker(NamedTuple):
     broker_id: int
     broker_epoch: int
 
-    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
         if broker.is_fenced:
-            return Plan((), None)
-        records: list[Any] = [*changes_when_broker_leaves(image, self.broker_id)]
+            return Plan((), True)
+        records: list[Any] = [*changes_when_broker_leaves(image, context, self.broker_id)]
         records.append(
             BrokerRegistrationChangeRecord(broker_id=self.broker_id, broker_epoch=self.broker_epoch, fenced=1)
         )
-        return Plan(records, None)
+        return Plan(records, True)
 
 
 class StartControlledShutdown(NamedTuple):
@@ -178,7 +178,7 @@ class StartControlledShutdown(NamedTuple):
                     broker_id=self.broker_id, broker_epoch=self.broker_epoch, in_controlled_shutdown=1
                 )
             )
-        records += changes_when_broker_leaves(image, self.broker_id)
+        records += changes_when_broker_leaves(image, context, self.broker_id)
         return Plan(records, None)
 
 
@@ -197,7 +197,7 @@ class UnregisterBroker(NamedTuple):
             raise CommandRefused(
                 ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {self.broker_id} is not currently registered"
             )
-        records: list[Any] = [*changes_when_broker_leaves(image, self.broker_id)]
+        records: list[Any] = [*changes_when_broker_leaves(image, context, self.broker_id)]
         records.append(UnregisterBrokerRecord(broker_id=self.broker_id, broker_epoch=broker.epoch))
         return Plan(records, None)
 

@@ -108,6 +108,7 @@ class PlanContext(NamedTuple):
     config_rules  what is known of configuration keys
     supported_features   feature name -> (lowest, highest level) that this software can run
     node_id, voter_ids   this controller, and all of the quorum
+    unclean_election_default   `unclean.leader.election.enable` as this controller was started with
     """
 
     next_offset: int
@@ -118,6 +119,7 @@ class PlanContext(NamedTuple):
     supported_features: Mapping[str, tuple[int, int]]
     node_id: int
     voter_ids: frozenset[int]
+    unclean_election_default: bool = False
 
 
 class CommandRefused(Exception):

@@ -6,12 +6,14 @@ an unclean election: then any active replica, which may lose records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
+from pykbroker.controller.metadata.commands import PlanContext
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
     NO_LEADER,
     TOPIC_RESOURCE,
+    UNASSIGNED_DIRECTORY,
     ClusterImage,
     PartitionImage,
     TopicImage,
@@ -20,11 +22,16 @@ from pykbroker.protocol.log_messages.metadata_records import PartitionChangeReco
 
 RECOVERING = 1
 
-_UNCLEAN_KEY = "unclean.leader.election.enable"
+UNCLEAN_KEY = "unclean.leader.election.enable"
 
 
-def changes_when_broker_leaves(image: ClusterImage, broker_id: int) -> list[PartitionChangeRecord]:
-    """Takes a broker out of every in-sync set and leadership. The last in-sync replica stays in the set, leaderless."""
+def changes_when_broker_leaves(
+    image: ClusterImage, context: PlanContext, broker_id: int, directories: Collection[bytes] | None = None
+) -> list[PartitionChangeRecord]:
+    """Takes a broker out of every in-sync set and leadership. The last in-sync replica stays in the set, leaderless.
+
+    With `directories` only where its replica lies in one of these, which it cannot use any more.
+    """
 
     def is_active(replica: int) -> bool:
         return replica != broker_id and _is_active(image, replica)
@@ -32,11 +39,14 @@ def changes_when_broker_leaves(image: ClusterImage, broker_id: int) -> list[Part
     return [
         change
         for topic, partition in _partitions_in_sync_on(image, broker_id)
-        if (change := _change(image, topic, partition, is_active, removed=broker_id)) is not None
+        if (directories is None or _directory_of(partition, broker_id) in directories)
+        and (change := _change(image, context, topic, partition, is_active, removed=broker_id)) is not None
     ]
 
 
-def changes_when_broker_serves(image: ClusterImage, broker_id: int) -> list[PartitionChangeRecord]:
+def changes_when_broker_serves(
+    image: ClusterImage, context: PlanContext, broker_id: int
+) -> list[PartitionChangeRecord]:
     """Elects a leader for the leaderless partitions that this broker, just unfenced, can lead."""
 
     def is_active(replica: int) -> bool:
@@ -47,12 +57,12 @@ def changes_when_broker_serves(image: ClusterImage, broker_id: int) -> list[Part
         for topic in image.topics_by_name.values()
         for partition in topic.partitions.values()
         if partition.leader == NO_LEADER
-        and (change := _change(image, topic, partition, is_active, removed=None)) is not None
+        and (change := _change(image, context, topic, partition, is_active, removed=None)) is not None
     ]
 
 
 def changes_when_broker_restarted(
-    image: ClusterImage, broker_id: int, *, is_clean: bool
+    image: ClusterImage, context: PlanContext, broker_id: int, *, is_clean: bool
 ) -> list[PartitionChangeRecord]:
     """The changes for a broker that comes back at once, serving: its registration replaces an older one of itself.
 
@@ -72,7 +82,7 @@ def changes_when_broker_restarted(
                     PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id, leader=broker_id)
                 )
             continue
-        change = _change(image, topic, partition, is_active, removed=broker_id)
+        change = _change(image, context, topic, partition, is_active, removed=broker_id)
         if change is not None:
             changes.append(change)
     return changes
@@ -94,12 +104,14 @@ def elect_leader(
     return NO_LEADER, False
 
 
-def is_unclean_election_allowed(image: ClusterImage, topic: str) -> bool:
-    """`unclean.leader.election.enable` of the topic, else the cluster-wide dynamic default, else false."""
-    value = image.configs.get((TOPIC_RESOURCE, topic), {}).get(_UNCLEAN_KEY)
-    if value is None:
-        value = image.configs.get((BROKER_RESOURCE, ""), {}).get(_UNCLEAN_KEY, "false")
-    return value.lower() == "true"
+def is_unclean_election_allowed(image: ClusterImage, context: PlanContext, topic: str) -> bool:
+    """`unclean.leader.election.enable`: of the topic, else of this controller's node, else of the cluster, else as this
+    controller was started with."""
+    for resource in ((TOPIC_RESOURCE, topic), (BROKER_RESOURCE, str(context.node_id)), (BROKER_RESOURCE, "")):
+        value = image.configs.get(resource, {}).get(UNCLEAN_KEY)
+        if value is not None:
+            return value.lower() == "true"
+    return context.unclean_election_default
 
 
 def _is_active(image: ClusterImage, broker_id: int) -> bool:
@@ -114,8 +126,13 @@ def _partitions_in_sync_on(image: ClusterImage, broker_id: int) -> Iterator[tupl
                 yield topic, partition
 
 
+def _directory_of(partition: PartitionImage, broker_id: int) -> bytes:
+    return dict(zip(partition.replicas, partition.directories, strict=True)).get(broker_id, UNASSIGNED_DIRECTORY)
+
+
 def _change(
     image: ClusterImage,
+    context: PlanContext,
     topic: TopicImage,
     partition: PartitionImage,
     is_active: Callable[[int], bool],
@@ -124,7 +141,7 @@ def _change(
 ) -> PartitionChangeRecord | None:
     """The record for this partition's new leader and in-sync set, None when neither changes."""
     target = tuple(replica for replica in partition.isr if replica != removed)
-    allow_unclean = is_unclean_election_allowed(image, topic.name)
+    allow_unclean = is_unclean_election_allowed(image, context, topic.name)
     leader, is_unclean = elect_leader(partition, target, is_active, allow_unclean=allow_unclean)
     record = PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id)
     is_changed = False

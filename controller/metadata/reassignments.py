@@ -56,7 +56,7 @@ class AlterPartitionReassignments(NamedTuple):
             results.append((name, of_topic))
             for reassignment in reassignments:
                 try:
-                    record = self._plan(image, name, reassignment)
+                    record = self._plan(image, context, name, reassignment)
                 except _Refused as refused:
                     of_topic.append(ReassignmentResult(reassignment.partition, refused.error))
                     continue
@@ -69,7 +69,9 @@ class AlterPartitionReassignments(NamedTuple):
                 of_topic.append(ReassignmentResult(reassignment.partition, NO_ERROR))
         return Plan(records, results)
 
-    def _plan(self, image: ClusterImage, name: str, reassignment: Reassignment) -> PartitionChangeRecord | None:
+    def _plan(
+        self, image: ClusterImage, context: PlanContext, name: str, reassignment: Reassignment
+    ) -> PartitionChangeRecord | None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic = image.topics_by_name.get(name)
         if topic is None:
@@ -78,7 +80,7 @@ class AlterPartitionReassignments(NamedTuple):
         if partition is None:
             raise _Refused(code, f"Unable to find partition {name}:{reassignment.partition}.")
         if reassignment.replicas is None:
-            return _cancelled(image, topic, partition)
+            return _cancelled(image, context, topic, partition)
         return self._changed(image, topic, partition, tuple(reassignment.replicas))
 
     def _changed(
@@ -112,11 +114,13 @@ class _Refused(Exception):
         self.error = ApiError(code, message)
 
 
-def _cancelled(image: ClusterImage, topic: TopicImage, partition: PartitionImage) -> PartitionChangeRecord | None:
+def _cancelled(
+    image: ClusterImage, context: PlanContext, topic: TopicImage, partition: PartitionImage
+) -> PartitionChangeRecord | None:
     """Takes out what was being added, and keeps what was being removed."""
     if not is_being_reassigned(partition):
         raise _Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    is_unclean_allowed = is_unclean_election_allowed(image, topic.name)
+    is_unclean_allowed = is_unclean_election_allowed(image, context, topic.name)
     replicas = tuple(broker for broker in partition.replicas if broker not in partition.adding_replicas)
     isr = tuple(broker for broker in partition.isr if broker not in partition.adding_replicas)
     if not isr:

@@ -118,7 +118,11 @@ _ALL = (
     _api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
     _api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
     _api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
+    _api(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, 0, _CONTROLLER, forwardable=True),
+    _api(ApiKey.CONTROLLER_REGISTRATION, 0, 0, 0, _CONTROLLER),
     _api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
+    _api(ApiKey.BROKER_REGISTRATION, 0, 4, 0, _CONTROLLER),
+    _api(ApiKey.BROKER_HEARTBEAT, 0, 2, 0, _CONTROLLER),
     _api(ApiKey.UNREGISTER_BROKER, 0, 0, 0, _BOTH, forwardable=True),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
 )

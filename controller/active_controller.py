@@ -1,0 +1,212 @@
+"""What the node that leads the quorum does beyond carrying out commands: it watches the brokers and balances leaders.
+
+`run` it on every controller; it acts while its node leads, and knows nothing of the term before. All decisions are in
+commands (`broker_commands`, `metadata.periodic_elections`) and in the pure `heartbeats`; here are the clock and the
+order of things.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import trio
+
+from pykbroker.controller.broker_commands import AdmitBroker, CurrentImage, HeartbeatResult, ProcessHeartbeat
+from pykbroker.controller.heartbeats import NEVER_MS, BrokerHeartbeats, Heartbeat
+from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker
+from pykbroker.controller.metadata.commands import Command, CommandRefused
+from pykbroker.controller.metadata.elections import UNCLEAN_KEY
+from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders, ElectUncleanLeaders
+from pykbroker.protocol.error_codes import ErrorCode
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+COMMAND_TIMEOUT_MS = 60_000
+RETRY_MS = 1000
+"""Pause after a duty could not be done, as on a full disk."""
+
+LATE_MS = 500
+"""A controller that wakes up so much later than it wanted to was not running itself: it heard nobody meanwhile, and
+nobody is blamed for that time."""
+
+
+class ActiveControllerSettings(NamedTuple):
+    """Settings with Kafka's names where Kafka has one.
+
+    session_timeout_ms     `broker.session.timeout.ms`
+    heartbeat_interval_ms  `broker.heartbeat.interval.ms`
+    balance_interval_ms    `leader.imbalance.check.interval.seconds`; 0 for `auto.leader.rebalance.enable=false`. As in
+                           Kafka's controller, `leader.imbalance.per.broker.percentage` has no effect
+    unclean_interval_ms    `unclean.leader.election.interval.ms`
+    local_broker_id        a broker that lives and dies with this process and sends no heartbeats; None for none
+    """
+
+    session_timeout_ms: int = 9000
+    heartbeat_interval_ms: int = 2000
+    balance_interval_ms: int = 300_000
+    unclean_interval_ms: int = 300_000
+    local_broker_id: int | None = None
+
+
+class LeadingNode(Protocol):
+    """The part of `ControllerNode` that is used here."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    def known_leader(self) -> tuple[int, int]: ...
+
+    async def leadership_changed(self) -> None: ...
+
+    async def submit(self, command: Command[R], timeout_ms: int) -> R: ...
+
+
+class ActiveController:
+    """See the module's text. Handlers call `register` and `heartbeat`."""
+
+    def __init__(self, node: LeadingNode, settings: ActiveControllerSettings) -> None:
+        self._node = node
+        self._settings = settings
+        self._epoch = -1
+        self._heartbeats = BrokerHeartbeats(settings.session_timeout_ms)
+        self._hurry = trio.Event()
+        self._unclean_due_ms = NEVER_MS
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Does the duties of a leader whenever this node leads, until it is cancelled."""
+        task_status.started()
+        while True:
+            async with trio.open_nursery() as nursery:
+                if self._node.is_leader:
+                    nursery.start_soon(self._lead)
+                await self._node.leadership_changed()
+                nursery.cancel_scope.cancel()
+
+    def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
+        """To be subscribed: what may be led by an unclean election since a moment ago does not wait for its turn."""
+        for key in new.delta.configs:
+            if new.configs.get(key, {}).get(UNCLEAN_KEY) != old.configs.get(key, {}).get(UNCLEAN_KEY):
+                self._unclean_due_ms = 0
+                self._hurry.set()
+
+    # What brokers ask for
+
+    async def register(self, registration: RegisterBroker) -> int:
+        """Registers a broker process, which is fenced at first; its broker epoch.
+
+        Raises:
+            CommandRefused: NOT_CONTROLLER; DUPLICATE_BROKER_REGISTRATION while another process with its id is alive.
+        """
+        command = AdmitBroker(self._of_this_term(), _now_ms(), registration)
+        epoch, is_new = await self._node.submit(command, COMMAND_TIMEOUT_MS)
+        if is_new:
+            self._heartbeats.forget(registration.broker_id)
+            log.info("broker %d is registered with epoch %d", registration.broker_id, epoch)
+        return epoch
+
+    async def heartbeat(
+        self,
+        heartbeat: Heartbeat,
+        offline_log_dirs: Sequence[bytes] = (),
+        cordoned_log_dirs: Sequence[bytes] | None = None,
+    ) -> HeartbeatResult:
+        """Takes in a heartbeat and does what the broker wants, as far as it is time for it.
+
+        Raises:
+            CommandRefused: NOT_CONTROLLER, STALE_BROKER_EPOCH; REQUEST_TIMED_OUT: it was heard of, and no more.
+        """
+        heartbeats = self._of_this_term()
+        broker = self._node.image.brokers.get(heartbeat.broker_id)
+        if broker is not None and broker.epoch == heartbeat.broker_epoch:
+            # At once: a busy controller must not take those for dead who wait for it.
+            is_first = heartbeats.next_expiry_ms() == NEVER_MS
+            heartbeats.contact(heartbeat.broker_id, heartbeat.broker_epoch, _now_ms())
+            if is_first:
+                self._hurry.set()
+        command = ProcessHeartbeat(heartbeats, heartbeat, offline_log_dirs, cordoned_log_dirs)
+        # As in Kafka: whoever has waited longer than this sends the next one soon.
+        result = await self._node.submit(command, self._settings.heartbeat_interval_ms // 2)
+        heartbeats.note(heartbeat, result.after, result.end_offset)
+        if result.after is not result.before:
+            log.info("broker %d: %s, was %s", heartbeat.broker_id, result.after.value, result.before.value)
+        return result
+
+    def _of_this_term(self) -> BrokerHeartbeats:
+        """The heartbeats of the epoch that this node leads now.
+
+        Raises:
+            CommandRefused: NOT_CONTROLLER.
+        """
+        if not self._node.is_leader:
+            raise CommandRefused(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
+        epoch = self._node.known_leader()[1]
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._heartbeats = BrokerHeartbeats(self._settings.session_timeout_ms)
+        return self._heartbeats
+
+    # Duties
+
+    async def _lead(self) -> None:
+        heartbeats = self._of_this_term()
+        image = await self._do(CurrentImage())
+        while image is None:
+            await trio.sleep(RETRY_MS / 1000)
+            image = await self._do(CurrentImage())
+        heartbeats.begin(image, _now_ms())
+        if self._settings.local_broker_id is not None:
+            heartbeats.forget(self._settings.local_broker_id)
+        balance_ms = self._settings.balance_interval_ms
+        balance_due_ms = _now_ms() + balance_ms if balance_ms else NEVER_MS
+        self._unclean_due_ms = _now_ms() + self._settings.unclean_interval_ms
+        while True:
+            await self._sleep_until(min(heartbeats.next_expiry_ms() + 1, balance_due_ms, self._unclean_due_ms))
+            await self._fence_the_silent(heartbeats)
+            if _now_ms() >= balance_due_ms:
+                has_more = await self._do(ElectPreferredLeaders())
+                balance_due_ms = _now_ms() if has_more else _now_ms() + balance_ms
+            if _now_ms() >= self._unclean_due_ms:
+                self._unclean_due_ms = _now_ms() + self._settings.unclean_interval_ms
+                if await self._do(ElectUncleanLeaders()):
+                    self._unclean_due_ms = _now_ms()
+
+    async def _sleep_until(self, due_ms: int) -> None:
+        with trio.move_on_at(due_ms / 1000) as scope:
+            await self._hurry.wait()
+        self._hurry = trio.Event()
+        late_ms = _now_ms() - due_ms
+        if scope.cancelled_caught and late_ms > LATE_MS:
+            log.warning("this controller did not run for %d ms; the sessions of brokers are longer by that", late_ms)
+            self._heartbeats.excuse(late_ms)
+
+    async def _fence_the_silent(self, heartbeats: BrokerHeartbeats) -> None:
+        """One after the other, so that each election sees what the one before has left."""
+        while (expired := heartbeats.take_expired(_now_ms())) is not None:
+            broker_id, epoch = expired
+            broker = self._node.image.brokers.get(broker_id)
+            if broker is None or broker.epoch != epoch or broker.is_fenced:
+                continue
+            log.warning("fencing broker %d: nothing was heard of it for its session timeout", broker_id)
+            if not await self._do(FenceBroker(broker_id, epoch)):
+                heartbeats.contact(broker_id, epoch, _now_ms() + RETRY_MS - self._settings.session_timeout_ms)
+
+    async def _do(self, command: Command[R]) -> R | None:
+        """Carries a duty out; None when that is not possible now."""
+        try:
+            return await self._node.submit(command, COMMAND_TIMEOUT_MS)
+        except CommandRefused as refused:
+            if refused.error.code != ErrorCode.NOT_CONTROLLER:
+                log.warning("%s was not possible: %s", type(command).__name__, refused)
+            return None
+
+
+def _now_ms() -> int:
+    return int(trio.current_time() * 1000)

@@ -1,0 +1,113 @@
+"""Commands about brokers that need to know who was heard of: heartbeats and registrations that come from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pykbroker.controller.heartbeats import BrokerHeartbeats, BrokerState, Heartbeat, is_caught_up
+from pykbroker.controller.metadata.brokers import (
+    FenceBroker,
+    RegisterBroker,
+    StartControlledShutdown,
+    UnfenceBroker,
+    registered_broker,
+)
+from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
+from pykbroker.controller.metadata.elections import changes_when_broker_leaves
+from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import BrokerRegistrationChangeRecord
+
+
+class CurrentImage(NamedTuple):
+    """Changes nothing; the result is the newest image, which a new leader has when it knows all that was committed."""
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[ClusterImage]:
+        return Plan((), image)
+
+
+class HeartbeatResult(NamedTuple):
+    """before, after   what the broker was and is
+    end_offset      of the last record that was written for this heartbeat or before it"""
+
+    before: BrokerState
+    after: BrokerState
+    is_caught_up: bool
+    end_offset: int
+
+
+class ProcessHeartbeat(NamedTuple):
+    """What a heartbeat brings about: fencing, unfencing, controlled shutdown. The result is a HeartbeatResult.
+
+    offline_log_dirs    directories that the broker cannot use any more
+    cordoned_log_dirs   directories that shall get no new replicas (KIP-1066); None while the broker does not know
+
+    Raises:
+        CommandRefused: STALE_BROKER_EPOCH.
+    """
+
+    heartbeats: BrokerHeartbeats
+    heartbeat: Heartbeat
+    offline_log_dirs: Sequence[bytes] = ()
+    cordoned_log_dirs: Sequence[bytes] | None = None
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[HeartbeatResult]:
+        broker_id, epoch = self.heartbeat.broker_id, self.heartbeat.broker_epoch
+        broker = registered_broker(image, broker_id, epoch)
+        before = self.heartbeats.state_of(broker)
+        after = self.heartbeats.next_state(image, self.heartbeat)
+        records: list[Any] = []
+        if after is not before:
+            if after.is_fenced:
+                records += FenceBroker(broker_id, epoch).plan(image, context).records
+            elif after is BrokerState.UNFENCED:
+                records += UnfenceBroker(broker_id, epoch).plan(image, context).records
+            else:
+                records += StartControlledShutdown(broker_id, epoch).plan(image, context).records
+        records += self._about_directories(image, context, broker)
+        # Offsets that no record has, as that of a leader's first batch, are never applied and so never reported.
+        end_offset = context.next_offset + len(records) - 1 if records else image.offset
+        return Plan(records, HeartbeatResult(before, after, is_caught_up(broker, self.heartbeat), end_offset))
+
+    def _about_directories(self, image: ClusterImage, context: PlanContext, broker: BrokerImage) -> list[Any]:
+        broker_id, epoch = broker.broker_id, broker.epoch
+        records: list[Any] = []
+        lost = [directory for directory in broker.log_dirs if directory in self.offline_log_dirs]
+        if lost:
+            records += changes_when_broker_leaves(image, context, broker_id, lost)
+            left = [directory for directory in broker.log_dirs if directory not in lost]
+            records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, log_dirs=left))
+        cordoned = self.cordoned_log_dirs
+        if cordoned is not None and set(cordoned) != set(broker.cordoned_log_dirs or ()):
+            records.append(
+                BrokerRegistrationChangeRecord(
+                    broker_id=broker_id, broker_epoch=epoch, cordoned_log_dirs=list(cordoned)
+                )
+            )
+        return records
+
+
+class AdmitBroker(NamedTuple):
+    """Registers a broker unless another process under its id is still alive. The result is (epoch, whether it is new).
+
+    Raises:
+        CommandRefused: DUPLICATE_BROKER_REGISTRATION, and what RegisterBroker refuses.
+    """
+
+    heartbeats: BrokerHeartbeats
+    now_ms: int
+    registration: RegisterBroker
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[tuple[int, bool]]:
+        broker_id = self.registration.broker_id
+        existing = image.brokers.get(broker_id)
+        is_new = existing is None or existing.incarnation_id != self.registration.incarnation_id
+        if existing is not None and is_new and self.heartbeats.has_session(broker_id, existing.epoch, self.now_ms):
+            raise CommandRefused(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                "Another broker is registered with that broker id. If the broker was recently restarted this should "
+                "self-resolve once the heartbeat manager expires the broker's session.",
+            )
+        plan = self.registration.plan(image, context)
+        return Plan(plan.records, (plan.result, is_new))

@@ -1,0 +1,63 @@
+"""Elections that the active controller holds by itself from time to time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pykbroker.controller.metadata.commands import Plan, PlanContext
+from pykbroker.controller.metadata.elections import is_unclean_election_allowed
+from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from pykbroker.controller.metadata.partition_changes import Assignment, Election, change_partition
+from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+
+ELECTION_COUNT_MAX = 1000
+"""Changes of one round: Kafka's limit, after which the next round follows at once."""
+
+
+class ElectPreferredLeaders(NamedTuple):
+    """Gives partitions back to their preferred leaders that are in sync and serve (`auto.leader.rebalance.enable`).
+
+    The result says whether there may be more to do than one round does.
+    """
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
+        return _plan(image, _imbalanced(image), Election.PREFERRED)
+
+
+class ElectUncleanLeaders(NamedTuple):
+    """Gives leaderless partitions any leader that serves, where the topic allows it (`unclean.leader.election.enable`).
+
+    The result says whether there may be more to do than one round does.
+    """
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
+        return _plan(image, _leaderless(image, context), Election.UNCLEAN)
+
+
+def _plan(
+    image: ClusterImage, candidates: Iterator[tuple[TopicImage, PartitionImage]], election: Election
+) -> Plan[bool]:
+    records: list[PartitionChangeRecord] = []
+    for topic, partition in candidates:
+        record = change_partition(image, topic, partition, Assignment.of(partition), election)
+        if record is not None:
+            records.append(record)
+            if len(records) == ELECTION_COUNT_MAX:
+                return Plan(records, True)
+    return Plan(records, False)
+
+
+def _imbalanced(image: ClusterImage) -> Iterator[tuple[TopicImage, PartitionImage]]:
+    for topic in image.topics_by_id.values():
+        for partition in topic.partitions.values():
+            if partition.leader != partition.replicas[0]:
+                yield topic, partition
+
+
+def _leaderless(image: ClusterImage, context: PlanContext) -> Iterator[tuple[TopicImage, PartitionImage]]:
+    for topic in image.topics_by_id.values():
+        leaderless = [partition for partition in topic.partitions.values() if partition.leader == NO_LEADER]
+        if leaderless and is_unclean_election_allowed(image, context, topic.name):
+            for partition in leaderless:
+                yield topic, partition

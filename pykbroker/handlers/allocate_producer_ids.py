@@ -1,0 +1,26 @@
+"""AllocateProducerIds (key 67): a block of producer ids for a broker to hand out (KIP-730, P-59).
+
+Version 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
+from pykbroker.controller_requests import carry_out
+from pykbroker.protocol.acl_codes import CLUSTER_ACTION
+from pykbroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_allocate_producer_ids(
+    context: RequestContext, request: AllocateProducerIdsRequest
+) -> AllocateProducerIdsResponse:
+    """The next 1,000 ids, which nobody had or will have."""
+    context.require_cluster(CLUSTER_ACTION)
+    block = await carry_out(context, AllocateProducerIds(request.broker_id, request.broker_epoch))
+    return AllocateProducerIdsResponse(producer_id_start=block.first_id, producer_id_len=block.id_count)

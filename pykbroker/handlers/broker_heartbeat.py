@@ -1,0 +1,41 @@
+"""BrokerHeartbeat (key 63): a broker is alive, and says what it wants: to serve, to be fenced, to stop (KIP-631).
+
+Versions 0-2. v1 log directories that it cannot use any more (KIP-858); v2 log directories that shall get no new
+replicas (KIP-1066).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.heartbeats import BrokerState, Heartbeat
+from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller_requests import active_controller_of
+from pykbroker.protocol.acl_codes import CLUSTER_ACTION
+from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_broker_heartbeat(context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+    """What the broker is now; an answer that it is fenced is an answer, not an error."""
+    context.require_cluster(CLUSTER_ACTION)
+    heartbeat = Heartbeat(
+        request.broker_id,
+        request.broker_epoch,
+        request.current_metadata_offset,
+        request.want_fence,
+        request.want_shut_down,
+    )
+    active = active_controller_of(context)
+    try:
+        result = await active.heartbeat(heartbeat, request.offline_log_dirs, request.cordoned_log_dirs)
+    except CommandRefused as refused:
+        return BrokerHeartbeatResponse(error_code=refused.error.code)
+    return BrokerHeartbeatResponse(
+        is_caught_up=result.is_caught_up,
+        is_fenced=result.after.is_fenced,
+        should_shut_down=result.after is BrokerState.SHUTDOWN_NOW,
+    )

@@ -1,0 +1,208 @@
+"""The duties of the node that leads: fencing the silent, balancing leaders, unclean elections where allowed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+import trio
+
+from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
+from pykbroker.controller.heartbeats import BrokerState, Heartbeat
+from pykbroker.controller.metadata.brokers import RegisterBroker
+from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
+from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.image import TOPIC_RESOURCE, ClusterImage, Endpoint, PartitionImage
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.controller.node import ControllerNode
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+from tests.controller.nodes import running
+from tests.controller.world import directory_id
+from tests.support.fake_filesystem import FakeFileSystem
+
+TIMEOUT_S = 9.0
+INTERVAL_S = 2.0
+
+
+class ChangeLeader(NamedTuple):
+    """A command that writes one record."""
+
+    record: PartitionChangeRecord
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        return Plan([self.record], None)
+
+
+class Brokers:
+    """Brokers that register and beat; whoever is in `silent` does not."""
+
+    def __init__(self, node: ControllerNode, active: ActiveController, nursery: trio.Nursery) -> None:
+        self.node = node
+        self.active = active
+        self.nursery = nursery
+        self.silent: set[int] = set()
+
+    async def start(self, broker_id: int, incarnation: int = 1) -> int:
+        epoch = await self.active.register(
+            RegisterBroker(
+                broker_id=broker_id,
+                incarnation_id=bytes([incarnation]) * 16,
+                endpoints=[Endpoint("PLAINTEXT", "localhost", 9092, 0)],
+                features=SUPPORTED_FEATURES,
+                log_dirs=[directory_id(broker_id)],
+            )
+        )
+        await self.beat(broker_id, epoch)
+        self.nursery.start_soon(self._keep_beating, broker_id, epoch)
+        return epoch
+
+    async def beat(self, broker_id: int, epoch: int) -> None:
+        result = await self.active.heartbeat(Heartbeat(broker_id, epoch, self.node.image.offset))
+        assert result.after is BrokerState.UNFENCED
+
+    async def _keep_beating(self, broker_id: int, epoch: int) -> None:
+        while self.node.image.brokers[broker_id].epoch == epoch:
+            await trio.sleep(INTERVAL_S)
+            if broker_id not in self.silent:
+                await self.beat(broker_id, epoch)
+
+    async def create(self, name: str, *replicas: int) -> None:
+        (result,) = await self.node.submit(CreateTopics([NewTopic(name, assignments=[(0, replicas)])]), 1000)
+        assert not result.error.is_failure, result
+
+    def partition(self, name: str) -> PartitionImage:
+        return self.node.image.topics_by_name[name].partitions[0]
+
+    def is_fenced(self, broker_id: int) -> bool:
+        return self.node.image.brokers[broker_id].is_fenced
+
+
+@asynccontextmanager
+async def cluster(*broker_ids: int, disk: FakeFileSystem | None = None, **settings: Any) -> AsyncIterator[Brokers]:
+    async with running(disk or FakeFileSystem()) as node, trio.open_nursery() as nursery:
+        active = ActiveController(node, ActiveControllerSettings(**settings))
+        node.subscribe(active.on_metadata_change)
+        await nursery.start(active.run)
+        brokers = Brokers(node, active, nursery)
+        for broker_id in broker_ids:
+            await brokers.start(broker_id)
+        yield brokers
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_is_silent_for_the_session_timeout_is_fenced() -> None:
+    async with cluster(1, 2) as brokers:
+        await brokers.create("t", 1, 2)
+        await trio.sleep(60)
+        assert not brokers.is_fenced(1)
+        brokers.silent.add(1)
+        await trio.sleep(TIMEOUT_S - INTERVAL_S - 0.1)
+        assert not brokers.is_fenced(1)
+        await trio.sleep(INTERVAL_S + 0.2)
+        assert brokers.is_fenced(1)
+        assert (brokers.partition("t").leader, brokers.partition("t").isr) == (2, (2,))
+        brokers.silent.clear()
+        await trio.sleep(INTERVAL_S)
+        assert not brokers.is_fenced(1)
+        assert brokers.partition("t").leader == 2
+
+
+async def test_two_that_fall_silent_together_are_fenced_one_after_the_other() -> None:
+    """The second election sees what the first has left: the last in sync stays in the set."""
+    async with cluster(1, 2, 3) as brokers:
+        await brokers.create("t", 1, 2)
+        brokers.silent |= {1, 2}
+        await trio.sleep(TIMEOUT_S + 1)
+        assert brokers.is_fenced(1)
+        assert brokers.is_fenced(2)
+        after = brokers.partition("t")
+        assert (after.leader, len(after.isr)) == (-1, 1)
+
+
+async def test_a_new_process_under_a_live_id_is_refused_until_the_session_ends() -> None:
+    async with cluster(1) as brokers:
+        with pytest.raises(CommandRefused) as refused:
+            await brokers.start(1, incarnation=2)
+        assert refused.value.error.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        brokers.silent.add(1)
+        await trio.sleep(TIMEOUT_S + 1)
+        await brokers.start(1, incarnation=2)
+        assert not brokers.is_fenced(1)
+
+
+async def test_a_new_controller_gives_everybody_a_whole_session() -> None:
+    disk = FakeFileSystem()
+    async with cluster(1, disk=disk) as brokers:
+        assert not brokers.is_fenced(1)
+    async with cluster(disk=disk) as brokers:
+        await trio.sleep(TIMEOUT_S - 0.1)
+        assert not brokers.is_fenced(1)
+        await trio.sleep(0.2)
+        assert brokers.is_fenced(1)
+
+
+async def test_a_broker_in_the_same_process_needs_no_heartbeats() -> None:
+    disk = FakeFileSystem()
+    async with cluster(1, disk=disk):
+        pass
+    async with cluster(disk=disk, local_broker_id=1) as brokers:
+        await trio.sleep(10 * TIMEOUT_S)
+        assert not brokers.is_fenced(1)
+
+
+@pytest.mark.parametrize("is_balancing", [True, False])
+async def test_preferred_leaders_lead_again_after_a_while(is_balancing: bool) -> None:
+    async with cluster(1, 2, balance_interval_ms=300_000 if is_balancing else 0) as brokers:
+        await brokers.create("t", 1, 2)
+        topic_id = brokers.node.image.topics_by_name["t"].topic_id
+        await brokers.node.submit(
+            ChangeLeader(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=2)), 1000
+        )
+        await trio.sleep(299)
+        assert brokers.partition("t").leader == 2
+        await trio.sleep(2)
+        assert brokers.partition("t").leader == (1 if is_balancing else 2)
+        assert brokers.partition("t").isr == (1, 2)
+
+
+async def test_unclean_elections_are_held_when_they_become_allowed() -> None:
+    async with cluster(1, 2) as brokers:
+        await brokers.create("t", 1, 2)
+        brokers.silent.add(2)
+        await trio.sleep(TIMEOUT_S + 1)
+        brokers.silent = {1}
+        await trio.sleep(TIMEOUT_S + 1)
+        assert (brokers.partition("t").leader, brokers.partition("t").isr) == (-1, (1,))
+        edit = ConfigEdit("unclean.leader.election.enable", SET, "true")
+        await brokers.node.submit(IncrementalAlterConfigs([ConfigResourceEdits(TOPIC_RESOURCE, "t", [edit])]), 1000)
+        await trio.sleep(0.01)
+        after = brokers.partition("t")
+        assert (after.leader, after.isr, after.leader_recovery_state) == (2, (2,), 1)
+
+
+async def test_a_node_that_does_not_lead_refuses() -> None:
+    async with cluster(1) as brokers:
+        epoch = brokers.node.image.brokers[1].epoch
+        brokers.nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            brokers.node._core.resign(0)
+            with pytest.raises(CommandRefused) as refused:
+                await brokers.active.heartbeat(Heartbeat(1, epoch, 5))
+    assert refused.value.error.code == ErrorCode.NOT_CONTROLLER
+
+
+async def test_a_full_disk_does_not_end_the_duties() -> None:
+    disk = FakeFileSystem()
+    async with cluster(1, 2, disk=disk) as brokers:
+        brokers.silent.add(1)
+        await trio.sleep(TIMEOUT_S - INTERVAL_S)
+        disk.capacity_bytes = 0
+        await trio.sleep(INTERVAL_S + 1)
+        assert not brokers.is_fenced(1)
+        disk.capacity_bytes = None
+        await trio.sleep(INTERVAL_S)
+        assert brokers.is_fenced(1)
