@@ -24,7 +24,7 @@ from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Incon
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
-from pykbroker.controller.raft.messages import FetchResponse, Message
+from pykbroker.controller.raft.messages import NO_LEADER, FetchResponse, Message
 from pykbroker.controller.raft.output import Envelope, Output
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey
 from pykbroker.controller.raft.roles import NEVER_MS, QuorumDescription, ReplicaDescription, Role
@@ -298,10 +298,26 @@ class ControllerNode:
         self._perform(self._core.step(message, self._now_ms()))
         self._wakeup.set()
 
+    def unreachable(self, node_id: int, *, is_gone: bool) -> None:
+        """Takes note that a request to a node had no answer; `is_gone`: its machine refused the connection."""
+        self._perform(self._core.unreachable(node_id, self._now_ms(), is_gone=is_gone))
+        self._wakeup.set()
+
+    async def hand_over(self, timeout_ms: int) -> None:
+        """Before an orderly stop, while messages still travel: a leader resigns, and waits until another one leads."""
+        self._perform(self._core.resign(self._now_ms()))
+        self._wakeup.set()
+        if len(self._core.voters) > 1:
+            with trio.move_on_after(timeout_ms / 1000):
+                while self._core.leader_id == NO_LEADER:
+                    await self._leadership.wait()
+
     # The driver
 
     def _now_ms(self) -> int:
-        return int(trio.current_time() * 1000)
+        # A deadline in seconds times 1000 may come out a little below the milliseconds it was made of: without the
+        # addition the node would be woken at its deadline again and again, and never think that it has come.
+        return int(trio.current_time() * 1000 + 0.01)
 
     def _deadline(self) -> float:
         deadline_ms = self._core.next_deadline_ms

@@ -40,7 +40,14 @@ OpenStream = Callable[[str, int], Awaitable[trio.abc.Stream]]
 
 
 class NodeUnreachable(Exception):
-    """The other node did not answer: it is not there, hung up, or took too long. The request may have been served."""
+    """The other node did not answer: it is not there, hung up, or took too long. The request may have been served.
+
+    `is_refused`: its machine refused the connection, so nothing listens there and nothing was served.
+    """
+
+    def __init__(self, why: str, *, is_refused: bool = False) -> None:
+        super().__init__(why)
+        self.is_refused = is_refused
 
 
 class NodeClient:
@@ -79,7 +86,7 @@ class NodeClient:
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
             await self.close()
             why = f"no answer within {timeout_ms} ms" if isinstance(error, trio.TooSlowError) else str(error)
-            raise NodeUnreachable(f"{self.address}: {why}") from error
+            raise NodeUnreachable(f"{self.address}: {why}", is_refused=_is_refused(error)) from error
         except BaseException:
             # A response that is still under way would be taken for that to the next request.
             await self.close()
@@ -141,6 +148,13 @@ class NodeClient:
             room[: len(received)] = received
             self._frames.received(len(received))
         return bytes(frame)
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Whether every address that was tried refused the connection."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_refused, error.exceptions))
+    return isinstance(error, ConnectionRefusedError) or (error is not None and _is_refused(error.__cause__))
 
 
 def response_class(request_class: type[Message]) -> type[Message]:

@@ -57,6 +57,8 @@ class QuorumNode(Protocol):
 
     def deliver(self, message: raft.Message) -> None: ...
 
+    def unreachable(self, node_id: int, *, is_gone: bool) -> None: ...
+
     def known_leader(self) -> tuple[int, int]: ...
 
     @property
@@ -203,6 +205,10 @@ class Peers:
         if message is not None:
             self._node.deliver(message)
 
+    def tell_unreachable(self, voter: int, *, is_gone: bool) -> None:
+        """A request to a voter had no answer."""
+        self._node.unreachable(voter, is_gone=is_gone)
+
 
 class _Lane:
     """One connection to a voter, and the newest unsent message of each kind."""
@@ -246,8 +252,11 @@ class _Lane:
             # Said once per failure, not per attempt: a node that is away is asked several times a second.
             if not self._has_failed:
                 log.warning("node %d of the quorum: %s", self._voter, error)
-            self._has_failed = True
-            await trio.sleep(CONNECT_BACKOFF_MS / 1000)
+            is_first, self._has_failed = not self._has_failed, True
+            if isinstance(error, NodeUnreachable):
+                self._peers.tell_unreachable(self._voter, is_gone=error.is_refused)
+            if not is_first:
+                await trio.sleep(CONNECT_BACKOFF_MS / 1000)
         else:
             if self._has_failed:
                 log.info("node %d of the quorum answers again", self._voter)

@@ -109,6 +109,15 @@ class RaftCore:
         _HANDLERS[type(message)](self, message)
         return self._take()
 
+    def unreachable(self, node_id: int, now_ms: int, *, is_gone: bool) -> Output:
+        """Takes note that a request to a node had no answer; `is_gone`: its machine refused the connection.
+
+        Nobody must call it: timeouts come to the same in the end.
+        """
+        self.now_ms = now_ms
+        following.on_unreachable(self, node_id, is_gone=is_gone)
+        return self._take()
+
     def tick(self, now_ms: int) -> Output:
         """Lets time pass. Must be called at `next_deadline_ms`, may be called at any time."""
         self.now_ms = now_ms

@@ -1,6 +1,8 @@
 """Votes asked for and given.
 
 A vote is given once per epoch, to a candidate whose log is not behind, and never while a leader of the epoch is known.
+Who votes for whom is not asked: a node that is behind may not know yet that the candidate, or itself, is a voter
+(KIP-853). Who counts votes counts those of voters.
 A pre-vote (KIP-996) binds nobody; a follower refuses it while it has its leader's answers.
 """
 
@@ -58,12 +60,7 @@ def give_up_pre_vote(core: RaftCore) -> None:
 def on_vote_request(core: RaftCore, request: VoteRequest) -> None:
     if request.epoch > core.epoch:
         core.become_unattached(request.epoch)
-    is_granted = (
-        request.epoch == core.epoch
-        and request.voter.is_same_voter(core.key)
-        and request.candidate in core.voters
-        and _may_vote(core, request)
-    )
+    is_granted = request.epoch == core.epoch and request.voter.is_same_voter(core.key) and _may_vote(core, request)
     if is_granted and not request.is_pre_vote:
         core.voted = request.candidate
         if core.role is not Role.FOLLOWER:

@@ -1,7 +1,11 @@
 """What a follower does: fetch from its leader, one fetch at a time, and cut what the leader does not have.
 
 A fetch from an offset says that everything before is durable here, so the next one leaves only after what came was
-persisted. Voters without a leader wait to be told; observers ask the voters in turn.
+persisted. Nodes without a leader ask the voters in turn, and voters are told by the leader besides.
+
+A leader whose machine refuses connections has stopped: nothing listens there. A follower that sees this does not wait
+for the whole fetch timeout before it asks for votes, and no longer stands by that leader when others ask. It is a
+pre-vote that follows (KIP-996), so a leader that only this node does not reach stays.
 """
 
 from __future__ import annotations
@@ -22,6 +26,10 @@ if TYPE_CHECKING:
     from pykbroker.controller.raft.core import RaftCore
 
 
+LOOK_BACKOFFS = 5
+"""After how many `retry_backoff_ms` a node without a leader asks the next voter."""
+
+
 class Following:
     """The state of a follower, or of an observer that looks for a leader.
 
@@ -29,14 +37,18 @@ class Following:
         has_fetched: whether the leader of this epoch has answered.
         is_behind_persist: whether records came that are not durable yet; the next fetch waits for them.
         retry_at_ms: when to fetch again although no answer came.
-        asked: how many voters an observer asked in turn.
+        asked: how many voters were asked in turn who leads.
+        is_leader_gone: whether the leader's machine refused a connection since it answered last.
+        leaderless: nodes that said that they know of no leader either.
     """
 
-    __slots__ = ("asked", "has_fetched", "is_behind_persist", "retry_at_ms")
+    __slots__ = ("asked", "has_fetched", "is_behind_persist", "is_leader_gone", "leaderless", "retry_at_ms")
 
     def __init__(self, asked: int = 0) -> None:
         self.has_fetched = False
         self.is_behind_persist = False
+        self.is_leader_gone = False
+        self.leaderless: set[int] = set()
         self.retry_at_ms = NEVER_MS
         self.asked = asked
 
@@ -49,18 +61,19 @@ def fetch(core: RaftCore) -> None:
 
 
 def look_for_leader(core: RaftCore) -> None:
-    """An observer without a leader will ask the voters, one after another; the answers name the leader.
+    """A node without a leader will ask the voters, one after another; the answers name the leader.
 
     Not at once, as two nodes may send it to and fro: one that still believes in a leader that resigned, and that one.
     """
     following = core.following = Following(core.following.asked)
-    if not core.is_voter:
-        following.retry_at_ms = core.now_ms + core.settings.retry_backoff_ms
+    following.retry_at_ms = core.now_ms + core.settings.retry_backoff_ms
 
 
 def _ask_next_voter(core: RaftCore, following: Following) -> None:
-    ids = core.voters.ids
-    following.retry_at_ms = core.now_ms + core.settings.retry_ms
+    ids = [node_id for node_id in core.voters.ids if node_id != core.key.node_id]
+    following.retry_at_ms = core.now_ms + core.settings.retry_ms if ids else NEVER_MS
+    if not ids:
+        return
     node_id = ids[following.asked % len(ids)]
     following.asked += 1
     core.send(node_id, _request(core))
@@ -114,6 +127,8 @@ def on_fetch_response(core: RaftCore, response: FetchResponse) -> None:
     had_leader = core.leader_id
     if not core.follow_if_later(response.epoch, response.leader_id):
         return
+    if core.role is Role.UNATTACHED and core.leader_id == NO_LEADER:
+        _on_leaderless(core, response.source)
     if core.role is not Role.FOLLOWER or response.source != core.leader_id:
         return
     following = core.following
@@ -124,6 +139,7 @@ def on_fetch_response(core: RaftCore, response: FetchResponse) -> None:
     if response.offset != core.log.end_offset or had_leader != core.leader_id or following.is_behind_persist:
         return
     following.has_fetched = True
+    following.is_leader_gone = False
     core.deadline_ms = core.now_ms + core.settings.fetch_timeout_ms
     if response.snapshot is not None:
         following.retry_at_ms = NEVER_MS
@@ -138,6 +154,38 @@ def on_fetch_response(core: RaftCore, response: FetchResponse) -> None:
     else:
         _learn_high_watermark(core, response)
         fetch(core)
+
+
+def _on_leaderless(core: RaftCore, node_id: int) -> None:
+    """A node knows of no leader in this epoch either. The next one is asked, not at once.
+
+    A voter that has heard so from a majority need not wait for its election timeout, which gives a leader time to make
+    itself known: there is none.
+    """
+    following, settings = core.following, core.settings
+    following.leaderless.add(node_id)
+    pause_ms = settings.retry_backoff_ms * LOOK_BACKOFFS
+    if core.is_voter and len(following.leaderless) + 1 >= core.voters.majority:
+        pause_ms = settings.retry_ms
+        if settings.lost_leader_ms:
+            core.deadline_ms = min(core.deadline_ms, core.now_ms + 1 + core.random.randrange(settings.lost_leader_ms))
+    following.retry_at_ms = min(following.retry_at_ms, core.now_ms + pause_ms)
+
+
+def on_unreachable(core: RaftCore, node_id: int, *, is_gone: bool) -> None:
+    """A request to a node had no answer. `is_gone`: its machine said that nothing listens there."""
+    following, settings = core.following, core.settings
+    again_ms = core.now_ms + settings.retry_backoff_ms * (LOOK_BACKOFFS if is_gone else 1)
+    if core.role is Role.UNATTACHED and core.leader_id == NO_LEADER:
+        following.retry_at_ms = min(following.retry_at_ms, again_ms)
+    if core.role is not Role.FOLLOWER or node_id != core.leader_id or following.retry_at_ms == NEVER_MS:
+        return
+    following.retry_at_ms = min(following.retry_at_ms, again_ms)
+    if is_gone and settings.lost_leader_ms and core.is_voter and not following.is_leader_gone:
+        following.is_leader_gone = True
+        following.has_fetched = False
+        pause_ms = 1 + core.random.randrange(settings.lost_leader_ms)
+        core.deadline_ms = min(core.deadline_ms, core.now_ms + pause_ms)
 
 
 def _learn_high_watermark(core: RaftCore, response: FetchResponse) -> None:

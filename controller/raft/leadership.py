@@ -32,10 +32,9 @@ class Progress:
         last_fetch_ms: when it fetched last.
         last_caught_up_ms: the latest moment at which it had all that the leader had then.
         end_at_last_fetch: the leader's end offset when it fetched last.
-        knows_leader: whether it has answered in this epoch, so that it need not be told who leads.
     """
 
-    __slots__ = ("end_at_last_fetch", "end_offset", "key", "knows_leader", "last_caught_up_ms", "last_fetch_ms")
+    __slots__ = ("end_at_last_fetch", "end_offset", "key", "last_caught_up_ms", "last_fetch_ms")
 
     def __init__(self, key: ReplicaKey) -> None:
         self.key = key
@@ -43,7 +42,6 @@ class Progress:
         self.last_fetch_ms = -1
         self.last_caught_up_ms = -1
         self.end_at_last_fetch = -1
-        self.knows_leader = False
 
     def note_fetch(self, fetch_offset: int, leader_end: int, now_ms: int) -> None:
         if fetch_offset >= leader_end:
@@ -53,7 +51,6 @@ class Progress:
         self.end_offset = fetch_offset
         self.last_fetch_ms = now_ms
         self.end_at_last_fetch = leader_end
-        self.knows_leader = True
 
 
 class WaitingFetch:
@@ -127,11 +124,12 @@ def next_deadline_ms(core: RaftCore) -> int:
 
 
 def _announce(core: RaftCore) -> None:
-    """Tells the voters that do not know who leads; again after a while to those that do not answer."""
-    unaware = [progress.key.node_id for progress in core.leading.voters.values() if not progress.knows_leader]
-    for node_id in unaware:
-        core.send(node_id, BeginQuorumEpochRequest(core.key.node_id, core.epoch))
-    core.leading.announce_at_ms = core.now_ms + core.settings.retry_ms if unaware else NEVER_MS
+    """Tells the voters that do not fetch who leads, for as long as they do not: they may have come back since."""
+    interval_ms = max(core.settings.fetch_timeout_ms // 2, 1)
+    for progress in core.leading.voters.values():
+        if progress.last_fetch_ms < 0 or core.now_ms - progress.last_fetch_ms >= interval_ms:
+            core.send(progress.key.node_id, BeginQuorumEpochRequest(core.key.node_id, core.epoch))
+    core.leading.announce_at_ms = core.now_ms + interval_ms if core.leading.voters else NEVER_MS
 
 
 def _resign_at_ms(core: RaftCore) -> int:
@@ -145,11 +143,7 @@ def _resign_at_ms(core: RaftCore) -> int:
 
 
 def on_begin_quorum_epoch_response(core: RaftCore, response: BeginQuorumEpochResponse) -> None:
-    if not core.follow_if_later(response.epoch, response.leader_id) or core.role is not Role.LEADER:
-        return
-    progress = core.leading.voters.get(response.source)
-    if progress is not None:
-        progress.knows_leader = True
+    core.follow_if_later(response.epoch, response.leader_id)
 
 
 def on_fetch_request(core: RaftCore, request: FetchRequest) -> None:

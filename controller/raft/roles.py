@@ -25,7 +25,10 @@ class RaftSettings(NamedTuple):
     fetch_timeout_ms      how long a follower trusts a leader that does not answer; a leader resigns when a majority
                           has not fetched for one and a half of it
     retry_ms              after what time a request without an answer is sent again
-    retry_backoff_ms      how long an observer that was sent away waits before it asks another voter for the leader
+    retry_backoff_ms      how long a node that was sent away waits before it asks another for the leader
+    lost_leader_ms        how long a voter waits at most, at random, before it asks for votes when it knows that nobody
+                          leads: the leader's machine refuses connections, so nothing listens there any more, or a
+                          majority said that it knows of no leader. 0 waits for the other two timeouts, as Kafka does
     fetch_wait_max_ms     how long a leader keeps a Fetch that has nothing to answer
     """
 
@@ -33,6 +36,7 @@ class RaftSettings(NamedTuple):
     fetch_timeout_ms: int = 2000
     retry_ms: int = 1000
     retry_backoff_ms: int = 20
+    lost_leader_ms: int = 100
     fetch_wait_max_ms: int = 500
 
 

@@ -10,6 +10,7 @@ from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
+from pykbroker.controller.raft.roles import RaftSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, PartitionSnapshot, TopicSnapshot
@@ -123,6 +124,38 @@ async def test_the_leaders_death_loses_nothing_that_was_answered() -> None:
             await world.start(node_id)
         await trio.sleep(2)
         await until_alike(world)
+
+
+async def test_a_leader_whose_process_ended_is_replaced_at_once() -> None:
+    """Its connections break and its machine refuses new ones: nobody waits for the fetch timeout."""
+    async with wire_world(1, 2, 3) as world:
+        for _ in range(10):
+            leader = await world.wait_for_leader()
+            node_id = leader.settings.node_id
+            begin = trio.current_time()
+            world.kill(node_id)
+            await world.hang_up(node_id)
+            await world.wait_for_leader()
+            assert trio.current_time() - begin < 0.5, "the default timeouts are 1 s and 2 s"
+            await world.start(node_id)
+            await trio.sleep(1)
+
+
+async def test_a_leader_that_stops_in_order_hands_over() -> None:
+    async with wire_world(1, 2, 3, raft=RaftSettings(lost_leader_ms=0)) as world:
+        old = await world.wait_for_leader()
+        await trio.sleep(1)
+        begin = trio.current_time()
+        await old.hand_over(5000)
+        assert trio.current_time() - begin < 0.5
+        assert not old.is_leader
+        assert old.known_leader()[0] not in (-1, old.settings.node_id)
+
+
+async def test_nodes_that_start_together_elect_at_once() -> None:
+    async with wire_world(1, 2, 3) as world:
+        await world.wait_for_leader()
+        assert trio.current_time() < 0.5, "the election timeout is 1 s"
 
 
 async def test_a_leader_that_is_cut_off_is_replaced_and_comes_back_as_a_follower() -> None:

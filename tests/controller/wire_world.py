@@ -133,6 +133,10 @@ class World:
     async def cut(self, node_id: int) -> None:
         """Takes a node off the network."""
         self.cut_off.add(node_id)
+        await self.hang_up(node_id)
+
+    async def hang_up(self, node_id: int) -> None:
+        """Breaks the connections from and to a node."""
         for one, other, stream in self.streams:
             if node_id in (one, other):
                 await trio.aclose_forcefully(stream)

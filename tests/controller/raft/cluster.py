@@ -67,6 +67,10 @@ class Member:
 
     def crash(self) -> None:
         self.core = None
+        if self.cluster.refuses:  # its connections break too
+            for member in self.cluster.members.values():
+                if member.core is not None and not {self.key.node_id, member.key.node_id} & self.cluster.cut_off:
+                    member.perform(member.core.unreachable(self.key.node_id, self.cluster.now_ms, is_gone=False))
 
     def perform(self, output: Output) -> None:
         """The driver's part, in the order that output.py asks for."""
@@ -152,6 +156,8 @@ class Cluster:
         self.cut_off: set[int] = set()
         self.lines: list[str] = []
         self.is_silent = is_silent
+        # Whether a node that is down refuses connections at once, as a machine does that is still there.
+        self.refuses = False
         self.leaders: dict[int, int] = {}
         self.committed: list[Any] = []
 
@@ -182,7 +188,12 @@ class Cluster:
 
     def deliver(self, source: int, destination: int, message: Message) -> None:
         core = self.members[destination].core
-        if core is None or {source, destination} & self.cut_off:
+        if {source, destination} & self.cut_off:
+            return
+        if core is None:
+            sender = self.members[source]
+            if self.refuses and sender.core is not None:
+                sender.perform(sender.core.unreachable(destination, self.now_ms, is_gone=True))
             return
         self.members[destination].perform(core.step(message, self.now_ms))
 

@@ -83,6 +83,8 @@ def test_random_runs(seed: int) -> None:
     voter_count = rng.choice([1, 2, 3, 3, 4, 5])
     observers = [9] if rng.random() < 0.4 else []
     cluster = Cluster(range(1, voter_count + 1), observers, seed=seed, is_silent=True)
+    cluster.refuses = rng.random() < 0.5
+    cluster.settings = cluster.settings._replace(lost_leader_ms=rng.choice([0, 100]))
     for member in cluster.members.values():
         member.start()
     weights = rng.choice([CALM, STORM])

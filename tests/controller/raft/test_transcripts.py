@@ -4,7 +4,8 @@ A transcript is a list of blocks: a command line, a line of dashes, what happene
 `PYKBROKER_REWRITE_TRANSCRIPTS=1 pytest tests/controller/raft/test_transcripts.py` writes them anew; commit only what
 you can explain.
 
-    voters 1 2 3 [observers 4] [seed 7]   the cluster, with nothing started yet
+    voters 1 2 3 [observers 4] [seed 7] [lost_leader 100]
+                     the cluster, with nothing started yet; lost_leader_ms is 0 unless given
     start 1 2 3      start nodes; also after a crash
     settle           deliver messages until there are none
     pass 1500        let so many ms go by, delivering what is sent
@@ -12,6 +13,7 @@ you can explain.
     crash 1          node 1 stops without a word; what it persisted stays
     resign 1         node 1 gives up leadership in order
     cut 1 / mend 1   messages from and to node 1 are lost / are not
+    refuse           from now on the machine of a node that is down refuses connections
     snapshot 1       node 1 replaces what is committed by a snapshot
     show             each node's role, epoch, log and high watermark
 """
@@ -50,6 +52,8 @@ class Interpreter:
             cluster.advance(int(words[0]))
         elif verb == "propose":
             cluster.propose(int(words[0]), words[1:])
+        elif verb == "refuse":
+            cluster.refuses = True
         elif verb == "show":
             return [self.show(node_id) for node_id in cluster.members]
         else:
@@ -58,7 +62,7 @@ class Interpreter:
         return cluster.lines
 
     def build(self, words: list[str]) -> Cluster:
-        lists: dict[str, list[int]] = {"voters": [], "observers": [], "seed": [0]}
+        lists: dict[str, list[int]] = {"voters": [], "observers": [], "seed": [], "lost_leader": []}
         name = "voters"
         for word in words:
             if word in lists:
@@ -66,7 +70,9 @@ class Interpreter:
                 lists[name] = []
             else:
                 lists[name].append(int(word))
-        return Cluster(lists["voters"], lists["observers"], seed=lists["seed"][0])
+        cluster = Cluster(lists["voters"], lists["observers"], seed=(lists["seed"] or [0])[0])
+        cluster.settings = cluster.settings._replace(lost_leader_ms=(lists["lost_leader"] or [0])[0])
+        return cluster
 
     def one(self, verb: str, node_id: int) -> None:
         cluster = self.cluster
