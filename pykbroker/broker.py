@@ -49,13 +49,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pykbroker.config import BrokerConfig
+    from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
     from pykbroker.host import Listening
     from pykbroker.listener_addresses import ListenerAddress
     from pykbroker.security.sasl import SaslSession
     from pykbroker.security.standard_authorizer import StandardAuthorizer
     from pykbroker.transaction_markers import AppendedMarker
-    from pykbroker.transactions.markers import MarkerToWrite, NodeConnection
+    from pykbroker.transactions.markers import MarkerToWrite
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
