@@ -13,13 +13,13 @@ from typing import Any
 from pykbroker.config_definitions import ConfigDefinition, ConfigError, format_value
 from pykbroker.config_definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS, INTERNAL_BROKER_CONFIGS
 from pykbroker.config_definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
+from pykbroker.config_roles import BROKER, CONTROLLER, fill_roles, inter_broker_listener
 from pykbroker.listener_addresses import (
     LISTENER_PREFIX,
     ListenerAddress,
     base_of_listener_key,
     parse_listeners,
     parse_protocol_map,
-    parse_voters,
 )
 
 __all__ = ["SINGLE_NODE_DEFAULTS", "BrokerConfig", "ConfigError"]
@@ -38,8 +38,10 @@ _PER_LISTENER = frozenset(
 _READ_OTHERWISE = _PER_LISTENER | {
     "advertised.listeners",
     "broker.id",
+    "controller.quorum.bootstrap.servers",
     "controller.quorum.voters",
     "inter.broker.listener.name",
+    "security.inter.broker.protocol",
     "listener.security.protocol.map",
     "log.dir",
     *(name for synonyms in BROKER_SYNONYMS.values() for name, _ in synonyms),
@@ -54,11 +56,15 @@ class BrokerConfig:
     """Settings under Kafka's names with "_" for "."; units are in the names, -1 means unlimited where Kafka says so.
 
     Attributes that are not plain values of one key:
-        listeners: addresses to bind, without the controller's.
-        controller_listeners: those that `controller.listener.names` names; empty on a single node without any.
+        listeners: addresses to bind for clients and brokers; empty where there is no broker.
+        controller_listeners: addresses to bind that `controller.listener.names` names; empty on a broker alone, and
+            on a single node without any.
         advertised_listeners: what is advertised, by listener name; empty when `advertised.listeners` is not set, and
             then a client is told the address that it dialled.
-        quorum_voters: node id -> (host, port) from `controller.quorum.voters`; just this node when it is not set.
+        advertised_controller_listeners: the same of the controller's listeners.
+        quorum_voters: node id -> (host, port) from `controller.quorum.voters`; empty where the log says who votes,
+            just this node where nothing is said at all.
+        quorum_bootstrap_servers: (host, port) of controllers to ask for the others.
         super_users, allow_everyone_if_no_acl_found: settings of the authorizer, which Kafka's broker does not know
             by itself; empty and False where there is none.
         static_properties: keys and texts as given.
@@ -70,13 +76,20 @@ class BrokerConfig:
     add_partitions_to_txn_retry_backoff_max_ms: int
     add_partitions_to_txn_retry_backoff_ms: int
     authorizer_class_name: str
+    auto_leader_rebalance_enable: bool
     auto_create_topics_enable: bool
+    broker_heartbeat_interval_ms: int
     broker_rack: str | None
+    broker_session_timeout_ms: int
     connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
+    controlled_shutdown_enable: bool
     controller_listener_names: list[str]
     controller_quorum_election_timeout_ms: int
+    controller_quorum_fetch_max_bytes: int
     controller_quorum_fetch_timeout_ms: int
+    controller_quorum_request_timeout_ms: int
+    controller_socket_timeout_ms: int
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
@@ -84,6 +97,8 @@ class BrokerConfig:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    initial_broker_registration_timeout_ms: int
+    leader_imbalance_check_interval_seconds: int
     log_cleaner_backoff_ms: int
     log_cleaner_enable: bool
     log_dirs: list[str]
@@ -116,6 +131,13 @@ class BrokerConfig:
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
     queued_max_request_bytes: int
+    replica_fetch_backoff_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_lag_time_max_ms: int
+    replica_socket_timeout_ms: int
     request_timeout_ms: int
     sasl_server_max_receive_size: int
     socket_listen_backlog_size: int
@@ -131,11 +153,14 @@ class BrokerConfig:
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
+    unclean_leader_election_interval_ms: int
 
     listeners: tuple[ListenerAddress, ...]
     controller_listeners: tuple[ListenerAddress, ...]
     advertised_listeners: Mapping[str, ListenerAddress]
+    advertised_controller_listeners: Mapping[str, ListenerAddress]
     quorum_voters: Mapping[int, tuple[str, int]]
+    quorum_bootstrap_servers: tuple[tuple[str, int], ...]
     super_users: frozenset[str]
     allow_everyone_if_no_acl_found: bool
     static_properties: Mapping[str, str]
@@ -163,7 +188,6 @@ class BrokerConfig:
             values[name] = _value_of(key, texts, may_be_null="None" in annotation or name == "log_dirs")
         values["log_dirs"] = values["log_dirs"] or _value_of("log.dir", texts)
         _fill_listeners(values, texts)
-        _fill_quorum(values, texts)
         _fill_authorizer(values, texts)
         attributes = {name.replace("_", ".") for name in cls.__annotations__ if name not in _COMPOSED}
         known = _AUTHORIZER_KEYS if values["authorizer_class_name"] else ()
@@ -198,8 +222,22 @@ class BrokerConfig:
     @property
     def inter_broker_listener(self) -> str:
         """Name of the listener for other brokers: that of `inter.broker.listener.name`, else of the protocol's name."""
-        name = self.static_properties.get("inter.broker.listener.name")
-        return (name or self.static_properties.get("security.inter.broker.protocol") or "PLAINTEXT").upper()
+        return inter_broker_listener(self.static_properties)
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether this process serves partitions."""
+        return BROKER in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this process is a controller."""
+        return CONTROLLER in self.process_roles
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this process is a quorum of one: its own controller, which needs nobody else."""
+        return set(self.quorum_voters) == {self.node_id}
 
     def with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         """These settings under dynamic ones: `own` before `cluster_wide` before the given ones (KIP-226)."""
@@ -210,11 +248,13 @@ class BrokerConfig:
 
 _COMPOSED = frozenset(
     {
+        "advertised_controller_listeners",
         "advertised_listeners",
         "allow_everyone_if_no_acl_found",
         "controller_listeners",
         "ineffective_keys",
         "listeners",
+        "quorum_bootstrap_servers",
         "quorum_voters",
         "static_properties",
         "super_users",
@@ -285,7 +325,6 @@ def _fill_listeners(values: dict[str, Any], texts: Mapping[str, str]) -> None:
     advertised = parse_listeners(
         "advertised.listeners", _value_of("advertised.listeners", texts, may_be_null=True) or [], protocols
     )
-    controller_names = {name.upper() for name in names}
     bound = {listener.name for listener in listeners}
     for address in advertised:
         if address.name not in bound:
@@ -301,15 +340,8 @@ def _fill_listeners(values: dict[str, Any], texts: Mapping[str, str]) -> None:
             raise ConfigError("listeners", listener.name, "TLS is not available yet; use PLAINTEXT or SASL_PLAINTEXT")
         if listener.security_protocol.startswith("SASL"):
             _check_mechanisms(listener.name, texts)
-    values["listeners"] = tuple(listener for listener in listeners if listener.name not in controller_names)
-    values["controller_listeners"] = tuple(listener for listener in listeners if listener.name in controller_names)
-    values["advertised_listeners"] = {
-        address.name: address for address in advertised if address.name not in controller_names
-    }
-    if not values["listeners"]:
-        raise ConfigError(
-            "listeners", texts.get("listeners", ""), "no listener for clients: all are controller listeners"
-        )
+    quorum_keys = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
+    fill_roles(values, texts, listeners, advertised, protocols, *(_value_of(key, texts) for key in quorum_keys))
 
 
 def _check_mechanisms(listener_name: str, texts: Mapping[str, str]) -> None:
@@ -319,24 +351,6 @@ def _check_mechanisms(listener_name: str, texts: Mapping[str, str]) -> None:
     text = texts.get(own, texts.get(key))
     if text is not None and AVAILABLE_MECHANISM not in BROKER_CONFIGS[key].parse(key, text):
         raise ConfigError(own if own in texts else key, text, f"only {AVAILABLE_MECHANISM} is available yet")
-
-
-def _fill_quorum(values: dict[str, Any], texts: Mapping[str, str]) -> None:
-    node_id: int = values["node_id"]
-    voters = parse_voters(_value_of("controller.quorum.voters", texts))
-    if set(values["process_roles"]) != {"broker", "controller"}:
-        raise ConfigError(
-            "process.roles",
-            ",".join(values["process_roles"]),
-            "must be broker,controller: a cluster is one node as yet",
-        )
-    if voters and set(voters) != {node_id}:
-        raise ConfigError(
-            "controller.quorum.voters",
-            texts["controller.quorum.voters"],
-            f"must name just this node ({node_id}): a cluster is one node as yet",
-        )
-    values["quorum_voters"] = voters or {node_id: ("localhost", 0)}
 
 
 def _fill_authorizer(values: dict[str, Any], texts: Mapping[str, str]) -> None:

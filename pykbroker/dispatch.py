@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.handlers import APIS_OF, FLEXIBLE_FROM, camel_case
+from pykbroker.listener_kind import ListenerKind
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode_chunks
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
@@ -15,6 +16,10 @@ from pykbroker.security.sasl import State
 
 if TYPE_CHECKING:
     from pykbroker.request_context import ConnectionInfo, Services
+
+FORWARDED_IN_PART = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
+"""What a broker does itself for the settings of brokers, and has its handler forward for everything else. Other
+requests that only the active controller can carry out are forwarded to it as they came (KIP-590)."""
 
 
 async def dispatch(services: Services, connection: ConnectionInfo, frame: memoryview) -> list[Any] | None:
@@ -48,6 +53,12 @@ async def dispatch(services: Services, connection: ConnectionInfo, frame: memory
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
     has_tags = version >= api.flexible_from and key != ApiKey.API_VERSIONS
     try:
+        if api.is_forwardable and kind is ListenerKind.BROKER and key not in FORWARDED_IN_PART:
+            channel = services.channel
+            if channel is not None and not channel.is_local:
+                reply = await channel.forward(connection, bytes(frame))
+                if reply is not None:
+                    return [len(reply).to_bytes(4, "big") + reply]
         response = await handler(context, request)
         return None if response is None else _reply(header, response, version, has_tags)
     except CloseConnection:

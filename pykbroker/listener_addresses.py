@@ -116,7 +116,24 @@ def parse_voters(texts: list[str]) -> dict[int, tuple[str, int]]:
     for text in texts:
         node_id, at, address = text.partition("@")
         host, colon, port = address.rpartition(":")
-        if not at or not colon or not node_id.isdecimal() or not host or not port.isdecimal():
+        if not at or not colon or not node_id.isdecimal() or not host or not port.isdecimal() or int(port) > 65535:
             raise ConfigError("controller.quorum.voters", text, "expected id@host:port, for example 1@localhost:9093")
         voters[int(node_id)] = (host.removeprefix("[").removesuffix("]"), int(port))
     return voters
+
+
+def parse_bootstrap_servers(texts: list[str]) -> tuple[tuple[str, int], ...]:
+    """`host:port` texts of controllers.
+
+    Raises:
+        ConfigError: a text has another form.
+    """
+    servers = []
+    for text in texts:
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) <= 65535:
+            raise ConfigError(
+                "controller.quorum.bootstrap.servers", text, "expected host:port, for example localhost:9093"
+            )
+        servers.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    return tuple(servers)

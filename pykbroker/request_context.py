@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
+    from pykbroker.broker_clients import BrokerClients
     from pykbroker.config import BrokerConfig
     from pykbroker.controller.active_controller import ActiveController
     from pykbroker.controller.node import ControllerNode
     from pykbroker.controller.peers import Peers
+    from pykbroker.controller_channel import ControllerChannel
     from pykbroker.groups.coordinator import GroupCoordinator
     from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.metadata_cache import MetadataCache
@@ -54,6 +56,8 @@ class Services(NamedTuple):
     authorizer: StandardAuthorizer | None = None
     peers: Peers | None = None
     active_controller: ActiveController | None = None
+    channel: ControllerChannel | None = None
+    broker_clients: BrokerClients | None = None
 
 
 class ConnectionInfo:

@@ -89,7 +89,7 @@ async def _serve(options: StartOptions, config: BrokerConfig, cluster_id: str | 
 
     from pykbroker.broker import run_broker
 
-    ready = trio.Event()
+    ready, stop = trio.Event(), trio.Event()
     addresses: list[BrokerAddress] = []
 
     def on_ready(address: BrokerAddress) -> None:
@@ -111,27 +111,25 @@ async def _serve(options: StartOptions, config: BrokerConfig, cluster_id: str | 
     async def stop_on_signal() -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for number in signals:
-                if broker.cancel_called:
+                if stop.is_set():
                     _complain("stopped at once")
                     if options.port_file is not None:
                         _remove_if_there(options.port_file)
                     os._exit(128 + number)
                 print("stopping; once more stops at once", flush=True)
-                broker.cancel()
+                stop.set()
 
     async with trio.open_nursery() as nursery:
-        broker = trio.CancelScope()
         nursery.start_soon(stop_on_signal)
         nursery.start_soon(announce)
         if options.stop_with_stdin:
-            nursery.start_soon(_stop_with_stdin, broker)
-        with broker:
-            await run_broker(config, cluster_id=cluster_id, on_ready=on_ready)
+            nursery.start_soon(_stop_with_stdin, stop)
+        await run_broker(config, cluster_id=cluster_id, on_ready=on_ready, stop=stop)
         nursery.cancel_scope.cancel()
 
 
-async def _stop_with_stdin(broker: trio.CancelScope) -> None:
-    """Cancel the broker when standard input ends: the kernel closes it even when the parent was killed."""
+async def _stop_with_stdin(stop: trio.Event) -> None:
+    """Stop the broker when standard input ends: the kernel closes it even when the parent was killed."""
     import trio
 
     descriptor = sys.stdin.fileno()
@@ -139,7 +137,7 @@ async def _stop_with_stdin(broker: trio.CancelScope) -> None:
         await trio.lowlevel.wait_readable(descriptor)
         if not os.read(descriptor, 4096):
             break
-    broker.cancel()
+    stop.set()
 
 
 def dialable(address: BrokerAddress) -> BrokerAddress:
@@ -174,6 +172,7 @@ def raise_expected(error: BaseException) -> None:
     from pykbroker.config import ConfigError
     from pykbroker.listener import BindError
     from pykbroker.logstore.errors import DirectoryLocked, StorageError
+    from pykbroker.registration import RegistrationFailed
 
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -181,7 +180,7 @@ def raise_expected(error: BaseException) -> None:
         raise error
     if isinstance(error, DirectoryLocked):
         raise CliError(f"{error}\nStop the other process, or choose another folder with --data-dir.") from None
-    if isinstance(error, BindError | StorageError | ConfigError):
+    if isinstance(error, BindError | StorageError | ConfigError | RegistrationFailed):
         raise CliError(str(error)) from None
     if isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
         raise CliError(f"{error.filename}: {error.strerror}") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pykbroker import broker as broker_module
+from pykbroker import host as host_module
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.start import raise_expected
 from pykbroker.logstore import filesystem as filesystem_module
@@ -64,7 +64,7 @@ class Scenario:
         self.folder = folder
         self.filesystem = FaultyFileSystem()
         self.sequence = 0
-        monkeypatch.setattr(broker_module, "OsFileSystem", lambda: self.filesystem)
+        monkeypatch.setattr(host_module, "OsFileSystem", lambda: self.filesystem)
 
     def produce(self, broker: WholeBroker, size: int) -> None:
         data = batch(

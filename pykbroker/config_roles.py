@@ -1,0 +1,187 @@
+"""What a node is in its cluster, from its settings: its roles, the quorum, and which listener is whose.
+
+The combinations that Kafka refuses are refused (KafkaConfig.validateValues, QuorumConfig); a node without any of these
+settings is a cluster by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykbroker.config_definitions import ConfigError
+from pykbroker.listener_addresses import ListenerAddress, parse_bootstrap_servers, parse_voters
+
+BROKER = "broker"
+CONTROLLER = "controller"
+
+PLAIN_ONLY = "only PLAINTEXT is available between nodes yet"
+
+
+def fill_roles(
+    values: dict[str, Any],
+    texts: Mapping[str, str],
+    listeners: tuple[ListenerAddress, ...],
+    advertised: tuple[ListenerAddress, ...],
+    protocols: Mapping[str, str],
+    voter_texts: list[str],
+    bootstrap_texts: list[str],
+) -> None:
+    """Fills in what the roles and the quorum decide: who votes, and which listeners are for clients or for nodes.
+
+    Args:
+        values: parsed values of single keys; gets the composed ones.
+        texts: the given texts.
+        listeners, advertised: what the keys of these names give.
+        protocols: listener name -> security protocol.
+        voter_texts, bootstrap_texts: `controller.quorum.voters` and `controller.quorum.bootstrap.servers`.
+
+    Raises:
+        ConfigError: these settings contradict one another.
+    """
+    names = {name.upper() for name in values["controller_listener_names"]}
+    values["listeners"] = tuple(listener for listener in listeners if listener.name not in names)
+    values["controller_listeners"] = tuple(listener for listener in listeners if listener.name in names)
+    values["advertised_listeners"] = {address.name: address for address in advertised if address.name not in names}
+    values["advertised_controller_listeners"] = {
+        address.name: address for address in advertised if address.name in names
+    }
+    _fill_quorum(values, texts, parse_voters(voter_texts), parse_bootstrap_servers(bootstrap_texts))
+    roles = set(values["process_roles"])
+    if not roles:
+        raise ConfigError("process.roles", "", "must be broker, controller or broker,controller")
+    if BROKER in roles:
+        _check_broker(values, texts)
+    if CONTROLLER in roles:
+        _check_controller(values, texts, is_broker_too=BROKER in roles)
+    else:
+        _check_broker_only(values, texts, protocols)
+    _check_plain(values, protocols)
+
+
+def _fill_quorum(
+    values: dict[str, Any],
+    texts: Mapping[str, str],
+    voters: dict[int, tuple[str, int]],
+    servers: tuple[tuple[str, int], ...],
+) -> None:
+    node_id: int = values["node_id"]
+    is_controller = CONTROLLER in values["process_roles"]
+    if not voters and not servers:
+        if not is_controller:
+            raise ConfigError(
+                "controller.quorum.voters",
+                "",
+                "must name the controllers (id@host:port), or controller.quorum.bootstrap.servers some of them, "
+                "where process.roles is broker",
+            )
+        voters = {node_id: ("localhost", 0)}
+    elif voters and is_controller and node_id not in voters:
+        raise ConfigError(
+            "controller.quorum.voters",
+            texts["controller.quorum.voters"],
+            f"must name this node ({node_id}), as process.roles has controller",
+        )
+    elif node_id in voters and not is_controller:
+        raise ConfigError(
+            "controller.quorum.voters",
+            texts["controller.quorum.voters"],
+            f"must not name this node ({node_id}), as process.roles is broker alone",
+        )
+    for voter_id, (host, port) in voters.items():
+        if len(voters) > 1 and port == 0:
+            raise ConfigError("controller.quorum.voters", f"{voter_id}@{host}:0", "a voter needs a port")
+        if len(voters) > 1 and host in ("0.0.0.0", "::"):  # noqa: S104  compared, not bound
+            raise ConfigError(
+                "controller.quorum.voters",
+                f"{voter_id}@{host}:{port}",
+                "nodes cannot dial it; use a host name or address",
+            )
+    values["quorum_voters"] = voters
+    values["quorum_bootstrap_servers"] = servers
+
+
+def _check_broker(values: Mapping[str, Any], texts: Mapping[str, str]) -> None:
+    if not values["listeners"]:
+        raise ConfigError(
+            "listeners", texts.get("listeners", ""), "no listener for clients: all are controller listeners"
+        )
+    # A cluster of one has nobody who would dial the listener between brokers, so its name may be anything there.
+    name = inter_broker_listener(texts)
+    is_alone = set(values["quorum_voters"]) == {values["node_id"]}
+    names = {listener.name for listener in values["listeners"]}
+    if values["advertised_listeners"]:
+        names &= set(values["advertised_listeners"])
+    if name not in names and (not is_alone or "inter.broker.listener.name" in texts):
+        raise ConfigError(
+            "inter.broker.listener.name",
+            name,
+            f"must be one of the advertised listeners, which are {', '.join(sorted(names))}",
+        )
+    interval, session = values["broker_heartbeat_interval_ms"], values["broker_session_timeout_ms"]
+    if interval <= 0:
+        raise ConfigError("broker.heartbeat.interval.ms", interval, "must be at least 1")
+    if session <= 0:
+        raise ConfigError("broker.session.timeout.ms", session, "must be at least 1")
+    wait = values["replica_fetch_wait_max_ms"]
+    for key in ("replica.socket.timeout.ms", "replica.lag.time.max.ms"):
+        bound = values[key.replace(".", "_")]
+        if wait > bound:
+            raise ConfigError("replica.fetch.wait.max.ms", wait, f"must not exceed {key}, which is {bound}")
+
+
+def _check_broker_only(values: Mapping[str, Any], texts: Mapping[str, str], protocols: Mapping[str, str]) -> None:
+    names: list[str] = values["controller_listener_names"]
+    if not names:
+        raise ConfigError("controller.listener.names", "", "must name a listener of the controllers")
+    if values["controller_listeners"]:
+        raise ConfigError(
+            "controller.listener.names",
+            ",".join(names),
+            "must not name one of this node's listeners where process.roles is broker",
+        )
+    for name in names:
+        if name.upper() not in protocols:
+            raise ConfigError(
+                "controller.listener.names",
+                name,
+                "has no entry in listener.security.protocol.map, which must have one for each listener once it is set",
+            )
+
+
+def _check_controller(values: Mapping[str, Any], texts: Mapping[str, str], *, is_broker_too: bool) -> None:
+    names: list[str] = values["controller_listener_names"]
+    own = values["controller_listeners"]
+    if not is_broker_too and values["listeners"]:
+        raise ConfigError(
+            "listeners",
+            texts.get("listeners", ""),
+            "must be controller listeners alone (controller.listener.names) where process.roles is controller",
+        )
+    is_alone = set(values["quorum_voters"]) == {values["node_id"]}
+    if is_alone and is_broker_too and not own:
+        return
+    if len({listener.name for listener in own}) != len({name.upper() for name in names}) or not own:
+        raise ConfigError(
+            "controller.listener.names",
+            ",".join(names),
+            "each must be one of listeners where process.roles has controller",
+        )
+    for address in values["advertised_controller_listeners"].values():
+        if not address.host:
+            raise ConfigError("advertised.listeners", f"{address.name}://", "needs a host name that nodes can dial")
+
+
+def _check_plain(values: Mapping[str, Any], protocols: Mapping[str, str]) -> None:
+    """Nodes dial one another without TLS and without SASL as yet."""
+    if set(values["quorum_voters"]) == {values["node_id"]}:
+        return
+    for name in values["controller_listener_names"][:1]:
+        if protocols.get(name.upper(), "PLAINTEXT") != "PLAINTEXT":
+            raise ConfigError("controller.listener.names", name, PLAIN_ONLY)
+
+
+def inter_broker_listener(texts: Mapping[str, str]) -> str:
+    """Name of the listener for other brokers: that of `inter.broker.listener.name`, else of the protocol's name."""
+    name = texts.get("inter.broker.listener.name")
+    return (name or texts.get("security.inter.broker.protocol") or "PLAINTEXT").upper()

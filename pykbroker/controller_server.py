@@ -1,0 +1,135 @@
+"""The controllers' port of a node: its listeners, and what their handlers may use.
+
+Broker and controller of one process share metadata and quorum, nothing else: a handler of this port that asks for
+partitions or groups is a fault of ours, and `Absent` says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import trio
+
+from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
+from pykbroker.errors import KafkaError
+from pykbroker.listener import Listener, ListenerLimits
+from pykbroker.listener_kind import ListenerKind
+from pykbroker.node_parts import make_authorizer, sasl_maker
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.request_context import ConnectionInfo, RequestContext, Services
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pykbroker.config import BrokerConfig
+    from pykbroker.node_parts import NodeParts
+    from pykbroker.protocol.fields import Message
+    from pykbroker.registration import Bound
+
+
+class Absent:
+    """Stands where a controller's port has nothing."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a controller's port has no {self._what}, but {name} of it was asked for")
+
+
+def controller_services(parts: NodeParts, active_controller: ActiveController | None) -> Services:
+    """What handlers on the controllers' port may use."""
+
+    def absent(what: str) -> Any:
+        return Absent(what)
+
+    return Services(
+        config=parts.config,
+        cluster_id=parts.identity.cluster_id,
+        node_id=parts.config.node_id,
+        metadata=parts.metadata,
+        partitions=absent("partitions"),
+        controller=parts.controller,
+        groups=absent("groups"),
+        transactions=absent("transactions"),
+        producer_ids=absent("producer ids"),
+        fetch_sessions=absent("fetch sessions"),
+        log_directory=parts.directory,
+        clock=parts.host.clock,
+        random=parts.host.random,
+        run_in_thread=parts.host.run_in_thread,
+        authorizer=make_authorizer(parts.config, parts.metadata),
+        peers=parts.peers,
+        active_controller=active_controller,
+    )
+
+
+class ControllerServer:
+    """The controller of a node; `run` it in a nursery.
+
+    Args:
+        parts: of the node.
+        bound: its listeners for other nodes; none on a broker alone.
+    """
+
+    def __init__(self, parts: NodeParts, bound: Sequence[Bound]) -> None:
+        self._parts = parts
+        # Who is alone watches nobody, and a broker is not to be asked.
+        is_watching = parts.config.is_controller and parts.peers is not None
+        self._active = ActiveController(parts.controller, _settings(parts.config)) if is_watching else None
+        self._services = controller_services(parts, self._active)
+        limits = ListenerLimits(self._services)
+        self._listeners = [
+            Listener(
+                address.name,
+                sockets,
+                self._services,
+                sasl_maker(parts.config, address),
+                limits,
+                ListenerKind.CONTROLLER,
+            )
+            for address, sockets in bound
+        ]
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Opens the ports, serves, and does the duties of a leader, until cancelled."""
+        async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
+            if self._active is not None:
+                self._parts.controller.subscribe(self._active.on_metadata_change)
+                await accepting.start(self._active.run)
+            for listener in self._listeners:
+                listener.open()
+                accepting.start_soon(listener.serve, connections)
+            task_status.started()
+
+    async def call(self, message: Message) -> Any:
+        """The response of the active controller in this process to a request of its own broker.
+
+        The broker may do what it asks for: nothing is authorized.
+
+        Raises:
+            KafkaError: UNSUPPORTED_VERSION: there is no such request on a controller's port; or what the handler says.
+        """
+        from pykbroker.handlers import CONTROLLER_APIS
+        from pykbroker.request_handling import load
+
+        api = CONTROLLER_APIS.get(message.KEY)
+        if api is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the controller does not serve {type(message).__name__}")
+        _, handler = load(api, ListenerKind.CONTROLLER)
+        info = ConnectionInfo("", ("localhost", 0), ("localhost", 0), None, ListenerKind.CONTROLLER)
+        services = self._services._replace(authorizer=None)
+        return await handler(RequestContext(services, info, api.key, api.highest, 0, "local"), message)
+
+
+def _settings(config: BrokerConfig) -> ActiveControllerSettings:
+    is_balancing = config.auto_leader_rebalance_enable
+    return ActiveControllerSettings(
+        session_timeout_ms=config.broker_session_timeout_ms,
+        heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
+        balance_interval_ms=config.leader_imbalance_check_interval_seconds * 1000 if is_balancing else 0,
+        unclean_interval_ms=config.unclean_leader_election_interval_ms,
+        local_broker_id=config.node_id if config.is_alone and config.is_broker else None,
+    )

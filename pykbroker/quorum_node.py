@@ -1,0 +1,150 @@
+"""This process's part in the metadata quorum, from its settings: `ControllerNode`, and `Peers` where there are others.
+
+A voter where `process.roles` has controller, an observer otherwise. A quorum of one without a controllers' listener has
+nobody to talk to, and loads nothing of what would.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+import pykbroker
+from pykbroker.config_rules import ServerConfigRules
+from pykbroker.controller.node import ControllerNode, ControllerSettings
+from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.controller.raft.roles import RaftSettings
+from pykbroker.controller.raft_storage import StorageSettings
+from pykbroker.protocol.uuids import uuid_from_text
+
+if TYPE_CHECKING:
+    from pykbroker.config import BrokerConfig
+    from pykbroker.controller.node_client import NodeAddress
+    from pykbroker.controller.peers import Peers
+    from pykbroker.host import Host
+    from pykbroker.logstore.log_directory import LogDirectory
+    from pykbroker.logstore.meta_properties import MetaProperties
+
+log = logging.getLogger(__name__)
+
+ASK_TIMEOUT_MS = 2000
+ASK_PAUSE_S = 0.2
+
+
+class QuorumNode(NamedTuple):
+    """The node, and what carries its messages; `peers` is None for a node that is alone."""
+
+    controller: ControllerNode
+    peers: Peers | None
+
+
+def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: MetaProperties, host: Host) -> QuorumNode:
+    """Builds the node; nothing is opened yet."""
+    peers: Peers | None = None
+    if not config.is_alone or config.controller_listeners:
+        from pykbroker.controller.node_client import NodeAddress
+        from pykbroker.controller.peers import Peers
+        from pykbroker.controller.raft_wire import FetchLimits
+
+        peers = Peers(
+            config.node_id,
+            identity.cluster_id,
+            {node_id: NodeAddress(*address) for node_id, address in config.quorum_voters.items()},
+            host.open_stream,
+            software_version=pykbroker.__version__,
+            request_timeout_ms=config.controller_quorum_request_timeout_ms,
+            limits=FetchLimits(max_bytes=config.controller_quorum_fetch_max_bytes),
+        )
+    controller = ControllerNode(
+        _settings(config, directory.path, identity),
+        filesystem=directory.filesystem,
+        config_rules=ServerConfigRules(config),
+        random=host.random,
+        wall_clock_ms=host.clock.now_ms,
+        run_in_thread=host.run_in_thread,
+        send=None if peers is None else peers.send,
+        download=None if peers is None else peers.download,
+    )
+    if peers is not None:
+        peers.attach(controller)
+    return QuorumNode(controller, peers)
+
+
+def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> ControllerSettings:
+    return ControllerSettings(
+        node_id=config.node_id,
+        data_directory=folder,
+        voters=VoterSet(map(ReplicaKey, config.quorum_voters)),
+        directory_id=uuid_from_text(identity.directory_id),
+        partition_count_default=config.num_partitions,
+        replication_factor_default=config.default_replication_factor,
+        snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+        snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
+        storage=StorageSettings(
+            segment_bytes=config.metadata_log_segment_bytes, segment_ms=config.metadata_log_segment_ms
+        ),
+        raft=RaftSettings(
+            election_timeout_ms=config.controller_quorum_election_timeout_ms,
+            fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+        ),
+        unclean_election=config.topic_defaults["unclean.leader.election.enable"] == "true",
+    )
+
+
+class StoppedEarly(Exception):
+    """This node was asked to stop before it knew of which cluster it is."""
+
+
+async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> str:
+    """The id of the cluster whose controllers the settings name; waits until one of them answers (DescribeCluster).
+
+    Raises:
+        StoppedEarly: `stop` was set meanwhile.
+    """
+    from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
+    from pykbroker.protocol.error_codes import ErrorCode
+    from pykbroker.protocol.errors import ProtocolError
+    from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+
+    controllers = 2  # the endpoint type of KIP-919
+    addresses = [NodeAddress(*a) for a in (*config.quorum_voters.values(), *config.quorum_bootstrap_servers)]
+    is_said = False
+    while True:
+        for address in addresses:
+            client = NodeClient(
+                address, host.open_stream, client_id=str(config.node_id), software_version=pykbroker.__version__
+            )
+            try:
+                answer = await client.request(DescribeClusterRequest(endpoint_type=controllers), ASK_TIMEOUT_MS)
+            except (NodeUnreachable, ProtocolError) as error:
+                if not is_said:
+                    log.info("waiting for a controller that tells which cluster this is: %s", error)
+                is_said = True
+                continue
+            finally:
+                with trio.CancelScope(shield=True):
+                    await client.close()
+            if answer.error_code == ErrorCode.NONE:
+                cluster_id: str = answer.cluster_id
+                return cluster_id
+        with trio.move_on_after(ASK_PAUSE_S):
+            await stop.wait()
+            raise StoppedEarly
+
+
+def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int) -> NodeAddress | None:
+    """Where a controller listens for other nodes: by `controller.quorum.voters`, else by its registration."""
+    from pykbroker.controller.node_client import NodeAddress
+
+    configured = config.quorum_voters.get(node_id)
+    if configured is not None:
+        return NodeAddress(*configured)
+    registered = node.image.controllers.get(node_id)
+    if registered is not None:
+        name = config.controller_listener_names[0].upper()
+        for endpoint in registered.endpoints:
+            if endpoint.name == name:
+                return NodeAddress(endpoint.host, endpoint.port)
+    return None

@@ -1,0 +1,293 @@
+"""A broker's place in its cluster: it registers, says that it is alive, and asks leave to go.
+
+As Kafka's BrokerLifecycleManager: BrokerRegistration first; then a BrokerHeartbeat every `broker.heartbeat.interval.ms`
+with the metadata that this broker has applied, at first wanting to stay fenced; when it has caught up with its own
+registration and its logs are loaded, it wants to serve; when it is to stop, it wants its leaderships moved away.
+
+A broker that is its own quorum registers with one command, unfenced, and beats no heart: nobody listens.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.image import Endpoint
+from pykbroker.errors import KafkaError
+from pykbroker.logstore.errors import InconsistentDirectory, StorageError
+from pykbroker.logstore.log_directory import METADATA_TOPIC
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.uuids import random_uuid, uuid_from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pykbroker.config import BrokerConfig
+    from pykbroker.controller.node import ControllerNode
+    from pykbroker.controller_channel import ControllerChannel
+    from pykbroker.host import Host, Listening
+    from pykbroker.listener_addresses import ListenerAddress
+    from pykbroker.logstore.log_directory import LogDirectory
+    from pykbroker.logstore.meta_properties import MetaProperties
+
+log = logging.getLogger(__name__)
+
+Bound = tuple["ListenerAddress", "Sequence[Listening]"]
+
+AT_ONCE_TIMEOUT_MS = 60_000
+
+STARTING_PAUSE_S = 0.01
+SHUTDOWN_PAUSE_S = 0.05
+RETRY_FIRST_S = 0.1
+"""Pauses as in Kafka: while this broker catches up, before the second heartbeat of a shutdown, and after a failure,
+where it doubles up to the interval of heartbeats."""
+
+CONTROLLED_SHUTDOWN_MAX_S = 30.0
+"""How long a broker that wants to stop waits for leave to do so."""
+
+
+class RegistrationFailed(Exception):
+    """This broker could not join its cluster; says why."""
+
+
+class State(enum.Enum):
+    """What this broker is about (Kafka's BrokerState)."""
+
+    STARTING = enum.auto()
+    RECOVERY = enum.auto()
+    RUNNING = enum.auto()
+    PENDING_CONTROLLED_SHUTDOWN = enum.auto()
+
+
+def endpoints_of(bound: Sequence[Bound], advertised: Mapping[str, ListenerAddress]) -> list[Endpoint]:
+    """Where other nodes and clients reach these listeners: as advertised, else as bound."""
+    endpoints = []
+    for address, sockets in bound:
+        told = advertised.get(address.name, address)
+        port = told.port or sockets[0].getsockname()[1]
+        endpoints.append(Endpoint(address.name, told.host or _own_name(), port, address.security_protocol_id))
+    return endpoints
+
+
+def _own_name() -> str:
+    import socket
+
+    return socket.gethostname()
+
+
+async def register_at_once(
+    controller: ControllerNode,
+    config: BrokerConfig,
+    endpoints: Sequence[Endpoint],
+    directory: LogDirectory,
+    identity: MetaProperties,
+    host: Host,
+) -> None:
+    """Tells the controller, which is in this process and alone, that this broker serves.
+
+    Raises:
+        StorageError: the metadata cannot be written, or is of a cluster with features that do not exist here.
+    """
+    from pykbroker.controller.metadata.brokers import RegisterBroker
+
+    try:
+        await controller.submit(
+            RegisterBroker(
+                broker_id=config.node_id,
+                incarnation_id=random_uuid(host.random.randbytes(16)),
+                endpoints=endpoints,
+                features=SUPPORTED_FEATURES,
+                log_dirs=[uuid_from_text(identity.directory_id)],
+                rack=config.broker_rack,
+                is_fenced=False,
+                is_clean_restart=directory.was_clean,
+            ),
+            AT_ONCE_TIMEOUT_MS,
+        )
+    except CommandRefused as refused:
+        if refused.error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+            raise StorageError(f"{directory.path}/{METADATA_TOPIC}-0", f"cannot be written: {refused}") from None
+        if refused.error.code != ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        # Apache Kafka's format step finalizes features that do not exist here yet.
+        raise InconsistentDirectory(
+            f"{directory.path}/{METADATA_TOPIC}-0", f"{refused} Use another folder, or go on with Apache Kafka there."
+        ) from None
+
+
+class Registration:
+    """See the module's text. `run` in a nursery does all the talking; the other methods say what is wanted.
+
+    Args:
+        config, endpoints, identity: of this broker.
+        controller: whose image tells what has been applied here.
+        channel: to the active controller; used by nobody else, so that no other request delays a heartbeat.
+        host: draws the incarnation's id.
+        previous_broker_epoch: the epoch under which this directory was closed in order, else -1 (KIP-966).
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        endpoints: Sequence[Endpoint],
+        identity: MetaProperties,
+        controller: ControllerNode,
+        channel: ControllerChannel,
+        host: Host,
+        previous_broker_epoch: int,
+    ) -> None:
+        self._config = config
+        self._endpoints = endpoints
+        self._identity = identity
+        self._controller = controller
+        self._channel = channel
+        self._previous_broker_epoch = previous_broker_epoch
+        self._incarnation_id = random_uuid(host.random.randbytes(16))
+        self.broker_epoch = -1
+        self.state = State.STARTING
+        self._is_registered = False
+        self._is_ready = False
+        self._failures = 0
+        self._hurry = trio.Event()
+        self._caught_up = trio.Event()
+        self._unfenced = trio.Event()
+        self._may_stop = trio.Event()
+        self._is_over = False
+
+    async def run(self) -> None:
+        """Registers and beats until it is cancelled or the controller has let this broker go.
+
+        Raises:
+            RegistrationFailed: it could not register within `initial.broker.registration.timeout.ms`.
+        """
+        give_up_at = trio.current_time() + self._config.initial_broker_registration_timeout_ms / 1000
+        failure = "no controller answered"
+        while not self._is_over:
+            pause_s = self._retry_pause_s()
+            try:
+                pause_s = await (self._beat() if self._is_registered else self._register())
+                self._failures = 0
+            except KafkaError as error:
+                self._failures += 1
+                failure = error.message or error.error_code.name
+                if self._failures == 1:
+                    log.warning("the controller does not take this broker's %s: %s", self._what(), failure)
+            if self.broker_epoch < 0 and trio.current_time() >= give_up_at:
+                raise RegistrationFailed(
+                    f"broker {self._config.node_id} could not register within "
+                    f"{self._config.initial_broker_registration_timeout_ms} ms "
+                    f"(initial.broker.registration.timeout.ms): {failure}"
+                )
+            with trio.move_on_after(pause_s):
+                await self._hurry.wait()
+            self._hurry = trio.Event()
+
+    async def caught_up(self) -> None:
+        """Returns when this broker has the metadata up to its own registration."""
+        await self._caught_up.wait()
+
+    async def serve(self) -> None:
+        """Says that this broker is ready, and returns when the controller has let it serve."""
+        self._is_ready = True
+        self._hurry.set()
+        await self._unfenced.wait()
+
+    async def leave(self) -> None:
+        """Controlled shutdown: returns when leaderships have gone elsewhere, or after `CONTROLLED_SHUTDOWN_MAX_S`."""
+        if self.state is not State.RUNNING:
+            return
+        self.state = State.PENDING_CONTROLLED_SHUTDOWN
+        self._hurry.set()
+        with trio.move_on_after(CONTROLLED_SHUTDOWN_MAX_S) as limit:
+            await self._may_stop.wait()
+        if limit.cancelled_caught:
+            log.warning("stopping without the controller's leave: it did not come within the time for it")
+
+    def _what(self) -> str:
+        return "heartbeats" if self._is_registered else "registration"
+
+    def _retry_pause_s(self) -> float:
+        return min(RETRY_FIRST_S * 2.0 ** min(self._failures, 10), self._config.broker_heartbeat_interval_ms / 1000)
+
+    async def _register(self) -> float:
+        from pykbroker.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+
+        request = BrokerRegistrationRequest(
+            broker_id=self._config.node_id,
+            cluster_id=self._identity.cluster_id,
+            incarnation_id=self._incarnation_id,
+            listeners=[
+                Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+                for e in self._endpoints
+            ],
+            features=[
+                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            ],
+            rack=self._config.broker_rack,
+            log_dirs=[uuid_from_text(self._identity.directory_id)],
+            previous_broker_epoch=self._previous_broker_epoch,
+        )
+        response = await self._channel.request(request, self._config.broker_session_timeout_ms)
+        _check(response.error_code)
+        self.broker_epoch = response.broker_epoch
+        self._is_registered = True
+        log.info("registered as broker %d with broker epoch %d", self._config.node_id, self.broker_epoch)
+        return 0.0
+
+    async def _beat(self) -> float:
+        """One heartbeat; the pause before the next one in seconds."""
+        from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+
+        state = self.state
+        request = BrokerHeartbeatRequest(
+            broker_id=self._config.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._controller.image.offset,
+            want_fence=not self._is_ready,
+            want_shut_down=state is State.PENDING_CONTROLLED_SHUTDOWN,
+        )
+        response = await self._channel.request(request, self._config.broker_session_timeout_ms)
+        code = ErrorCode(response.error_code)
+        if code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
+            self._look_at_own_registration()
+        _check(code)
+        interval_s = self._config.broker_heartbeat_interval_ms / 1000
+        match state:
+            case State.STARTING:
+                if response.is_caught_up:
+                    self.state = State.RECOVERY
+                    self._caught_up.set()
+                return STARTING_PAUSE_S
+            case State.RECOVERY:
+                if not response.is_fenced:
+                    self.state = State.RUNNING
+                    self._unfenced.set()
+                elif self._is_ready:
+                    # It was let in, but the controller has not finished that yet.
+                    return STARTING_PAUSE_S
+            case State.PENDING_CONTROLLED_SHUTDOWN:
+                if response.should_shut_down:
+                    self._is_over = True
+                    self._may_stop.set()
+                return SHUTDOWN_PAUSE_S
+        return interval_s
+
+    def _look_at_own_registration(self) -> None:
+        """Registers again if this broker was forgotten (UnregisterBroker); not if another process has its id now."""
+        broker = self._controller.image.brokers.get(self._config.node_id)
+        if broker is None or broker.incarnation_id == self._incarnation_id:
+            self._is_registered = False
+        elif self._failures == 0:
+            log.error("another process has registered as broker %d", self._config.node_id)
+
+
+def _check(error_code: int) -> None:
+    if error_code != ErrorCode.NONE:
+        code = ErrorCode(error_code)
+        raise KafkaError(code, code.name)
