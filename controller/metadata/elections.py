@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from pykbroker.controller.metadata.commands import PlanContext
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
+    MIGRATING_DIRECTORY,
     NO_LEADER,
     TOPIC_RESOURCE,
     UNASSIGNED_DIRECTORY,
@@ -126,6 +127,15 @@ def _partitions_in_sync_on(image: ClusterImage, broker_id: int) -> Iterator[tupl
                 yield topic, partition
 
 
+def has_its_directory(image: ClusterImage, partition: PartitionImage, broker_id: int) -> bool:
+    """Whether the broker can use the log directory in which its replica lies; yes if that is not known (KIP-858)."""
+    directory = _directory_of(partition, broker_id)
+    if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
+        return True
+    broker = image.brokers.get(broker_id)
+    return broker is not None and (directory in broker.log_dirs or not broker.log_dirs)
+
+
 def _directory_of(partition: PartitionImage, broker_id: int) -> bytes:
     return dict(zip(partition.replicas, partition.directories, strict=True)).get(broker_id, UNASSIGNED_DIRECTORY)
 
@@ -140,9 +150,13 @@ def _change(
     removed: int | None,
 ) -> PartitionChangeRecord | None:
     """The record for this partition's new leader and in-sync set, None when neither changes."""
+
+    def can_lead(replica: int) -> bool:
+        return is_active(replica) and has_its_directory(image, partition, replica)
+
     target = tuple(replica for replica in partition.isr if replica != removed)
     allow_unclean = is_unclean_election_allowed(image, context, topic.name)
-    leader, is_unclean = elect_leader(partition, target, is_active, allow_unclean=allow_unclean)
+    leader, is_unclean = elect_leader(partition, target, can_lead, allow_unclean=allow_unclean)
     record = PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id)
     is_changed = False
     if leader != partition.leader:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from pykbroker.controller.metadata.elections import RECOVERING, elect_leader
+from pykbroker.controller.metadata.elections import RECOVERING, elect_leader, has_its_directory
 from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from pykbroker.controller.metadata.placement import default_directory
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
@@ -104,7 +104,7 @@ def _elect(image: ClusterImage, partition: PartitionImage, target: Assignment, e
 
     def is_active(broker_id: int) -> bool:
         broker = image.brokers.get(broker_id)
-        return broker is not None and broker.is_active
+        return broker is not None and broker.is_active and has_its_directory(image, partition, broker_id)
 
     preferred = target.replicas[0] if target.replicas else NO_LEADER
     if election is Election.PREFERRED and preferred in target.isr and is_active(preferred):

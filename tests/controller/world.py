@@ -82,9 +82,8 @@ class World:
                 incarnation_id=bytes([incarnation]) * 16,
                 endpoints=[Endpoint("PLAINTEXT", f"host-{broker_id}", 9092, 0)],
                 features=SUPPORTED_FEATURES,
-                log_dirs=[directory_id(broker_id)],
                 rack=rack,
-                **{"is_fenced": False, **options},
+                **{"is_fenced": False, "log_dirs": [directory_id(broker_id)], **options},
             )
         )
 

@@ -1,0 +1,86 @@
+"""AssignReplicasToDirs as a command: a broker says in which of its log directories replicas lie (KIP-858).
+
+The controller chooses the directory only where a broker has a single one; a broker with several chooses, and tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pykbroker.controller.metadata.brokers import registered_broker
+from pykbroker.controller.metadata.commands import Plan, PlanContext
+from pykbroker.controller.metadata.elections import changes_when_broker_leaves
+from pykbroker.controller.metadata.image import (
+    LOST_DIRECTORY,
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    BrokerImage,
+    ClusterImage,
+)
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+
+
+class DirectoryReplicas(NamedTuple):
+    """A log directory and the partitions that have a replica in it: (topic id, partition) each."""
+
+    directory: bytes
+    partitions: Sequence[tuple[bytes, int]]
+
+
+class AssignReplicasToDirs(NamedTuple):
+    """Notes the directories of a broker's replicas; the result has an error code for each partition, in the same order.
+
+    A replica whose directory the broker cannot use any more leaves the in-sync set.
+
+    Raises:
+        CommandRefused: STALE_BROKER_EPOCH.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    directories: Sequence[DirectoryReplicas]
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[list[ErrorCode]]]:
+        broker = registered_broker(image, self.broker_id, self.broker_epoch)
+        records: list[Any] = []
+        results: list[list[ErrorCode]] = []
+        for directory, partitions in self.directories:
+            errors: list[ErrorCode] = []
+            results.append(errors)
+            for topic_id, number in partitions:
+                error, record = self._assign(image, directory, topic_id, number)
+                errors.append(error)
+                if record is not None:
+                    records.append(record)
+        if records:
+            after = image.apply(records, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms)
+            lost = [directory for directory, _ in self.directories if not _is_usable(directory, broker)]
+            if lost:
+                records += changes_when_broker_leaves(after, context, self.broker_id, lost)
+        return Plan(records, results)
+
+    def _assign(
+        self, image: ClusterImage, directory: bytes, topic_id: bytes, number: int
+    ) -> tuple[ErrorCode, PartitionChangeRecord | None]:
+        topic = image.topics_by_id.get(topic_id)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID, None
+        partition = topic.partitions.get(number)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        if self.broker_id not in partition.replicas:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, None
+        directories = list(partition.directories)
+        directories[partition.replicas.index(self.broker_id)] = directory
+        if tuple(directories) == partition.directories:
+            return ErrorCode.NONE, None
+        record = PartitionChangeRecord(partition_id=number, topic_id=topic_id, directories=directories)
+        return ErrorCode.NONE, record
+
+
+def _is_usable(directory: bytes, broker: BrokerImage) -> bool:
+    if directory == LOST_DIRECTORY:
+        return False
+    return directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY, *broker.log_dirs) or not broker.log_dirs

@@ -1,0 +1,65 @@
+"""AssignReplicasToDirs (key 73): a broker with several log directories says where its replicas lie (KIP-858).
+
+Version 0. Brokers of ours have one directory and never send it; Apache Kafka's do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
+from pykbroker.controller_requests import carry_out
+from pykbroker.protocol.acl_codes import CLUSTER_ACTION
+from pykbroker.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsResponse,
+    DirectoryDataResponse,
+    PartitionDataResponse,
+    TopicDataResponse,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_assign_replicas_to_dirs(
+    context: RequestContext, request: AssignReplicasToDirsRequest
+) -> AssignReplicasToDirsResponse:
+    """Notes it, with an error code for each replica."""
+    context.require_cluster(CLUSTER_ACTION)
+    command = AssignReplicasToDirs(
+        request.broker_id,
+        request.broker_epoch,
+        [
+            DirectoryReplicas(
+                directory.id,
+                [
+                    (topic.topic_id, partition.partition_index)
+                    for topic in directory.topics
+                    for partition in topic.partitions
+                ],
+            )
+            for directory in request.directories
+        ],
+    )
+    errors = [iter(of_directory) for of_directory in await carry_out(context, command)]
+    return AssignReplicasToDirsResponse(
+        directories=[
+            DirectoryDataResponse(
+                id=directory.id,
+                topics=[
+                    TopicDataResponse(
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            PartitionDataResponse(
+                                partition_index=partition.partition_index, error_code=next(of_directory)
+                            )
+                            for partition in topic.partitions
+                        ],
+                    )
+                    for topic in directory.topics
+                ],
+            )
+            for directory, of_directory in zip(request.directories, errors, strict=True)
+        ]
+    )
