@@ -15,7 +15,7 @@ from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.fields import Message
-from pykbroker.protocol.framing import FrameReader
+from pykbroker.protocol.framing import BUFFER_SIZE_KEPT, FrameReader
 from pykbroker.protocol.headers import read_response_header, request_header
 from pykbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -24,6 +24,9 @@ API_VERSIONS_VERSION = 3
 SOFTWARE_NAME = "pykbroker"
 RESPONSE_SIZE_MAX = 256 << 20
 """The largest response that is taken from another node of the cluster."""
+
+LENT_BUFFER_SIZE_KEPT = 16 << 20
+"""More than a replica asks for at a time (`replica.fetch.response.max.bytes`)."""
 
 
 class NodeAddress(NamedTuple):
@@ -58,15 +61,26 @@ class NodeClient:
         open_stream: connects; `trio.open_tcp_stream`, or what a test or a simulation has instead.
         client_id: names this node in the other's log.
         software_version: of this software, for KIP-511.
+        lends: whether the bytes of a response (records) are those of the buffer that the socket fills, valid until the
+            next request, and not a copy. The buffer is then kept, too: for who gets much, all the time.
     """
 
-    def __init__(self, address: NodeAddress, open_stream: OpenStream, *, client_id: str, software_version: str) -> None:
+    def __init__(
+        self,
+        address: NodeAddress,
+        open_stream: OpenStream,
+        *,
+        client_id: str,
+        software_version: str,
+        lends: bool = False,
+    ) -> None:
         self.address = address
+        self._lends = lends
         self._open_stream = open_stream
         self._client_id = client_id
         self._software_version = software_version
         self._stream: trio.abc.Stream | None = None
-        self._frames = FrameReader(RESPONSE_SIZE_MAX)
+        self._frames = self._frame_reader()
         self._versions: dict[int, tuple[int, int]] = {}
         self._correlation_id = 0
 
@@ -104,9 +118,12 @@ class NodeClient:
         if stream is not None:
             await trio.aclose_forcefully(stream)
 
+    def _frame_reader(self) -> FrameReader:
+        return FrameReader(RESPONSE_SIZE_MAX, LENT_BUFFER_SIZE_KEPT if self._lends else BUFFER_SIZE_KEPT)
+
     async def _connect(self) -> None:
         self._stream = await self._open_stream(self.address.host, self.address.port)
-        self._frames = FrameReader(RESPONSE_SIZE_MAX)
+        self._frames = self._frame_reader()
         asked = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=self._software_version)
         answer: ApiVersionsResponse = await self._exchange(asked, API_VERSIONS_VERSION)
         if answer.error_code != ErrorCode.NONE:
@@ -138,16 +155,21 @@ class NodeClient:
         response, _ = decode_from(response_class(type(message)), version, frame, position)
         return response
 
-    async def _receive_frame(self) -> bytes:
-        assert self._stream is not None
+    async def _receive_frame(self) -> bytes | memoryview:
+        stream = self._stream
+        assert stream is not None
         while (frame := self._frames.next_frame()) is None:
             room = self._frames.buffer()
-            received = await self._stream.receive_some(len(room))
-            if not received:
+            if isinstance(stream, trio.SocketStream):
+                count = await stream.socket.recv_into(room)
+            else:
+                received = await stream.receive_some(len(room))
+                count = len(received)
+                room[:count] = received
+            if not count:
                 raise trio.BrokenResourceError("the connection was closed")
-            room[: len(received)] = received
-            self._frames.received(len(received))
-        return bytes(frame)
+            self._frames.received(count)
+        return frame if self._lends else bytes(frame)
 
 
 def _is_refused(error: BaseException | None) -> bool:

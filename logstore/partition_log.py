@@ -32,6 +32,7 @@ from pykbroker.protocol.records.validation import AppendPolicy, validate_client_
 _ASSIGNED: Final = Struct(">qii")
 _ASSIGNED_SIZE: Final = 16
 _BOUNDARIES_KEPT: Final = 64
+_EPOCH_MAX: Final = 0x7FFFFFFF
 
 
 class AppendOrigin(Enum):
@@ -208,39 +209,63 @@ class PartitionLog(LogCleanup):
             self._record_trusted(batch, offset)
         return AppendResult(first_offset, next_offset - 1, -1, self._start_offset, False)
 
-    def append_as_follower(self, data: Buffer, now_ms: int) -> AppendResult:
+    def append_as_follower(self, data: Buffer, now_ms: int, leader_epoch: int = _EPOCH_MAX) -> AppendResult:
         """Append batches fetched from a leader as they are: offsets and epochs are the leader's, CRCs are checked.
 
-        Raises UnexpectedAppendOffset when they do not come after the log end, CorruptRecord, StorageFull, StorageError.
+        A batch that is not whole ends them, as one of an epoch above `leader_epoch` does, which that leader cannot have
+        written. Raises UnexpectedAppendOffset when they do not come after the log end, CorruptRecord when there is not
+        one whole batch or one is damaged: then nothing was appended. StorageFull, StorageError: what was appended
+        before is complete.
         """
-        active = self._ready()
+        self._ready()
         view = memoryview(data)
-        next_offset = self._end_offset
-        metas: list[tuple[int, int, int]] = []
-        batches: list[RecordBatch] = []
-        end = 0
-        for batch in iter_batches(view):
-            if batch.base_offset < next_offset:
-                raise UnexpectedAppendOffset(
-                    f"{self._name}: a batch at {batch.base_offset}, the log ends at {next_offset}"
-                )
-            if not batch.verify_crc():
-                raise CorruptRecord(f"{self._name}: CRC of the batch at {batch.base_offset} is wrong")
-            next_offset = batch.next_offset
-            metas.append((batch.size_bytes, next_offset - 1, batch.max_timestamp))
-            batches.append(batch)
-            end = batch.position + batch.size_bytes
-        if not metas:
-            raise ValueError("an append needs at least one whole batch")
-        for batch in batches:
-            if batch.partition_leader_epoch != self._epochs.latest_epoch and batch.partition_leader_epoch >= 0:
-                self._epochs.assign(batch.partition_leader_epoch, batch.base_offset)
+        batches = self._check_followed(view, leader_epoch)
         first_offset = batches[0].base_offset
-        self._write_batches(active, [view[:end]], metas, first_offset, now_ms)
+        size_max = self._config.segment_bytes
+        start = 0
+        while start < len(batches):
+            # As many as go into one segment.
+            size, stop = batches[start].size_bytes, start + 1
+            while stop < len(batches) and size + batches[stop].size_bytes <= size_max:
+                size += batches[stop].size_bytes
+                stop += 1
+            self._append_followed(view, batches[start:stop], now_ms)
+            start = stop
+        return AppendResult(first_offset, self._end_offset - 1, -1, self._start_offset, False)
+
+    def _check_followed(self, view: memoryview, leader_epoch: int) -> list[RecordBatch]:
+        """The batches to append. Raises as `append_as_follower` for what a leader would not send."""
+        next_offset = self._end_offset
+        batches: list[RecordBatch] = []
+        for batch in iter_batches(view):
+            base_offset = batch.base_offset
+            if batch.partition_leader_epoch > leader_epoch:
+                break
+            if base_offset < next_offset:
+                raise UnexpectedAppendOffset(f"{self._name}: a batch at {base_offset}, the log ends at {next_offset}")
+            if not batch.verify_crc():
+                raise CorruptRecord(f"{self._name}: CRC of the batch at {base_offset} is wrong")
+            next_offset = batch.next_offset
+            if next_offset <= base_offset:
+                raise CorruptRecord(f"{self._name}: the batch at {base_offset} ends at {next_offset}")
+            batches.append(batch)
+        if not batches:
+            raise CorruptRecord(f"{self._name}: not one whole batch in {len(view)} bytes")
+        return batches
+
+    def _append_followed(self, view: memoryview, batches: list[RecordBatch], now_ms: int) -> None:
+        active = self._ready()
+        first, last = batches[0], batches[-1]
+        for batch in batches:
+            epoch = batch.partition_leader_epoch
+            if epoch != self._epochs.latest_epoch and epoch >= 0:
+                self._epochs.assign(epoch, batch.base_offset)
+        metas = [(batch.size_bytes, batch.next_offset - 1, batch.max_timestamp) for batch in batches]
+        whole = view[first.position : last.position + last.size_bytes]
+        self._write_batches(active, [whole], metas, first.base_offset, now_ms)
         for batch in batches:
             if batch.producer_id >= 0:
                 self._record_trusted(batch, batch.base_offset)
-        return AppendResult(first_offset, next_offset - 1, -1, self._start_offset, False)
 
     def _write_batches(
         self,

@@ -30,6 +30,8 @@ class FrameReader:
     Usage: fill some of `buffer()`, report it with `received(n)`, then take frames by `next_frame()` until it gives
     None.
 
+    A buffer above `size_kept` is given back as soon as it is empty.
+
     `announced` is the size of the frame that `next_frame` found to be incomplete.
 
     Raises:
@@ -39,6 +41,7 @@ class FrameReader:
     __slots__ = (
         "_buffer",
         "_end",
+        "_size_kept",
         "_size_trusted",
         "_start",
         "_view",
@@ -47,8 +50,9 @@ class FrameReader:
         "received_nothing",
     )
 
-    def __init__(self, frame_size_max: int) -> None:
+    def __init__(self, frame_size_max: int, size_kept: int = BUFFER_SIZE_KEPT) -> None:
         self.frame_size_max = frame_size_max
+        self._size_kept = size_kept
         self.announced = 0
         self._size_trusted = 0
         self.received_nothing = False
@@ -62,7 +66,7 @@ class FrameReader:
         start, end, size = self._start, self._end, len(self._buffer)
         if start == end:
             self._start = self._end = start = end = 0
-            if size > BUFFER_SIZE_KEPT:
+            if size > self._size_kept:
                 self._replace(BUFFER_SIZE_MIN)
         elif end - start >= 4:
             wanted = 4 + int.from_bytes(self._view[start : start + 4], "big", signed=True)

@@ -197,9 +197,14 @@ class Replica:
     # A follower's own log
 
     def append_as_follower(
-        self, data: bytes | bytearray | memoryview, now_ms: int, high_watermark: int, log_start_offset: int
+        self,
+        data: bytes | bytearray | memoryview,
+        now_ms: int,
+        high_watermark: int,
+        log_start_offset: int,
+        leader_epoch: int,
     ) -> None:
-        """Appends what the leader has sent, and takes over its high watermark and log start.
+        """Appends what the leader of an epoch has sent, and takes over its high watermark and log start.
 
         Raises:
             KafkaError: this broker leads by now.
@@ -209,7 +214,7 @@ class Replica:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: the leader does not follow")
         partition_log = self.log
         if len(data):
-            partition_log.append_as_follower(data, now_ms)
+            partition_log.append_as_follower(data, now_ms, leader_epoch)
         end = min(high_watermark, partition_log.log_end_offset)
         # A leader that just began may know a lower one than the leader before it has told us: that one holds.
         if end > self.high_watermark:

@@ -1,0 +1,160 @@
+"""Fetcher: follows one leader, over one connection of its own, for all partitions that it leads and we hold.
+
+The records of a response go from the buffer that the socket fills into the logs' mappings without a copy between.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from pykbroker.controller.node_client import NodeUnreachable
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pykbroker.replication.followed_partition import FollowedPartition, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykbroker.protocol.fields import Message
+    from pykbroker.replication.leader_session import LeaderSession
+    from pykbroker.wall_clock import WallClock
+
+log = logging.getLogger(__name__)
+
+LATEST = -1
+EARLIEST = -2
+
+
+class Client(Protocol):
+    """The part of `NodeClient` that is used."""
+
+    async def request(self, message: Message, timeout_ms: int) -> Any: ...
+
+    async def close(self) -> None: ...
+
+
+class Fetcher:
+    """See the module's text.
+
+    Args:
+        leader_id: whom it follows.
+        session: the partitions; change it and call `look_again`.
+        connect: gives a client of the leader whose responses lend their bytes; raises NodeUnreachable.
+        broker_epoch: of this broker, now.
+        clock: for the times of log files.
+        node_id: this broker.
+        backoff_s: how long to wait after a failure (`replica.fetch.backoff.ms`).
+        timeout_ms: for one request (`replica.socket.timeout.ms`).
+    """
+
+    def __init__(
+        self,
+        leader_id: int,
+        session: LeaderSession,
+        connect: Callable[[], Client],
+        broker_epoch: Callable[[], int],
+        clock: WallClock,
+        *,
+        node_id: int,
+        backoff_s: float,
+        timeout_ms: int,
+    ) -> None:
+        self.session = session
+        self._leader_id = leader_id
+        self._connect = connect
+        self._broker_epoch = broker_epoch
+        self._clock = clock
+        self._node_id = node_id
+        self._backoff_s = backoff_s
+        self._timeout_ms = timeout_ms
+        self._changed = trio.Event()
+        self._client: Client | None = None
+        self._is_failing = False
+
+    def look_again(self) -> None:
+        """The session's partitions are others."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Fetches until it is cancelled."""
+        try:
+            while True:
+                await self._fetch()
+        finally:
+            await self._close()
+
+    async def _fetch(self) -> None:
+        now = trio.current_time()
+        self._changed = trio.Event()
+        request = self.session.next_request(now, self._clock.now_ms(), self._broker_epoch())
+        if request is None:
+            ready_at = self.session.ready_at()
+            # Where something is ready and yet nothing may be asked, a throttle is in the way.
+            wake_at = float("inf") if ready_at is None else max(ready_at, now + self._backoff_s / 10)
+            with trio.move_on_at(wake_at):
+                await self._changed.wait()
+            return
+        response = await self._ask(request)
+        now = trio.current_time()
+        if response is None:
+            self.session.on_failure(now)
+            return
+        for followed in self.session.on_response(response, now, self._clock.now_ms()):
+            if not await self._ask_offsets(followed):
+                self.session.delay(followed, trio.current_time())
+
+    async def _ask(self, request: Message) -> Any:
+        """The leader's response, None when there is none; the reason is said once."""
+        try:
+            if self._client is None:
+                self._client = self._connect()
+            response = await self._client.request(request, self._timeout_ms)
+        except (NodeUnreachable, ProtocolError) as error:
+            if not self._is_failing:
+                log.warning("leader %d cannot be followed: %s", self._leader_id, error)
+            self._is_failing = True
+            await self._close()
+            return None
+        if self._is_failing:
+            log.info("leader %d answers again", self._leader_id)
+            self._is_failing = False
+        return response
+
+    async def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with trio.CancelScope(shield=True):
+                await client.close()
+
+    async def _ask_offsets(self, followed: FollowedPartition) -> bool:
+        """Where the leader's log begins and ends, for a partition that is out of its range; whether that helped."""
+        ends = [await self._offset(followed, timestamp) for timestamp in (EARLIEST, LATEST)]
+        start, end = ends
+        if start is None or end is None:
+            return False
+        return followed.on_offsets(start, end, self._clock.now_ms()) is Outcome.GO_ON
+
+    async def _offset(self, followed: FollowedPartition, timestamp: int) -> int | None:
+        partition = followed.partition
+        asked = ListOffsetsPartition(
+            partition_index=partition.partition, current_leader_epoch=followed.leader_epoch, timestamp=timestamp
+        )
+        request = ListOffsetsRequest(
+            replica_id=self._node_id, topics=[ListOffsetsTopic(name=partition.topic, partitions=[asked])]
+        )
+        response = await self._ask(request)
+        if response is None:
+            return None
+        for topic in response.topics:
+            for answer in topic.partitions:
+                if answer.error_code == ErrorCode.NONE:
+                    offset: int = answer.offset
+                    return offset
+                log.info(
+                    "%s: leader %d does not tell its offsets: error %d", partition, self._leader_id, answer.error_code
+                )
+        return None

@@ -1,0 +1,174 @@
+"""A partition that follows a leader: what comes in a Fetch response goes into its log, or shortens it.
+
+Pure but for the log: time comes as an argument. Where the log of the leader parts from this one, its answer says so
+(KIP-595; the reasons are those of KIP-101 and KIP-279): the records that the leader does not have are dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pykbroker.errors import KafkaError, error_code_for
+from pykbroker.logstore.errors import LogError, UnexpectedAppendOffset
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.records.batch import iter_batches
+from pykbroker.protocol.records.errors import CorruptRecord, RecordError
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.fetch import PartitionData
+    from pykbroker.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+UNDEFINED = -1
+_EXPECTED_ERRORS = {
+    # While the metadata is on its way here or there.
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+}
+
+
+class Outcome(Enum):
+    """What becomes of a partition after an answer: it is fetched on, later, or when its offsets were asked for."""
+
+    GO_ON = 0
+    LATER = 1
+    ASK_OFFSETS = 2
+
+
+class FollowedPartition:
+    """One partition, followed under one leader epoch.
+
+    Attributes:
+        partition: the replica here.
+        leader_epoch: the epoch under which it follows.
+        not_before: on the clock of the fetcher; it is not asked for earlier.
+        is_prepared: whether `prepare` has succeeded.
+        is_caught_up: whether the last answer left it where the leader's high watermark is.
+    """
+
+    __slots__ = ("is_caught_up", "is_prepared", "leader_epoch", "not_before", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.not_before = 0.0
+        self.is_prepared = False
+        self.is_caught_up = False
+
+    def prepare(self, now_ms: int) -> bool:
+        """Before the first fetch: where it is not known in which epoch the end of the log was written, as in logs from
+        before Kafka 0.11, only what is below the high watermark is trusted. Whether the log can be used now.
+        """
+        partition = self.partition
+        try:
+            if partition.log.latest_epoch == UNDEFINED and partition.high_watermark < partition.log.log_end_offset:
+                partition.truncate_to(partition.high_watermark, now_ms)
+        except LogError as error:
+            log.error("%s: cannot be followed for now: %s", partition, error)
+            return False
+        self.is_prepared = True
+        return True
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is still what the metadata says: a response may come later."""
+        return self.partition.leadership is None and self.partition.leader_epoch == self.leader_epoch
+
+    def on_data(self, data: PartitionData, fetch_offset: int, now_ms: int) -> Outcome:
+        """The leader's answer to a fetch at `fetch_offset`. Never raises but for what is broken in this process."""
+        partition = self.partition
+        if not self.is_current or fetch_offset != partition.log.log_end_offset:
+            return Outcome.GO_ON
+        try:
+            if data.error_code:
+                return self._on_error(ErrorCode(data.error_code))
+            if data.diverging_epoch.epoch != UNDEFINED or data.diverging_epoch.end_offset != UNDEFINED:
+                self._truncate(data.diverging_epoch.epoch, data.diverging_epoch.end_offset, now_ms)
+                return Outcome.GO_ON
+            self._append(data, now_ms)
+        except (LogError, RecordError, KafkaError) as error:
+            # A full disk or a damaged response passes; until then the others go on.
+            log.error("%s: cannot be followed for now: %s", partition, error)
+            return Outcome.LATER
+        self.is_caught_up = partition.log.log_end_offset >= data.high_watermark
+        return Outcome.GO_ON
+
+    def _on_error(self, code: ErrorCode) -> Outcome:
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return Outcome.ASK_OFFSETS
+        level = logging.DEBUG if code in _EXPECTED_ERRORS else logging.WARNING
+        log.log(level, "%s: leader %d answers %s", self.partition, self.partition.leader_id, code.name)
+        return Outcome.LATER
+
+    def _append(self, data: PartitionData, now_ms: int) -> None:
+        partition = self.partition
+        records = b"" if data.records is None else data.records
+        try:
+            partition.append_as_follower(records, now_ms, data.high_watermark, data.log_start_offset, self.leader_epoch)
+        except UnexpectedAppendOffset:
+            base_offset = self._base_of_first(records)
+            if base_offset < 0:
+                raise
+            # The leader's log begins within a batch (DeleteRecords), and ours has nothing yet.
+            partition.truncate_fully_and_start_at(base_offset, now_ms)
+            partition.append_as_follower(records, now_ms, data.high_watermark, data.log_start_offset, self.leader_epoch)
+
+    def _base_of_first(self, records: bytes | memoryview) -> int:
+        """Where an empty log has to begin to take a first batch that holds its beginning; -1 if it is not that."""
+        partition_log = self.partition.log
+        end = partition_log.log_end_offset
+        if end != partition_log.log_start_offset:
+            return -1
+        try:
+            first = next(iter_batches(records), None)
+        except CorruptRecord:
+            return -1
+        return first.base_offset if first is not None and first.base_offset < end < first.next_offset else -1
+
+    def _truncate(self, epoch: int, end_offset: int, now_ms: int) -> None:
+        """The largest epoch that the leader has up to our last one ends at `end_offset` there."""
+        partition_log = self.partition.log
+        before = partition_log.log_end_offset
+        if end_offset == UNDEFINED:
+            offset = self.partition.high_watermark
+        elif epoch == UNDEFINED:
+            offset = min(end_offset, before)
+        else:
+            local_epoch, local_end = partition_log.end_offset_for_epoch(epoch)
+            if local_epoch == UNDEFINED:
+                offset = min(end_offset, before)
+            elif local_epoch != epoch:
+                # We do not have that epoch. The next fetch ends with an older one of ours, and the leader looks again.
+                offset = min(local_end, before)
+            else:
+                offset = min(local_end, end_offset, before)
+        log.info(
+            "%s: truncated from %d to %d: epoch %d of leader %d ends at %d",
+            self.partition, before, offset, epoch, self.partition.leader_id, end_offset,
+        )  # fmt: skip
+        self.partition.truncate_to(offset, now_ms)
+
+    def on_offsets(self, leader_start: int, leader_end: int, now_ms: int) -> Outcome:
+        """The ends of the leader's log, asked for after OFFSET_OUT_OF_RANGE."""
+        partition = self.partition
+        end = partition.log.log_end_offset
+        if not self.is_current:
+            return Outcome.GO_ON
+        try:
+            if leader_end < end:
+                log.warning("%s: the leader's log ends at %d, this one at %d: truncated", partition, leader_end, end)
+                partition.truncate_to(leader_end, now_ms)
+            elif leader_start > end:
+                log.warning("%s: the leader's log begins at %d, beyond this one's end %d", partition, leader_start, end)
+                partition.truncate_fully_and_start_at(leader_start, now_ms)
+        except LogError as error:
+            log.error("%s: cannot be truncated for now: %s", partition, error_code_for(error).name)
+            return Outcome.LATER
+        return Outcome.GO_ON

@@ -1,0 +1,157 @@
+"""IsrChanges: proposed in-sync sets on their way to the controller, as AlterPartition (KIP-497).
+
+One request is under way at a time and carries all that waited for it. It is made again until the controller answers;
+what the metadata has overtaken meanwhile is ignored by the partition itself (`Leadership.accept`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import trio
+
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykbroker.protocol.fields import Message
+    from pykbroker.replication.leadership import Proposal
+    from pykbroker.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_MS = 30_000
+RETRY_S = 0.05
+
+_NOT_CARRIED_OUT = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
+"""The controller has our partition epoch and refuses: nothing was changed, and by nobody it could be later."""
+
+_OVERTAKEN = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.NEW_LEADER_ELECTED,
+)
+"""The metadata is further than this broker, and will tell it: until then the proposal stays pending."""
+
+
+class Channel(Protocol):
+    """The part of `ControllerChannel` that is used."""
+
+    async def request(self, message: Message, timeout_ms: int) -> Any:
+        """The active controller's response. Raises KafkaError."""
+
+
+class _Item(NamedTuple):
+    partition: Partition
+    proposal: Proposal
+
+
+class IsrChanges:
+    """See the module's text.
+
+    Args:
+        node_id: this broker.
+        broker_epoch: its epoch now.
+        channel: to the active controller.
+    """
+
+    def __init__(self, node_id: int, broker_epoch: Callable[[], int], channel: Channel) -> None:
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._channel = channel
+        self._unsent: dict[tuple[bytes, int], _Item] = {}
+        self._wake = trio.Event()
+
+    def submit(self, partition: Partition, proposal: Proposal) -> None:
+        """Takes a proposal to the controller; one of the same partition that still waits is outdated by it."""
+        self._unsent[partition.topic_id, partition.partition] = _Item(partition, proposal)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Sends what is submitted, until cancelled."""
+        while True:
+            while self._unsent:
+                if not await self._send():
+                    await trio.sleep(RETRY_S)
+            self._wake = trio.Event()
+            await self._wake.wait()
+
+    async def _send(self) -> bool:
+        """One request with all that waits; False when it has to be made again after a while."""
+        items, self._unsent = self._unsent, {}
+        # Whom the metadata has overtaken need not ask any more.
+        items = {key: item for key, item in items.items() if _is_pending(item)}
+        if not items:
+            return True
+        try:
+            response = await self._channel.request(self._request(items), REQUEST_TIMEOUT_MS)
+        except KafkaError as error:
+            log.warning("AlterPartition got no answer: %s", error)
+            self._put_back(items)
+            return False
+        if response.error_code:
+            log.warning("AlterPartition was refused: %s", ErrorCode(response.error_code).name)
+            self._put_back(items)
+            return False
+        for topic in response.topics:
+            for answer in topic.partitions:
+                item = items.pop((topic.topic_id, answer.partition_index), None)
+                if item is not None and not self._take(item, answer):
+                    items[topic.topic_id, answer.partition_index] = item
+        self._put_back(items)
+        return not items
+
+    def _put_back(self, items: dict[tuple[bytes, int], _Item]) -> None:
+        for key, item in items.items():
+            self._unsent.setdefault(key, item)
+
+    def _request(self, items: dict[tuple[bytes, int], _Item]) -> Message:
+        # A broker that is alone never comes here.
+        from pykbroker.protocol.messages.alter_partition import (
+            AlterPartitionRequest,
+            BrokerState,
+            PartitionData,
+            TopicData,
+        )
+
+        topics: dict[bytes, TopicData] = {}
+        for (topic_id, number), (_, proposal) in items.items():
+            topics.setdefault(topic_id, TopicData(topic_id=topic_id)).partitions.append(
+                PartitionData(
+                    partition_index=number,
+                    leader_epoch=proposal.leader_epoch,
+                    new_isr_with_epochs=[
+                        BrokerState(broker_id=broker_id, broker_epoch=epoch) for broker_id, epoch in proposal.isr
+                    ],
+                    # A leader that was elected uncleanly has nothing left to recover (KIP-704).
+                    leader_recovery_state=0,
+                    partition_epoch=proposal.partition_epoch,
+                )
+            )
+        return AlterPartitionRequest(
+            broker_id=self._node_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
+        )
+
+    def _take(self, item: _Item, answer: Any) -> bool:
+        """Tells a partition what came of its proposal; False to ask again."""
+        partition, proposal = item
+        code = ErrorCode(answer.error_code)
+        if code is ErrorCode.NONE:
+            partition.on_proposal_accepted(proposal, tuple(answer.isr), answer.leader_epoch, answer.partition_epoch)
+            return True
+        log.info("%s: in-sync set %s was refused: %s", partition, proposal.broker_ids, code.name)
+        if code in _NOT_CARRIED_OUT:
+            partition.on_proposal_rejected(proposal)
+            return True
+        return code in _OVERTAKEN
+
+
+def _is_pending(item: _Item) -> bool:
+    leadership = item.partition.leadership
+    return leadership is not None and leadership.pending is item.proposal

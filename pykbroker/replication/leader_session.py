@@ -1,0 +1,229 @@
+"""All partitions that follow one leader, and the incremental fetch session that asks for them (KIP-227), client side.
+
+Pure: time comes as an argument; what happens to logs is in `followed_partition`. A request names only partitions whose
+question changed since the leader last heard it; one that came back with nothing asks the same again, without a word.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from pykbroker.replication.followed_partition import FollowedPartition, Outcome
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.fetch import FetchResponse
+    from pykbroker.replication.partition import Partition
+    from pykbroker.replication.throttle import ReplicationThrottle
+
+log = logging.getLogger(__name__)
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+EPOCH_MAX = 0x7FFFFFFF
+
+Key = tuple[bytes, int]
+"""Topic id and number of a partition."""
+
+
+class FetchLimits(NamedTuple):
+    """What each request says: `replica.fetch.*`."""
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 10_485_760
+    partition_max_bytes: int = 1_048_576
+
+
+class _Question(NamedTuple):
+    """What the leader was asked about a partition."""
+
+    leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class LeaderSession:
+    """See the module's text.
+
+    Args:
+        node_id: this broker.
+        limits: of each request.
+        backoff_s: how long a partition with an error is left alone.
+        throttle: for what this broker takes in as a follower.
+    """
+
+    def __init__(
+        self, node_id: int, limits: FetchLimits, backoff_s: float, throttle: ReplicationThrottle | None = None
+    ) -> None:
+        self._node_id = node_id
+        self._limits = limits
+        self._backoff_s = backoff_s
+        self._throttle = throttle
+        # In the order in which the leader is to serve them.
+        self._followed: dict[Key, FollowedPartition] = {}
+        self._session_id = 0
+        self._epoch = INITIAL_EPOCH
+        # What the session on the leader's side holds.
+        self._asked: dict[Key, _Question] = {}
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._followed
+
+    def follow(self, partition: Partition) -> None:
+        """Begins to follow, or goes on under a newer leader epoch."""
+        key = (partition.topic_id, partition.partition)
+        followed = self._followed.get(key)
+        if followed is None or followed.partition is not partition or followed.leader_epoch != partition.leader_epoch:
+            self._followed[key] = FollowedPartition(partition)
+
+    def leave(self, key: Key) -> None:
+        """Does not follow any more."""
+        self._followed.pop(key, None)
+
+    def ready_at(self) -> float | None:
+        """When there is something to ask: now or earlier, later, or None for never."""
+        return min((f.not_before for f in self._followed.values()), default=None)
+
+    def next_request(self, now: float, now_ms: int, broker_epoch: int) -> FetchRequest | None:
+        """The next request; None while there is nothing to ask, see `ready_at`."""
+        questions = self._questions(now, now_ms)
+        if not questions:
+            return None
+        is_full = self._epoch == INITIAL_EPOCH
+        limits = self._limits
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
+            max_wait_ms=limits.max_wait_ms,
+            min_bytes=limits.min_bytes,
+            max_bytes=limits.max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._epoch,
+        )
+        topics: dict[bytes, FetchTopic] = {}
+        asked = {} if is_full else self._asked
+        for key, question in questions.items():
+            if asked.get(key) == question:
+                continue
+            topic_id, number = key
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = FetchTopic(topic_id=topic_id)
+                request.topics.append(topic)
+            topic.partitions.append(
+                FetchPartition(
+                    partition=number,
+                    current_leader_epoch=question.leader_epoch,
+                    fetch_offset=question.fetch_offset,
+                    last_fetched_epoch=question.last_fetched_epoch,
+                    log_start_offset=question.log_start_offset,
+                    partition_max_bytes=limits.partition_max_bytes,
+                )
+            )
+        forgotten: dict[bytes, ForgottenTopic] = {}
+        for topic_id, number in asked:
+            if (topic_id, number) not in questions:
+                forgotten.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(number)
+        request.forgotten_topics_data = list(forgotten.values())
+        self._asked = questions
+        return request
+
+    def _questions(self, now: float, now_ms: int) -> dict[Key, _Question]:
+        throttle = self._throttle
+        is_exceeded = throttle is not None and throttle.is_exceeded(now)
+        questions: dict[Key, _Question] = {}
+        for key, followed in self._followed.items():
+            partition = followed.partition
+            if followed.not_before > now or not followed.is_current:
+                continue
+            if (
+                is_exceeded
+                and not followed.is_caught_up
+                and throttle is not None
+                and throttle.applies_to(partition.topic, partition.partition)
+            ):
+                continue
+            partition_log = partition.log
+            if not followed.is_prepared and not self._prepare(followed, now, now_ms):
+                continue
+            questions[key] = _Question(
+                followed.leader_epoch,
+                partition_log.log_end_offset,
+                partition_log.latest_epoch,
+                partition_log.log_start_offset,
+            )
+        return questions
+
+    def _prepare(self, followed: FollowedPartition, now: float, now_ms: int) -> bool:
+        is_prepared = followed.prepare(now_ms)
+        if not is_prepared:
+            followed.not_before = now + self._backoff_s
+        return is_prepared
+
+    def on_response(self, response: FetchResponse, now: float, now_ms: int) -> list[FollowedPartition]:
+        """Takes in an answer; gives back partitions whose leader has to be asked where its log begins and ends."""
+        if response.error_code:
+            log.info("fetch session %d ends: error %d", self._session_id, response.error_code)
+            self._begin_anew()
+            if response.error_code not in (
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+            ):
+                self._delay_all(now)
+            return []
+        self._next_epoch(response.session_id)
+        out_of_range: list[FollowedPartition] = []
+        taken = 0
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = (topic.topic_id, data.partition_index)
+                question = self._asked.get(key)
+                followed = self._followed.get(key)
+                if question is None or followed is None or followed.leader_epoch != question.leader_epoch:
+                    continue
+                outcome = followed.on_data(data, question.fetch_offset, now_ms)
+                if outcome is Outcome.ASK_OFFSETS:
+                    out_of_range.append(followed)
+                elif outcome is Outcome.LATER:
+                    followed.not_before = now + self._backoff_s
+                size = len(data.records) if data.records is not None else 0
+                if self._throttle is not None and size:
+                    partition = followed.partition
+                    if self._throttle.applies_to(partition.topic, partition.partition):
+                        taken += size
+        if taken and self._throttle is not None:
+            self._throttle.record(taken, now)
+        return out_of_range
+
+    def _next_epoch(self, session_id: int) -> None:
+        if session_id == 0:
+            # The leader keeps no session for us: the next request names everything again.
+            self._begin_anew()
+        else:
+            self._session_id = session_id
+            self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
+
+    def on_failure(self, now: float) -> None:
+        """The leader did not answer: what it knows of the session is not known."""
+        self._begin_anew()
+        self._delay_all(now)
+
+    def _begin_anew(self) -> None:
+        self._session_id = 0
+        self._epoch = INITIAL_EPOCH
+        self._asked = {}
+
+    def _delay_all(self, now: float) -> None:
+        for followed in self._followed.values():
+            followed.not_before = max(followed.not_before, now + self._backoff_s)
+
+    def delay(self, followed: FollowedPartition, now: float) -> None:
+        """Leaves one partition alone for a while."""
+        followed.not_before = now + self._backoff_s

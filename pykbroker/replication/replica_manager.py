@@ -1,0 +1,188 @@
+"""ReplicaManager: the tasks behind the replicas of a broker. Who follows whom, as the metadata says; changed in-sync
+sets on their way to the controller; followers that lag.
+
+A broker whose partitions have no other replicas has no such task.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from pykbroker.replication.fetcher import Fetcher
+from pykbroker.replication.isr_changes import IsrChanges
+from pykbroker.replication.leader_session import FetchLimits, LeaderSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykbroker.controller.metadata.image import ClusterImage, TopicImage
+    from pykbroker.replication.fetcher import Client
+    from pykbroker.replication.isr_changes import Channel
+    from pykbroker.replication.partition import Partition
+    from pykbroker.replication.partitions import Partitions
+    from pykbroker.replication.throttle import ReplicationThrottle
+    from pykbroker.wall_clock import WallClock
+
+log = logging.getLogger(__name__)
+
+PARTITIONS_PER_TURN = 200
+"""Partitions looked at for lagging followers before other tasks get their turn."""
+
+
+class ReplicationSettings(NamedTuple):
+    """Kafka's `replica.*` settings."""
+
+    limits: FetchLimits = FetchLimits()
+    backoff_ms: int = 1000
+    socket_timeout_ms: int = 30_000
+    lag_time_max_ms: int = 30_000
+
+
+class ReplicaManager:
+    """See the module's text.
+
+    Args:
+        node_id: this broker.
+        partitions: the replicas; `apply` is to be called after theirs.
+        clock: for the times of log files.
+        channel: to the active controller.
+        connect: gives a client of a broker by its id, whose responses lend their bytes; raises NodeUnreachable.
+        settings: see there.
+        throttle: for what this broker takes in as a follower.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        partitions: Partitions,
+        clock: WallClock,
+        channel: Channel,
+        connect: Callable[[int], Client],
+        settings: ReplicationSettings,
+        throttle: ReplicationThrottle | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._partitions = partitions
+        self._clock = clock
+        self._connect = connect
+        self._settings = settings
+        self._throttle = throttle
+        self._brokers = partitions.environment.brokers
+        self._brokers.replica_lag_time_max_s = settings.lag_time_max_ms / 1000
+        self._isr_changes = IsrChanges(node_id, self._broker_epoch, channel)
+        partitions.environment.propose = self._isr_changes.submit
+        # By leader.
+        self._fetchers: dict[int, Fetcher] = {}
+        self._scopes: dict[int, trio.CancelScope] = {}
+        # Whom a partition follows, by its key.
+        self._leaders: dict[tuple[bytes, int], int] = {}
+        self._nursery: trio.Nursery | None = None
+
+    def _broker_epoch(self) -> int:
+        return self._brokers.epoch(self._node_id)
+
+    def apply(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Follows a change of the metadata, which the partitions know already."""
+        delta = new.delta
+        for topic in delta.deleted_topics:
+            for number in topic.partitions:
+                self._stop_following((topic.topic_id, number))
+        for topic in delta.created_topics:
+            self._follow_topic(topic)
+        for _, topic in delta.changed_topics:
+            self._follow_topic(topic)
+
+    def follow_all(self) -> None:
+        """Looks at every partition: after logs that could not be opened have been."""
+        for partition in self._partitions.all():
+            self._follow(partition)
+
+    def _follow_topic(self, topic: TopicImage) -> None:
+        for number in topic.partitions:
+            partition = self._partitions.get_by_id(topic.topic_id, number)
+            if partition is None:
+                self._stop_following((topic.topic_id, number))
+            else:
+                self._follow(partition)
+
+    def _follow(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.partition)
+        leader_id = partition.leader_id
+        if partition.is_leader or leader_id < 0:
+            self._stop_following(key)
+            return
+        if self._leaders.get(key, leader_id) != leader_id:
+            self._stop_following(key)
+        self._leaders[key] = leader_id
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self._start(leader_id)
+        fetcher.session.follow(partition)
+        fetcher.look_again()
+
+    def _stop_following(self, key: tuple[bytes, int]) -> None:
+        leader_id = self._leaders.pop(key, None)
+        if leader_id is None:
+            return
+        fetcher = self._fetchers[leader_id]
+        fetcher.session.leave(key)
+        if len(fetcher.session):
+            fetcher.look_again()
+        else:
+            del self._fetchers[leader_id]
+            scope = self._scopes.pop(leader_id, None)
+            if scope is not None:
+                scope.cancel()
+
+    def _start(self, leader_id: int) -> Fetcher:
+        settings = self._settings
+        backoff_s = settings.backoff_ms / 1000
+        fetcher = self._fetchers[leader_id] = Fetcher(
+            leader_id,
+            LeaderSession(self._node_id, settings.limits, backoff_s, self._throttle),
+            partial(self._connect, leader_id),
+            self._broker_epoch,
+            self._clock,
+            node_id=self._node_id,
+            backoff_s=backoff_s,
+            timeout_ms=settings.socket_timeout_ms,
+        )
+        if self._nursery is not None:
+            self._run_fetcher(self._nursery, leader_id, fetcher)
+        return fetcher
+
+    def _run_fetcher(self, nursery: trio.Nursery, leader_id: int, fetcher: Fetcher) -> None:
+        scope = self._scopes[leader_id] = trio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                await fetcher.run()
+
+        nursery.start_soon(run, name=f"replica fetcher {leader_id}")
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Replicates until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                for leader_id, fetcher in self._fetchers.items():
+                    self._run_fetcher(nursery, leader_id, fetcher)
+                nursery.start_soon(self._isr_changes.run)
+                nursery.start_soon(self._shrink_isrs)
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    async def _shrink_isrs(self) -> None:
+        """Twice in the time that a follower may lag, as Kafka does."""
+        while True:
+            await trio.sleep(self._settings.lag_time_max_ms / 2000)
+            for number, partition in enumerate(list(self._partitions.all())):
+                if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                    await trio.lowlevel.checkpoint()
+                partition.shrink_isr()
