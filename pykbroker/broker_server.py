@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 
     from pykbroker.broker_clients import BrokerClients
     from pykbroker.controller.node import ControllerNode
+    from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
     from pykbroker.node_parts import NodeParts
     from pykbroker.protocol.fields import Message
     from pykbroker.registration import Bound
     from pykbroker.transaction_markers import AppendedMarker
-    from pykbroker.transactions.markers import MarkerToWrite, NodeConnection
+    from pykbroker.transactions.markers import MarkerToWrite
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)

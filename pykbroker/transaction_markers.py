@@ -7,7 +7,7 @@ the transaction coordinator of this broker for the partitions that it leads itse
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.errors import KafkaError, error_code_for
@@ -19,6 +19,7 @@ from pykbroker.protocol.records.control import ControlRecordType, control_record
 from pykbroker.protocol.records.record import Record
 
 if TYPE_CHECKING:
+    from pykbroker.replication.leadership import Leadership
     from pykbroker.replication.partition import Partition
     from pykbroker.wall_clock import WallClock
 
@@ -40,15 +41,20 @@ class TransactionMarker(NamedTuple):
 
 
 class AppendedMarker(NamedTuple):
-    """A marker that other replicas still have to get, `end_offset` being behind it."""
+    """A marker that other replicas still have to get, `end_offset` being behind it.
 
-    partition: Any
+    It is waited for under the leadership in which it was written: under a later one the same offset may be another's.
+    """
+
+    partition: Partition
     end_offset: int
+    leadership: Leadership | None
 
     async def wait_replicated(self, deadline: float) -> ErrorCode:
         """Waits for them, until `deadline` on trio's clock at the latest; NONE, or the partition's error."""
-        error: ErrorCode = await self.partition.wait_replicated(self.end_offset, deadline)
-        return error
+        if self.leadership is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return await self.partition.wait_replicated(self.end_offset, deadline, self.leadership)
 
 
 class PartitionRegistry(Protocol):
@@ -109,7 +115,11 @@ class MarkerWriter:
         end_offset = found.log.log_end_offset
         if holds_offsets:
             self._groups.end_transaction(partition, end_offset, marker.producer_id, marker.is_commit)
-        return ErrorCode.NONE if found.high_watermark >= end_offset else AppendedMarker(found, end_offset)
+        return (
+            ErrorCode.NONE
+            if found.high_watermark >= end_offset
+            else AppendedMarker(found, end_offset, found.leadership)
+        )
 
 
 def marker_batch(marker: TransactionMarker, now_ms: int) -> bytes:

@@ -106,7 +106,8 @@ async def verify(
             if verification is not None:
                 verified.verifications[place] = verification
     if verified.verifications:
-        answers = await services.transactions.verify(*identity, list(verified.verifications), add=supports_epoch_bump)
+        places = list(verified.verifications)
+        answers = await services.transactions.verify_anywhere(*identity, places, add=supports_epoch_bump)
         for place, code in answers.items():
             if code is not ErrorCode.NONE:
                 verified.errors[place] = _known_to(client, code)

@@ -188,22 +188,7 @@ class ImageBuilder:
         if old is None:
             topic = self._topics_by_id[record.topic_id]
             raise InconsistentMetadata(f"a change of the unknown partition {topic.name}-{record.partition_id}")
-        changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
-        for field in ("replicas", "isr", "removing_replicas", "adding_replicas", "directories"):
-            value = getattr(record, field)
-            if value is not None:
-                changes[field] = tuple(value)
-        if record.eligible_leader_replicas is not None:
-            changes["eligible_leader_replicas"] = tuple(record.eligible_leader_replicas)
-        if record.last_known_elr is not None:
-            changes["last_known_elr"] = tuple(record.last_known_elr)
-        if record.leader != NO_LEADER_CHANGE:
-            # Naming the same leader again is how the controller raises the epoch alone.
-            changes["leader"] = record.leader
-            changes["leader_epoch"] = old.leader_epoch + 1
-        if record.leader_recovery_state != -1:
-            changes["leader_recovery_state"] = record.leader_recovery_state
-        partitions[record.partition_id] = old._replace(**changes)
+        partitions[record.partition_id] = changed_partition(old, record)
 
     def _remove_topic(self, record: r.RemoveTopicRecord) -> None:
         topic = self._topics_by_id.get(record.topic_id)
@@ -384,6 +369,26 @@ class ImageBuilder:
 
     def _remove_delegation_token(self, record: r.RemoveDelegationTokenRecord) -> None:
         self._drop((r.DelegationTokenRecord.KEY, record.token_id))
+
+
+def changed_partition(old: PartitionImage, record: r.PartitionChangeRecord) -> PartitionImage:
+    """What a partition is after a change."""
+    changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
+    for field in ("replicas", "isr", "removing_replicas", "adding_replicas", "directories"):
+        value = getattr(record, field)
+        if value is not None:
+            changes[field] = tuple(value)
+    if record.eligible_leader_replicas is not None:
+        changes["eligible_leader_replicas"] = tuple(record.eligible_leader_replicas)
+    if record.last_known_elr is not None:
+        changes["last_known_elr"] = tuple(record.last_known_elr)
+    if record.leader != NO_LEADER_CHANGE:
+        # Naming the same leader again is how the controller raises the epoch alone.
+        changes["leader"] = record.leader
+        changes["leader_epoch"] = old.leader_epoch + 1
+    if record.leader_recovery_state != -1:
+        changes["leader_recovery_state"] = record.leader_recovery_state
+    return old._replace(**changes)
 
 
 def _endpoints(records: Iterable[Any]) -> tuple[Endpoint, ...]:

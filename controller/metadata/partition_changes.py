@@ -49,10 +49,12 @@ def change_partition(
     partition: PartitionImage,
     target: Assignment,
     election: Election = Election.ONLINE,
+    recovery_state: int | None = None,
 ) -> PartitionChangeRecord | None:
     """The record that brings the partition to `target`, None when it is there already.
 
-    A reassignment whose new replicas are all in sync is completed by the same record.
+    A reassignment whose new replicas are all in sync is completed by the same record. `recovery_state`: what the
+    leader says of its recovery after an unclean election (KIP-704); None to leave it.
     """
     target = _completed(target)
     record = PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id)
@@ -68,6 +70,8 @@ def change_partition(
         record.leader = leader
     if target.isr and target.isr != partition.isr:
         record.isr = list(target.isr)
+    if recovery_state is not None and recovery_state != partition.leader_recovery_state and not is_unclean:
+        record.leader_recovery_state = recovery_state
     directories = _directories(image, partition, target.replicas)
     if directories != partition.directories:
         record.directories = list(directories)

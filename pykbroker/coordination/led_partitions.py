@@ -157,6 +157,14 @@ class LedPartitions(Generic[Shard]):
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
+    def leader(self, key: str) -> int | None:
+        """The broker that leads a key's partition, -1 if none does; None without the topic."""
+        topic = self._metadata.image.topics_by_name.get(self._topic)
+        if topic is None:
+            return None
+        partition = topic.partitions.get(coordinator_partition(key, len(topic.partitions)))
+        return -1 if partition is None else partition.leader
+
     @property
     def is_loading(self) -> bool:
         """Whether a partition that this broker leads has not been read yet."""

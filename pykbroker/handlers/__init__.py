@@ -111,6 +111,7 @@ _ALL = (
     _api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, 1, _CONTROLLER),
     _api(ApiKey.END_QUORUM_EPOCH, 0, 1, 1, _CONTROLLER),
     _api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, _BOTH, forwardable=True),
+    _api(ApiKey.ALTER_PARTITION, 2, 3, 0, _CONTROLLER),
     _api(ApiKey.UPDATE_FEATURES, 0, 2, 0, _BOTH, forwardable=True),
     _api(ApiKey.ENVELOPE, 0, 0, 0, _CONTROLLER),
     _api(ApiKey.FETCH_SNAPSHOT, 0, 1, 0, _CONTROLLER),

@@ -26,9 +26,11 @@ from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.coordination.broker_sender import Connect
     from pykbroker.coordination.replication_queue import Waiting
     from pykbroker.transactions.endings import Endings
-    from pykbroker.transactions.markers import Connect, WriteMarker
+    from pykbroker.transactions.markers import WriteMarker
+    from pykbroker.transactions.remote_verification import RemoteVerification
     from pykbroker.transactions.settings import TransactionSettings
     from pykbroker.transactions.shard import Shard, TransactionFilter
     from pykbroker.transactions.states import LoggedState, TopicPartition
@@ -110,6 +112,7 @@ class TransactionCoordinator:
             on_let_go=self._on_let_go,
         )
         self._endings: Endings | None = None  # made when the first transaction ends
+        self._remote: RemoteVerification | None = None  # likewise, when an id is coordinated elsewhere
         self._retry_ms: int | None = None
         self._timeout_check_ms: int | None = None
         self._expiry_check_ms: int | None = None
@@ -137,8 +140,9 @@ class TransactionCoordinator:
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Takes up partitions that became ours, lets go of others."""
-        if self._endings is not None:
-            self._endings.look_again()
+        for waits_for_others in (self._endings, self._remote):
+            if waits_for_others is not None:
+                waits_for_others.look_again(self._is_there)
         topic = new.topics_by_name.get(TRANSACTION_TOPIC)
         if old.topics_by_name.get(TRANSACTION_TOPIC) is topic:
             return
@@ -297,6 +301,32 @@ class TransactionCoordinator:
             partition: ErrorCode.NONE if partition in known else ErrorCode.TRANSACTION_ABORTABLE
             for partition in partitions
         }
+
+    async def verify_anywhere(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        add: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """As `verify`, of the id's coordinator wherever it is."""
+        leader = self._led.leader(transactional_id)
+        if leader is None or leader == self._node_id or self._nursery is None:
+            return await self.verify(transactional_id, producer_id, producer_epoch, partitions, add=add)
+        if leader < 0:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        from pykbroker.transactions.remote_verification import Question, RemoteVerification
+
+        if self._remote is None:
+            self._remote = RemoteVerification(self._connect, self._settings.request_timeout_ms)
+        question = Question(transactional_id, producer_id, producer_epoch, partitions, is_adding=add)
+        return await self._remote.ask(self._nursery, leader, question)
+
+    def _is_there(self, broker_id: int) -> bool:
+        broker = self._metadata.image.brokers.get(broker_id)
+        return broker is not None and not broker.is_fenced
 
     async def end(
         self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool, client_version: int

@@ -8,22 +8,20 @@ leader looked up anew. Few markers are written at once, very many in a task that
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import trio
 
-from pykbroker.controller.node_client import NodeUnreachable
+from pykbroker.coordination.broker_sender import BrokerSender, Connect, NodeConnection
 from pykbroker.coordination.led_partitions import LedPartitions, MetadataSource
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.errors import ProtocolError
 from pykbroker.transactions.markers import (
     MARKERS_AT_ONCE,
     AppendedMarker,
     Batch,
-    Connect,
     Ending,
     Key,
-    NodeConnection,
     Outbox,
     Progress,
     WriteMarker,
@@ -36,21 +34,6 @@ from pykbroker.transactions.states import TopicPartition
 from pykbroker.transactions.transaction import Transaction
 
 log = logging.getLogger(__name__)
-
-IDLE_SECONDS = 60.0
-"""How long a connection to another broker is kept without a marker to send."""
-
-
-class Sender:
-    """What goes to one other broker."""
-
-    __slots__ = ("attempt", "broker_id", "outbox", "wake")
-
-    def __init__(self, broker_id: int) -> None:
-        self.broker_id = broker_id
-        self.outbox = Outbox()
-        self.wake = trio.Event()
-        self.attempt = trio.CancelScope()
 
 
 class Endings:
@@ -90,7 +73,8 @@ class Endings:
         self._endings: dict[Key, Ending] = {}
         self._waiting: set[Key] = set()
         self._in_tasks: set[Key] = set()
-        self._senders: dict[int, Sender] = {}
+        self._outboxes: dict[int, Outbox] = {}
+        self._senders: dict[int, BrokerSender[Batch]] = {}
 
     def finish(self, nursery: trio.Nursery | None, number: int, transaction: Transaction) -> None:
         """Brings a decided transaction to its end, as far as that is possible now (P-132)."""
@@ -111,12 +95,11 @@ class Endings:
             self._endings.pop(key).is_over = True
             self._waiting.discard(key)
 
-    def look_again(self) -> None:
-        """The metadata has changed: who waits for a broker that is not there any more looks for another leader."""
-        for sender in self._senders.values():
-            broker = self._metadata.image.brokers.get(sender.broker_id)
-            if broker is None or broker.is_fenced:
-                sender.attempt.cancel()
+    def look_again(self, is_there: Callable[[int], bool]) -> None:
+        """The metadata has changed: who waits for a broker that is gone looks for another leader."""
+        for broker_id, sender in self._senders.items():
+            if not is_there(broker_id):
+                sender.abandon_attempt()
 
     def _advance(self, nursery: trio.Nursery | None, ending: Ending) -> None:
         partitions = ending.to_do()
@@ -217,49 +200,32 @@ class Endings:
     def _send(self, nursery: trio.Nursery, broker_id: int, ending: Ending, partition: TopicPartition) -> None:
         sender = self._senders.get(broker_id)
         if sender is None:
-            sender = self._senders[broker_id] = Sender(broker_id)
-            nursery.start_soon(self._run_sender, sender)
-        sender.outbox.put(ending, partition)
-        sender.wake.set()
+            self._outboxes[broker_id] = Outbox()
+            sender = self._senders[broker_id] = BrokerSender(
+                connect=partial(self._connect, broker_id),
+                take=self._outboxes[broker_id].take,
+                exchange=self._exchange,
+                failed=partial(self._sending_failed, broker_id),
+                ended=partial(self._forget_sender, broker_id),
+            )
+            nursery.start_soon(sender.run)
+        self._outboxes[broker_id].put(ending, partition)
+        sender.wake()
 
-    async def _run_sender(self, sender: Sender) -> None:
-        """Sends what comes into the outbox, all that is there in one request, until nothing comes for a while."""
-        connection: NodeConnection | None = None
-        try:
-            while True:
-                sender.wake = trio.Event()
-                batch = sender.outbox.take()
-                if batch:
-                    connection = await self._send_batch(sender, batch, connection)
-                    continue
-                with trio.move_on_after(IDLE_SECONDS):
-                    await sender.wake.wait()
-                if not sender.outbox:
-                    break
-        finally:
-            del self._senders[sender.broker_id]
-            if connection is not None:
-                await connection.close()
+    def _forget_sender(self, broker_id: int) -> None:
+        del self._senders[broker_id]
 
-    async def _send_batch(
-        self, sender: Sender, batch: Batch, connection: NodeConnection | None
-    ) -> NodeConnection | None:
-        """Sends one request and takes its answer; gives the connection if it can be used again."""
-        errors: dict[tuple[int, TopicPartition], ErrorCode] = {}
-        try:
-            with trio.CancelScope() as sender.attempt:
-                if connection is None:
-                    connection = self._connect(sender.broker_id)
-                errors = errors_of(await connection.request(markers_request(batch), self._timeout_ms))
-            if sender.attempt.cancelled_caught:
-                connection = None  # the request has closed it
-        except (NodeUnreachable, ProtocolError) as error:
-            log.info("markers for broker %d wait: %s", sender.broker_id, error)
-            connection = None
+    async def _exchange(self, connection: NodeConnection, batch: Batch) -> None:
+        self._take_answers(batch, errors_of(await connection.request(markers_request(batch), self._timeout_ms)))
+
+    def _sending_failed(self, broker_id: int, batch: Batch, reason: str) -> None:
+        log.info("markers for broker %d wait: %s", broker_id, reason)
+        self._take_answers(batch, {})
+
+    def _take_answers(self, batch: Batch, errors: Mapping[tuple[int, TopicPartition], ErrorCode]) -> None:
         for ending, partitions in batch:
             for partition in partitions:
                 if not ending.is_over:
                     missing = ErrorCode.NETWORK_EXCEPTION
                     self._take(ending, partition, errors.get((ending.marker.producer_id, partition), missing))
             self._settle(ending)
-        return connection

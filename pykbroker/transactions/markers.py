@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.write_txn_markers import (
@@ -116,9 +116,6 @@ class Outbox:
     def __init__(self) -> None:
         self._markers: dict[Key, tuple[Ending, list[TopicPartition]]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._markers)
-
     def put(self, ending: Ending, partition: TopicPartition) -> None:
         """A marker is to be sent."""
         found = self._markers.get(ending.key)
@@ -185,17 +182,3 @@ def _known(code: int) -> ErrorCode:
         return ErrorCode(code)
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR  # of a newer broker, perhaps
-
-
-class NodeConnection(Protocol):
-    """A connection to another broker."""
-
-    async def request(self, message: Any, timeout_ms: int) -> Any:
-        """Sends a request and returns the response; raises NodeUnreachable or ProtocolError."""
-
-    async def close(self) -> None:
-        """Closes it."""
-
-
-Connect = Callable[[int], NodeConnection]
-"""Gives a connection to a broker; raises NodeUnreachable if its address is unknown."""

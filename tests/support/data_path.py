@@ -60,6 +60,14 @@ def topic_image(
     return TopicImage(name, topic_id(name), images)
 
 
+def replicated_topic_image(name: str, partitions: int, *, leader: int, leader_epoch: int) -> TopicImage:
+    """As `topic_image`, with replicas on brokers 1 to 3."""
+    images = {
+        number: PartitionImage(number, (1, 2, 3), (1, 2, 3), leader, leader_epoch, 0) for number in range(partitions)
+    }
+    return TopicImage(name, topic_id(name), images)
+
+
 def cluster_image(*topics: TopicImage, configs: Mapping[str, Mapping[str, str]] | None = None) -> ClusterImage:
     image = ClusterImage()
     image.topics_by_name = {topic.name: topic for topic in topics}

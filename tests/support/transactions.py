@@ -22,7 +22,7 @@ class FakeTransactions:
         self.answers: list[ErrorCode] = []
         self.asked: list[tuple[Any, ...]] = []
 
-    async def verify(
+    async def verify_anywhere(
         self,
         transactional_id: str,
         producer_id: int,

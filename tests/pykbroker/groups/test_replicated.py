@@ -19,7 +19,7 @@ from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from tests.pykbroker.groups.rig import Rig
-from tests.support.data_path import NODE_ID, topic_image
+from tests.support.data_path import NODE_ID, replicated_topic_image, topic_image
 from tests.support.held_partitions import HeldPartition, HeldPartitions
 
 LOADING = -1000 * ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -48,7 +48,8 @@ class ReplicatedRig(Rig):
         return found
 
     def lead(self, leader_epoch: int, leader: int = NODE_ID) -> None:
-        self.change(topic_image("clicks", 2), topic_image(OFFSETS_TOPIC, 5, leader=leader, leader_epoch=leader_epoch))
+        offsets = replicated_topic_image(OFFSETS_TOPIC, 5, leader=leader, leader_epoch=leader_epoch)
+        self.change(topic_image("clicks", 2), offsets)
 
 
 class Asked:

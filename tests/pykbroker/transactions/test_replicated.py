@@ -28,7 +28,7 @@ from pykbroker.transactions.shard import TransactionFilter
 from pykbroker.transactions.states import TopicPartition, TransactionState
 from tests.pykbroker.groups.test_replicated import Asked
 from tests.pykbroker.transactions.rig import PARTITIONS, Known, Rig
-from tests.support.data_path import NODE_ID, topic_id, topic_image
+from tests.support.data_path import NODE_ID, replicated_topic_image, topic_id
 from tests.support.held_partitions import HeldPartition, HeldPartitions
 
 BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -132,7 +132,7 @@ class ReplicatedRig(Rig):
     def lead(self, *leaders: int, state_leader: int = NODE_ID, state_epoch: int = 0) -> None:
         """The leaders of the partitions of "t" and of `__transaction_state`."""
         images = {n: PartitionImage(n, (1, 2, 3), (1, 2, 3), leader, 1, 0) for n, leader in enumerate(leaders)}
-        state = topic_image(TRANSACTION_TOPIC, PARTITIONS, leader=state_leader, leader_epoch=state_epoch)
+        state = replicated_topic_image(TRANSACTION_TOPIC, PARTITIONS, leader=state_leader, leader_epoch=state_epoch)
         self.change(TopicImage("t", topic_id("t"), images), state)
 
     def fence(self, broker_id: int) -> None:

@@ -1,0 +1,134 @@
+"""AlterPartition as a command: a leader says who is in sync with it (KIP-497, KIP-841, KIP-903).
+
+The leader only proposes. It counts on the larger of the two sets until the controller has answered, so whatever is
+refused here has harmed nobody. A change that brings a reassignment's last new replica into the set ends it
+(`partition_changes`), and may so take the leadership from who asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pykbroker.controller.metadata.brokers import registered_broker
+from pykbroker.controller.metadata.commands import Plan, PlanContext
+from pykbroker.controller.metadata.elections import RECOVERING, is_unclean_election_allowed
+from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
+from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE, changed_partition
+from pykbroker.controller.metadata.partition_changes import Assignment, Election, change_partition
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
+
+NO_EPOCH = -1
+"""A replica without an epoch is taken at its id alone."""
+
+RECOVERED = 0
+
+
+class InSyncReplica(NamedTuple):
+    """A replica and the epoch of the process that caught up: a later process may have lost what that one had."""
+
+    broker_id: int
+    broker_epoch: int = NO_EPOCH
+
+
+class IsrChange(NamedTuple):
+    """What the leader of a partition wants, and on what state of the partition it is founded."""
+
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: Sequence[InSyncReplica]
+    recovery_state: int = RECOVERED
+
+
+class IsrChangeResult(NamedTuple):
+    """`after` is the partition as the leader must take it from now on; None with an error."""
+
+    partition: int
+    error: ErrorCode
+    after: PartitionImage | None = None
+
+
+class AlterPartition(NamedTuple):
+    """Changes the in-sync sets of partitions that a broker leads, each by itself.
+
+    `topics` are (topic id, changes); the result has (topic id, IsrChangeResults) in the same order.
+
+    Raises:
+        CommandRefused: STALE_BROKER_EPOCH.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    topics: Sequence[tuple[bytes, Sequence[IsrChange]]]
+
+    def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[tuple[bytes, list[IsrChangeResult]]]]:
+        registered_broker(image, self.broker_id, self.broker_epoch)
+        records: list[PartitionChangeRecord] = []
+        results: list[tuple[bytes, list[IsrChangeResult]]] = []
+        for topic_id, changes in self.topics:
+            topic = image.topics_by_id.get(topic_id)
+            of_topic: list[IsrChangeResult] = []
+            results.append((topic_id, of_topic))
+            for change in changes:
+                if topic is None:
+                    of_topic.append(IsrChangeResult(change.partition, ErrorCode.UNKNOWN_TOPIC_ID))
+                else:
+                    of_topic.append(self._change(image, context, topic, change, records))
+        return Plan(records, results)
+
+    def _change(
+        self,
+        image: ClusterImage,
+        context: PlanContext,
+        topic: TopicImage,
+        change: IsrChange,
+        records: list[PartitionChangeRecord],
+    ) -> IsrChangeResult:
+        partition = topic.partitions.get(change.partition)
+        if partition is None:
+            return IsrChangeResult(change.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        error = self._error(image, partition, change)
+        if error is not ErrorCode.NONE:
+            return IsrChangeResult(change.partition, error)
+        target = Assignment.of(partition)._replace(isr=tuple(replica.broker_id for replica in change.isr))
+        is_unclean_allowed = is_unclean_election_allowed(image, context, topic.name)
+        election = Election.UNCLEAN if is_unclean_allowed else Election.ONLINE
+        record = change_partition(image, topic, partition, target, election, change.recovery_state)
+        if record is None:
+            return IsrChangeResult(change.partition, ErrorCode.NONE, partition)
+        records.append(record)
+        if record.leader not in (self.broker_id, NO_LEADER_CHANGE):
+            # Done all the same: who asked has to learn from the metadata that it leads no more.
+            return IsrChangeResult(change.partition, ErrorCode.NEW_LEADER_ELECTED)
+        return IsrChangeResult(change.partition, ErrorCode.NONE, changed_partition(partition, record))
+
+    def _error(self, image: ClusterImage, partition: PartitionImage, change: IsrChange) -> ErrorCode:
+        # A leader that knows more than this controller talks to one whose time is over.
+        if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
+            return ErrorCode.NOT_CONTROLLER
+        if change.leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if self.broker_id != partition.leader:
+            return ErrorCode.INVALID_REQUEST
+        if change.partition_epoch < partition.partition_epoch:
+            return ErrorCode.INVALID_UPDATE_VERSION
+        isr = [replica.broker_id for replica in change.isr]
+        is_possible = len(set(isr)) == len(isr) and partition.leader in isr and set(isr) <= set(partition.replicas)
+        if not is_possible:
+            return ErrorCode.INVALID_REQUEST
+        if change.recovery_state == RECOVERING:
+            # What an unclean election lost is cut off at the others only after the leader has recovered.
+            if len(isr) > 1 or partition.leader_recovery_state != RECOVERING:
+                return ErrorCode.INVALID_REQUEST
+        elif change.recovery_state != RECOVERED:
+            return ErrorCode.INVALID_REQUEST
+        if not all(_may_be_in_sync(image, replica) for replica in change.isr):
+            return ErrorCode.INELIGIBLE_REPLICA
+        return ErrorCode.NONE
+
+
+def _may_be_in_sync(image: ClusterImage, replica: InSyncReplica) -> bool:
+    broker = image.brokers.get(replica.broker_id)
+    return broker is not None and broker.is_active and replica.broker_epoch in (NO_EPOCH, broker.epoch)

@@ -1,0 +1,174 @@
+"""Asks coordinators on other brokers whether partitions belong to a transaction, or has them added (KIP-890, P-135).
+
+By AddPartitionsToTxn from broker to broker. Questions that gather for one broker go in one request, one per
+transactional id. (Kafka sends the older of two questions about one id away; here it is asked first.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from pykbroker.coordination.broker_sender import BrokerSender, Connect, NodeConnection
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.transactions.states import TopicPartition
+
+log = logging.getLogger(__name__)
+
+TRANSACTIONS_PER_REQUEST = 1_000
+
+Answers = dict["TopicPartition", ErrorCode]
+
+
+class Question:
+    """One transaction's partitions; the answer gives a code for each."""
+
+    __slots__ = (
+        "_answered",
+        "_answers",
+        "is_adding",
+        "partitions",
+        "producer_epoch",
+        "producer_id",
+        "transactional_id",
+    )
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        is_adding: bool,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.partitions = partitions
+        self.is_adding = is_adding
+        self._answers: Answers = {}
+        self._answered = trio.Event()
+
+    def answer(self, codes: Answers, missing: ErrorCode) -> None:
+        """Lets who asks go on; a partition without a code gets the one for `missing`."""
+        self._answers = {place: codes.get(place, missing) for place in self.partitions}
+        self._answered.set()
+
+    async def wait_answer(self) -> Answers:
+        """The code for each partition."""
+        await self._answered.wait()
+        return self._answers
+
+    def encoded(self) -> AddPartitionsToTxnTransaction:
+        """As it goes into the request."""
+        topics: dict[str, list[int]] = {}
+        for name, number in self.partitions:
+            topics.setdefault(name, []).append(number)
+        return AddPartitionsToTxnTransaction(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            verify_only=not self.is_adding,
+            topics=[AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in topics.items()],
+        )
+
+
+Batch = dict[str, Question]
+"""By transactional id."""
+
+
+class RemoteVerification:
+    """See the module's text.
+
+    Args:
+        connect: gives a connection to another broker.
+        timeout_ms: how long another broker may take.
+    """
+
+    def __init__(self, connect: Connect, timeout_ms: int) -> None:
+        self._connect = connect
+        self._timeout_ms = timeout_ms
+        self._questions: dict[int, list[Question]] = {}
+        self._senders: dict[int, BrokerSender[Batch]] = {}
+
+    async def ask(self, nursery: trio.Nursery, broker_id: int, question: Question) -> Answers:
+        """Asks a broker; NETWORK_EXCEPTION if it does not answer, upon which the client tries again."""
+        sender = self._senders.get(broker_id)
+        if sender is None:
+            self._questions[broker_id] = []
+            sender = self._senders[broker_id] = BrokerSender(
+                connect=partial(self._connect, broker_id),
+                take=partial(self._take, broker_id),
+                exchange=self._exchange,
+                failed=partial(self._failed, broker_id),
+                ended=partial(self._forget_sender, broker_id),
+            )
+            nursery.start_soon(sender.run)
+        self._questions[broker_id].append(question)
+        sender.wake()
+        return await question.wait_answer()
+
+    def _take(self, broker_id: int) -> Batch:
+        batch: Batch = {}
+        later: list[Question] = []
+        for question in self._questions[broker_id]:
+            if question.transactional_id in batch or len(batch) >= TRANSACTIONS_PER_REQUEST:
+                later.append(question)
+            else:
+                batch[question.transactional_id] = question
+        self._questions[broker_id] = later
+        return batch
+
+    async def _exchange(self, connection: NodeConnection, batch: Batch) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[question.encoded() for question in batch.values()])
+        response: AddPartitionsToTxnResponse = await connection.request(request, self._timeout_ms)
+        codes: dict[str, Answers] = {
+            result.transactional_id: {
+                (topic.name, partition.partition_index): _known(partition.partition_error_code)
+                for topic in result.topic_results
+                for partition in topic.results_by_partition
+            }
+            for result in response.results_by_transaction
+        }
+        missing = ErrorCode.NETWORK_EXCEPTION
+        if response.error_code != ErrorCode.NONE:
+            log.error("a transaction coordinator refuses to verify: error %d", response.error_code)
+            # A client is not to read that this broker may not do what it does.
+            missing = _known(response.error_code)
+            missing = ErrorCode.INVALID_TXN_STATE if missing is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else missing
+        for transactional_id, question in batch.items():
+            question.answer(codes.get(transactional_id, {}), missing)
+
+    def _failed(self, broker_id: int, batch: Batch, reason: str) -> None:
+        log.info("transactions cannot be verified with broker %d: %s", broker_id, reason)
+        for question in batch.values():
+            question.answer({}, ErrorCode.NETWORK_EXCEPTION)
+
+    def _forget_sender(self, broker_id: int) -> None:
+        del self._senders[broker_id]
+
+    def look_again(self, is_there: Callable[[int], bool]) -> None:
+        """The metadata has changed: what was asked of brokers that are gone fails at once."""
+        for broker_id, sender in self._senders.items():
+            if not is_there(broker_id):
+                sender.abandon_attempt()
+
+
+def _known(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # of a newer broker, perhaps
