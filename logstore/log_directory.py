@@ -22,7 +22,7 @@ from pykbroker.logstore.checkpoint_file import read_offsets, write_offsets
 from pykbroker.logstore.errors import CorruptFile, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_parts import Report
+from pykbroker.logstore.log_parts import Report, nobody_listens
 from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import PartitionLog
@@ -221,6 +221,8 @@ class LogDirectory:
         log = self.logs.pop(key, None)
         if log is not None:
             self._due_folders.pop(key, None)
+            # Whoever listens holds the log: thousands of such rings would wait for the garbage collector.
+            log.on_shortened = nobody_listens
             if not log.is_folder_due:
                 self._doomed[key] = log
                 if self._at_once_count < FOLDERS_AT_ONCE:

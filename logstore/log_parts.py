@@ -33,7 +33,7 @@ def _no_report(text: str) -> None:
     """Who opens a log and does not ask for reports looks at `cut`."""
 
 
-def _nothing() -> None:
+def nobody_listens() -> None:
     """Nobody is interested."""
 
 
@@ -110,7 +110,7 @@ class LogParts:
         # What recovery took away when the log was loaded, None for nothing but unused space.
         self.cut: Cut | None = None
         # Called when the log turns out to end before what `log_end_offset` has said.
-        self.on_shortened: Callable[[], None] = _nothing
+        self.on_shortened: Callable[[], None] = nobody_listens
         self._report: Report = _no_report
         self._is_clean = False
         # Whether the folder of this new log is still to be made, and whether nothing but its identity was ever in it.

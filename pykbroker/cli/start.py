@@ -93,6 +93,8 @@ async def _serve(options: StartOptions, config: BrokerConfig, cluster_id: str | 
     addresses: list[BrokerAddress] = []
 
     def on_ready(address: BrokerAddress) -> None:
+        # What there is now stays; later collections need not look at it.
+        gc.freeze()
         gc.enable()
         addresses.append(address)
         ready.set()

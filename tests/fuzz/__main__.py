@@ -84,7 +84,10 @@ def fuzz(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     floor: tuple[int, int] | None = None
     sent = 0
+    many = 0
     try:
+        target.prepare(world)
+        target.burst()
         while target.is_alive and time.monotonic() - began < arguments.seconds and sent < arguments.frames:
             maker = FrameMaker(world, generator)
             client = FuzzClient(target.address, maker, world, generator, arguments.connections, findings.add)
@@ -92,7 +95,11 @@ def fuzz(arguments: argparse.Namespace) -> int:
             slowest = 0.0
             while time.monotonic() < round_end and target.is_alive and sent + client.frames_sent < arguments.frames:
                 target.prepare(world)
+                many_before = maker.many_count
                 client.run(CHUNK_S)
+                if maker.many_count > many_before:
+                    many += maker.many_count - many_before
+                    target.delete_large()
                 answer_s = target.answer_time_s(10)
                 slowest = max(slowest, answer_s)
                 if answer_s > STALL_S and target.is_alive:
@@ -130,7 +137,7 @@ def fuzz(arguments: argparse.Namespace) -> int:
             target.remove()
         else:
             print(f"the broker's log: {target.log_path}")
-    print(f"{sent} frames, {findings.count} finding(s)")
+    print(f"{sent} frames, {many} of them for more than a hundred partitions; {findings.count} finding(s)")
     return 1 if findings.count else 0
 
 

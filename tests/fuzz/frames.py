@@ -14,9 +14,11 @@ from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.errors import DecodeError, EncodeError
 from pykbroker.protocol.fields import Field, Message, default_struct
 from pykbroker.protocol.headers import read_request_header
+from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.fuzz.batches import bad_batch, good_batch
 from tests.fuzz.mutation import mutated
-from tests.fuzz.world import World, value_for
+from tests.fuzz.world import TOPICS, World, value_for
 from tests.support.message_strategies import random_message
 
 CORPUS = Path(__file__).resolve().parents[1] / "protocol" / "corpus" / "requests.txt"
@@ -26,6 +28,9 @@ LEFT_OUT = {"UNREGISTER_BROKER"}
 MANY_PARTITIONS = 100
 MOST_PARTITIONS_MADE = 10_000
 """Of one request; Kafka refuses more."""
+
+MANY_TIMES_MAX = 4
+"""So many requests of one `FrameMaker` may ask for many partitions: megabytes each, for as long as they are there."""
 
 GARBAGE = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -72,6 +77,8 @@ class FrameMaker:
             if api.key.name not in LEFT_OUT
             for version in range(api.lowest, api.highest + 1)
         ]
+        # How often more than a hundred partitions were asked for.
+        self.many_count = 0
 
     def frame(self) -> bytes:
         """The next frame, without its size."""
@@ -79,11 +86,16 @@ class FrameMaker:
             frame = self._frame()
             if not asks_for_many_partitions(frame):
                 return frame
+            if self.many_count < MANY_TIMES_MAX:
+                self.many_count += 1
+                return frame
 
     def _frame(self) -> bytes:
         generator = self._generator
         source = generator.random()
-        if source < 0.35:
+        if source < 0.0003:
+            frame = self._many_partitions()
+        elif source < 0.35:
             frame = self.real_frame()
         elif source < 0.97:
             frame = self._made()
@@ -115,6 +127,24 @@ class FrameMaker:
                 return self.with_header(key, version, encode(request, version))
             except EncodeError:
                 continue
+
+    def _many_partitions(self) -> bytes:
+        """A request that makes hundreds or thousands of partitions, of one topic or of many."""
+        generator = self._generator
+        count = generator.choice((101, 1000, 5000, MOST_PARTITIONS_MADE))
+        if generator.random() < 0.3:
+            name = generator.choice(TOPICS)
+            request: Message = CreatePartitionsRequest(
+                topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)], timeout_ms=1000
+            )
+            return self.with_header(ApiKey.CREATE_PARTITIONS, 3, encode(request, 3))
+        topic_count = generator.choice((1, 1, 3, 100))
+        topics = [
+            CreatableTopic(name=f"many-{number}", num_partitions=count // topic_count, replication_factor=1)
+            for number in range(topic_count)
+        ]
+        request = CreateTopicsRequest(topics=topics, timeout_ms=1000)
+        return self.with_header(ApiKey.CREATE_TOPICS, 7, encode(request, 7))
 
     def with_header(self, key: int, version: int, body: bytes) -> bytes:
         """A frame of an API with the client id ``fuzz``."""
@@ -198,7 +228,7 @@ class MutatedRealFrames:
 
 
 def asks_for_many_partitions(frame: bytes) -> bool:
-    """Whether a broker that obeys will make hundreds of partitions: seconds of work and megabytes, and as it should."""
+    """Whether a broker that obeys will make hundreds of partitions: work and megabytes, and as it should."""
     known = is_known(frame)
     if known is None or known[0] not in (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS):
         return False

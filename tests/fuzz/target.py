@@ -19,7 +19,8 @@ from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableT
 from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest
-from pykbroker.protocol.messages.metadata import MetadataRequest
+from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.fuzz.frames import MOST_PARTITIONS_MADE
 from tests.fuzz.world import PARTITIONS, TOPIC_CONFIGS, TOPICS, World
 from tests.support.wire_client import WireClient
 
@@ -29,12 +30,15 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "log.segment.delete.delay.ms": "0",
     "log.cleaner.backoff.ms": "2000",
+    "log.flush.offset.checkpoint.interval.ms": "2000",
+    "log.initial.task.delay.ms": "1000",
     "log.retention.check.interval.ms": "5000",
     "max.incremental.fetch.session.cache.slots": "20",
     "offsets.topic.num.partitions": "4",
     "socket.listen.backlog.size": "1000",
     "transaction.state.log.num.partitions": "4",
 }
+PARTITIONS_LARGE = 100
 BAD_SIGNS = ("Traceback", "error of ours", "does not fit", "never retrieved", "MemoryError")
 
 
@@ -113,6 +117,32 @@ class Target:
             for topic in created.topics:
                 if topic.error_code == ErrorCode.NONE:
                     world.topic_ids[topic.name] = topic.topic_id
+        finally:
+            wire.close()
+
+    def burst(self) -> None:
+        """As many partitions as one request can make, and as many elements as one can have.
+
+        Python keeps some of the memory that this takes once, and uses it again: see `pykbroker.memory`.
+        """
+        wire = WireClient(self.address, "__fuzz-keeper")
+        try:
+            many = CreatableTopic(name="burst", num_partitions=MOST_PARTITIONS_MADE, replication_factor=1)
+            wire.call(CreateTopicsRequest(topics=[many], timeout_ms=30_000), 7)
+            names = [MetadataRequestTopic(name=f"burst{number}") for number in range(49_000)]
+            wire.call(MetadataRequest(topics=names, allow_auto_topic_creation=False), 8)
+        finally:
+            wire.close()
+        self.clean_up()
+
+    def delete_large(self) -> None:
+        """Deletes topics of many partitions, before everything is about them."""
+        wire = WireClient(self.address, "__fuzz-keeper")
+        try:
+            topics = wire.call(MetadataRequest(topics=None), 8).topics
+            names = [t.name for t in topics if len(t.partitions) > PARTITIONS_LARGE or t.name.startswith("many-")]
+            if names:
+                wire.call(DeleteTopicsRequest(topic_names=names, timeout_ms=10_000), 5)
         finally:
             wire.close()
 
