@@ -121,6 +121,10 @@ class Machine:
         if self._life is not None:
             self._life.mount.writes_left = count
 
+    def kill_in_write_never(self) -> None:
+        if self._life is not None:
+            self._life.mount.writes_left = None
+
     def cut_power(self) -> None:
         """The machine loses power, also one whose process had ended."""
         life = self._end("loses power")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import trio
 
 from pykbroker import memory
-from tests.simulation.machines import Machine
+from tests.simulation.machines import WALL_CLOCK_MS, Machine
 from tests.simulation.network import Network
 from tests.simulation.timeline import Timeline
 from tests.simulation.trace import Trace, TraceHandler
@@ -34,6 +34,8 @@ class World:
     Attributes:
         random: for what is nobody's own.
         nursery: where machines and clients live; cancelled at the end.
+        broker_names: node ids of brokers to their machines' names.
+        replicas: partitions to the machines that have them at the end.
         is_over: the run has come to its end, what happens now does not count.
     """
 
@@ -45,6 +47,9 @@ class World:
         self.network = Network(self.timeline, seed)
         self.random = random.Random(f"{seed} world")
         self.machines: dict[str, Machine] = {}
+        self.broker_names: dict[int, str] = {}
+        self.replicas: dict[tuple[str, int], list[str]] = {}
+        self._may_start = True
         self.nursery: trio.Nursery
         self.is_over = False
         self._violation: RuleBroken | None = None
@@ -53,13 +58,38 @@ class World:
         machine = self.machines[name] = Machine(self, name, properties)
         return machine
 
+    def life_of(self, node_id: int) -> int:
+        """Which process of a node runs."""
+        return self.machines[self.broker_names[node_id]].lives
+
+    def wall_clock_ms(self) -> int:
+        """The time of day as clients have it."""
+        return WALL_CLOCK_MS + int(self.timeline.now * 1000)
+
+    def replicas_of(self, topic: str, partition: int) -> list[str]:
+        return self.replicas.get((topic, partition), [])
+
+    def start_at(self, machine: Machine, time_s: float) -> None:
+        """Starts a machine later, if it is down then."""
+        self.nursery.start_soon(self._start_at, machine, time_s)
+
+    async def _start_at(self, machine: Machine, time_s: float) -> None:
+        await trio.sleep_until(time_s)
+        if self._may_start and not machine.is_up:
+            machine.start()
+
+    def stop_starting(self) -> None:
+        """From now on machines start only when they are told to."""
+        self._may_start = False
+
     def broken(self, what: str, cause: BaseException | None = None) -> None:
         """Notes that a rule was broken, the first one, and ends the run."""
         self.trace.add("!", what)
-        if self._violation is None and not self.is_over:
+        if self._violation is None:
             self._violation = RuleBroken(self.seed, what, list(self.trace.last))
             self._violation.__cause__ = cause
-        self.nursery.cancel_scope.cancel()
+        if not self.is_over:
+            self.nursery.cancel_scope.cancel()
 
     def run(self, scenario: Callable[[], Awaitable[None]]) -> None:
         """Runs a scenario from time 0 to its end.
@@ -76,6 +106,10 @@ class World:
 
         with _surroundings(self.trace):
             self.timeline.run(main)
+        self.raise_broken()
+
+    def raise_broken(self) -> None:
+        """Raises RuleBroken if a rule was broken."""
         if self._violation is not None:
             raise self._violation
 

@@ -1,0 +1,98 @@
+"""What a simulated cluster looks like: its machines and their settings, by seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tests.simulation.client import PORT
+
+CONTROLLER_PORT = 9093
+KINDS = ("three", "one", "five", "apart")
+
+SETTINGS = {
+    "log.dirs": "/data",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "broker.heartbeat.interval.ms": "300",
+    "broker.session.timeout.ms": "1500",
+    "replica.lag.time.max.ms": "1500",
+    "replica.fetch.wait.max.ms": "300",
+    "replica.fetch.backoff.ms": "100",
+    "controller.quorum.election.timeout.ms": "300",
+    "controller.quorum.fetch.timeout.ms": "600",
+    "controller.quorum.election.backoff.max.ms": "200",
+    "controller.quorum.request.timeout.ms": "500",
+    "log.flush.offset.checkpoint.interval.ms": "2000",
+    "log.initial.task.delay.ms": "1000",
+    "metadata.log.max.record.bytes.between.snapshots": "6000",
+}
+
+
+class Shape(NamedTuple):
+    """Which machines there are, and what kind of losses they suffer.
+
+    Attributes:
+        settings: of each machine, by name.
+        brokers: node ids of brokers to their machines' names.
+        may_lose_power: every append is synced, so that any machine may lose power at any time.
+    """
+
+    settings: dict[str, Mapping[str, str]]
+    brokers: dict[int, str]
+    may_lose_power: bool
+
+
+def shape_of(seed: str) -> Shape:
+    """Three nodes that are both broker and controller, mostly; one, five, or separate controllers at times.
+
+    A seed that begins with a kind and a dash, such as ``one-7``, gets that kind.
+    """
+    chance = random.Random(f"{seed} shape")
+    kind = chance.choices(KINDS, (12, 1, 1, 1))[0]
+    if seed.partition("-")[0] in KINDS:
+        kind = seed.partition("-")[0]
+    if kind == "apart":
+        controllers, brokers = [101, 102, 103], [1, 2, 3]
+    else:
+        brokers = list(range(1, {"one": 2, "three": 4, "five": 6}[kind]))
+        controllers = brokers
+    may_lose_power = chance.random() < 0.4
+    common = dict(SETTINGS)
+    common["controller.quorum.voters"] = ",".join(f"{n}@n{n}:{CONTROLLER_PORT}" for n in controllers)
+    if kind == "one":
+        common.update({key: "1" for key, value in SETTINGS.items() if value in ("2", "3") and "partitions" not in key})
+    if may_lose_power:
+        common["log.flush.interval.messages"] = "1"
+    if chance.random() < 0.5:
+        common["log.roll.ms"] = str(chance.choice((500, 2000, 5000)))
+    settings: dict[str, Mapping[str, str]] = {}
+    for node_id in sorted({*controllers, *brokers}):
+        roles, listeners = [], []
+        if node_id in brokers:
+            roles.append("broker")
+            listeners.append(f"PLAINTEXT://n{node_id}:{PORT}")
+        if node_id in controllers:
+            roles.append("controller")
+            listeners.append(f"CONTROLLER://n{node_id}:{CONTROLLER_PORT}")
+        settings[f"n{node_id}"] = {
+            **common,
+            "node.id": str(node_id),
+            "process.roles": ",".join(roles),
+            "listeners": ",".join(listeners),
+            "broker.rack": f"rack{node_id % 3}",
+        }
+    return Shape(settings, {node_id: f"n{node_id}" for node_id in brokers}, may_lose_power)

@@ -1,0 +1,124 @@
+"""The command line of the simulation."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tests.simulation.scenario import Outcome, run_seed
+from tests.simulation.world import RuleBroken
+
+LAST_LINES = 60
+
+
+def main(arguments: list[str]) -> int:
+    """0 when no rule was broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", help="one run, with all its events")
+    parser.add_argument("--seeds", type=int, help="so many runs on all cores")
+    parser.add_argument("--first", type=int, default=0, help="the first of --seeds (default 0)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    parser.add_argument("--quiet", action="store_true", help="with --seed: only the outcome")
+    parser.add_argument("--keep-going", action="store_true", help="with --seeds: go on after a failure")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        return one(options.seed, quiet=options.quiet)
+    return many(options.first, options.seeds or 100, options.jobs, keep_going=options.keep_going)
+
+
+def one(seed: str, *, quiet: bool) -> int:
+    """Runs a seed with all its events."""
+    started = time.process_time()
+    try:
+        outcome = run_seed(seed, None if quiet else print)
+    except RuleBroken as broken:
+        for line in broken.lines[-LAST_LINES:] if quiet else ():
+            print(line)
+        if broken.__cause__ is not None:
+            traceback.print_exception(broken.__cause__)
+        print(f"\nBROKEN: {broken}")
+        return 1
+    print(_shown(outcome))
+    print(f"{time.process_time() - started:.2f} s of processor time")
+    return 0
+
+
+class Failure(NamedTuple):
+    """A run that broke a rule, or the simulation itself."""
+
+    seed: str
+    what: str
+    lines: list[str]
+    cause: str
+
+
+def _run(seed: str) -> tuple[str, Outcome | Failure, float]:
+    started = time.process_time()
+    found: Outcome | Failure
+    try:
+        found = run_seed(seed)
+    except RuleBroken as broken:
+        cause = "".join(traceback.format_exception(broken.__cause__)) if broken.__cause__ is not None else ""
+        found = Failure(seed, broken.what, broken.lines[-LAST_LINES:], cause)
+    except BaseException as error:
+        found = Failure(seed, f"the simulation failed: {error!r}", [], traceback.format_exc())
+    return seed, found, time.process_time() - started
+
+
+def run_all(seeds: Iterator[str], jobs: int) -> Iterator[tuple[str, Outcome | Failure, float]]:
+    """Outcomes as they come, with the processor time of each."""
+    if jobs <= 1:
+        yield from map(_run, seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=200) as pool:
+        yield from pool.imap_unordered(_run, seeds)
+
+
+def many(first: int, count: int, jobs: int, *, keep_going: bool) -> int:
+    """Runs seeds in parallel; prints progress, and each that broke a rule."""
+    started = time.monotonic()
+    failures: list[Failure] = []
+    totals: dict[str, int] = {}
+    processor_s = virtual_s = 0.0
+    done = 0
+    for _, found, seconds in run_all(map(str, range(first, first + count)), jobs):
+        done += 1
+        processor_s += seconds
+        if isinstance(found, Failure):
+            failures.append(found)
+            print(f"\nseed {found.seed} BROKEN: {found.what}")
+            for line in found.lines:
+                print("   ", line)
+            print(found.cause + f"replay: make simulate SEED={found.seed}", flush=True)
+            if not keep_going:
+                break
+        else:
+            virtual_s += found.virtual_s
+            for what, number in found.counts.items():
+                totals[what] = totals.get(what, 0) + number
+        if done % 50 == 0:
+            rate = done / (time.monotonic() - started)
+            print(f"{done} of {count} seeds, {len(failures)} broken, {rate:.1f} a second", flush=True)
+    elapsed = time.monotonic() - started
+    print(
+        f"{done} seeds in {elapsed:.0f} s ({processor_s / max(done, 1):.2f} s of processor time each), "
+        f"{virtual_s:.0f} s of virtual time: "
+        + ", ".join(f"{number} {what}" for what, number in sorted(totals.items()))
+    )
+    for failure in failures:
+        print(f"BROKEN: seed {failure.seed}: {failure.what}")
+    print(f"{done - len(failures)} passed, {len(failures)} failed")
+    return 1 if failures else 0
+
+
+def _shown(outcome: Outcome) -> str:
+    counts = ", ".join(f"{number} {what}" for what, number in outcome.counts.items())
+    return (
+        f"seed {outcome.seed}: digest {outcome.digest}, {outcome.events} events, {outcome.calls} network calls, "
+        f"{outcome.virtual_s:.1f} s of virtual time\n{counts}"
+    )

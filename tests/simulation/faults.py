@@ -1,0 +1,179 @@
+"""What goes wrong: kills, loss of power, cuts, pauses, slow and full disks, by seed, while the clients work.
+
+Which losses are allowed: a record that is acknowledged with acks=all and min.insync.replicas=2 is in the page cache of
+two brokers at least. kill -9 leaves page caches, so any number of brokers may be killed at any time. Loss of power does
+not; Kafka promises nothing then when all in-sync replicas lose it, and without eligible leader replicas (KIP-966)
+even one that is the last of the in-sync set is enough. So machines lose power only in clusters that sync each append
+(`log.flush.interval.messages=1`), and there any of them at any time. The quorum syncs its log always.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from tests.simulation.network import LinkQuality
+
+if TYPE_CHECKING:
+    from tests.simulation.machines import Machine
+    from tests.simulation.world import World
+
+SLOW = LinkQuality(0.02, 0.2, 0.6, 0.05)
+
+
+class Faults:
+    """Lets things go wrong until it is cancelled; `heal` ends all of it."""
+
+    def __init__(self, world: World, *, may_lose_power: bool) -> None:
+        self._world = world
+        self._random = random.Random(f"{world.seed} faults")
+        kinds: dict[Callable[[], None], int] = {
+            self._kill: 5,
+            self._kill_in_write: 4,
+            self._stop: 1,
+            self._isolate: 3,
+            self._cut_one_way: 3,
+            self._split: 2,
+            self._reset: 2,
+            self._pause: 3,
+            self._slow_links: 1,
+            self._slow_disk: 1,
+            self._full_disk: 1,
+            self._skew: 1,
+        }
+        if may_lose_power:
+            kinds[self._cut_power] = 6
+        # A run has some kinds of trouble only: so some runs have much of one.
+        chosen = self._random.sample(sorted(kinds, key=lambda kind: kind.__name__), self._random.randint(2, 6))
+        self._kinds = chosen
+        self._weights = [kinds[kind] for kind in chosen]
+        self._interval_s = self._random.choice((0.4, 0.8, 1.5))
+
+    async def run(self) -> None:
+        while True:
+            await trio.sleep(self._random.expovariate(1 / self._interval_s))
+            self._random.choices(self._kinds, self._weights)[0]()
+
+    def heal(self) -> None:
+        """Everything works again; machines that are down start."""
+        world = self._world
+        world.trace.add("", "everything is mended")
+        world.network.mend_all()
+        for machine in world.machines.values():
+            self._mend_disk(machine)
+            machine.resume()
+            machine.kill_in_write_never()
+            if not machine.is_up:
+                machine.start()
+
+    # Kinds of trouble
+
+    def _some_machine(self) -> Machine:
+        return self._random.choice(list(self._world.machines.values()))
+
+    def _later(self, low: float, high: float, call: Callable[..., None], *arguments: object) -> None:
+        self._world.timeline.call_later(self._random.uniform(low, high), call, *arguments)
+
+    def _kill(self) -> None:
+        machine = self._some_machine()
+        if machine.is_up:
+            machine.kill()
+            self._start_later(machine)
+
+    def _kill_in_write(self) -> None:
+        machine = self._some_machine()
+        if machine.is_up:
+            machine.kill_in_write(self._random.choice((1, 1, 2, 5, 20)))
+            self._start_later(machine)
+
+    def _cut_power(self) -> None:
+        machine = self._some_machine()
+        machine.cut_power()
+        self._start_later(machine)
+
+    def _stop(self) -> None:
+        machine = self._some_machine()
+        if machine.is_up:
+            self._world.nursery.start_soon(machine.stop)
+            self._start_later(machine)
+
+    def _start_later(self, machine: Machine) -> None:
+        self._world.start_at(machine, self._world.timeline.now + self._random.choice((0.05, 0.3, 1.0, 2.5)))
+
+    def _cut(self, pairs: list[tuple[str, str]], why: str) -> None:
+        network = self._world.network
+        self._world.trace.add("", why)
+        seconds = self._random.choice((0.2, 0.8, 2.0, 4.0))
+        for source, target in pairs:
+            network.cut(source, target)
+            self._world.timeline.call_later(seconds, network.mend, source, target)
+
+    def _isolate(self) -> None:
+        """A machine is cut off from the other nodes, often from clients too."""
+        name = self._some_machine().name
+        others = [n for n in self._names(with_clients=self._random.random() < 0.5) if n != name]
+        self._cut([pair for other in others for pair in ((name, other), (other, name))], f"{name} is cut off")
+
+    def _cut_one_way(self) -> None:
+        name = self._some_machine().name
+        others = [n for n in self._names(with_clients=False) if n != name]
+        if self._random.random() < 0.5:
+            others = [self._random.choice(others)]
+        if self._random.random() < 0.5:
+            self._cut([(name, other) for other in others], f"nothing gets from {name} to {', '.join(others)}")
+        else:
+            self._cut([(other, name) for other in others], f"nothing gets to {name} from {', '.join(others)}")
+
+    def _split(self) -> None:
+        names = self._names(with_clients=True)
+        self._random.shuffle(names)
+        at = self._random.randrange(1, len(names))
+        one, other = names[:at], names[at:]
+        self._cut([pair for a in one for b in other for pair in ((a, b), (b, a))], f"split: {one} and {other}")
+
+    def _reset(self) -> None:
+        one, other = self._random.sample(self._names(with_clients=True), 2)
+        self._world.trace.add("", f"connections between {one} and {other} are reset")
+        self._world.network.reset_between(one, other)
+
+    def _pause(self) -> None:
+        machine = self._some_machine()
+        machine.pause(self._random.choice((0.05, 0.4, 1.0, 2.5)))
+
+    def _slow_links(self) -> None:
+        one, other = self._random.sample(self._names(with_clients=False), 2)
+        self._world.trace.add("", f"slow between {one} and {other}")
+        qualities = self._world.network.qualities
+        for pair in ((one, other), (other, one)):
+            qualities[pair] = SLOW
+            self._later(0.5, 3.0, qualities.pop, pair, None)
+
+    def _slow_disk(self) -> None:
+        machine = self._some_machine()
+        self._world.trace.add(machine.name, "has a slow disk")
+        machine.disk.sync_delay_s = self._random.choice((0.01, 0.1, 0.5))
+        self._later(0.5, 3.0, self._mend_disk, machine)
+
+    def _full_disk(self) -> None:
+        machine = self._some_machine()
+        self._world.trace.add(machine.name, "has a full disk")
+        machine.is_failing = True
+        machine.disk.capacity_bytes = machine.disk.used_bytes() + self._random.choice((0, 200, 2000))
+        self._later(0.3, 3.0, self._mend_disk, machine)
+
+    def _mend_disk(self, machine: Machine) -> None:
+        machine.disk.sync_delay_s = 0.0
+        machine.disk.capacity_bytes = None
+
+    def _skew(self) -> None:
+        machine = self._some_machine()
+        machine.skew_ms = self._random.randint(-3000, 3000)
+        self._world.trace.add(machine.name, f"has a clock that is {machine.skew_ms} ms ahead")
+
+    def _names(self, *, with_clients: bool) -> list[str]:
+        if with_clients or len(self._world.machines) == 1:
+            return list(self._world.network.machines)
+        return list(self._world.machines)
