@@ -81,7 +81,7 @@ class Client:
             del self._caps[ProduceRequest]
         else:
             self._caps.update({FetchRequest: 12, OffsetFetchRequest: 9, OffsetCommitRequest: 9})
-        self._connections: dict[int, _Connection] = {}
+        self._idle: dict[int, list[_Connection]] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         world.network.add(name)
 
@@ -89,14 +89,15 @@ class Client:
         """A line for the trace."""
         self.world.trace.add(self.name, what)
 
-    def connection(self, node_id: int) -> _Connection:
-        connection = self._connections.get(node_id)
-        if connection is None:
-            address = NodeAddress(self.world.broker_names[node_id], PORT)
-            opener = self.world.network.opener_of(self.name)
-            connection = _Connection(address, opener, client_id=self.name, software_version="1")
-            connection.caps = self._caps
-            self._connections[node_id] = connection
+    def _connection(self, node_id: int) -> _Connection:
+        """One that nobody uses just now: a connection has one request at a time."""
+        idle = self._idle.setdefault(node_id, [])
+        if idle:
+            return idle.pop()
+        address = NodeAddress(self.world.broker_names[node_id], PORT)
+        opener = self.world.network.opener_of(self.name)
+        connection = _Connection(address, opener, client_id=self.name, software_version="1")
+        connection.caps = self._caps
         return connection
 
     async def call(self, node_id: int, request: Message, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
@@ -107,10 +108,13 @@ class Client:
         """
         if node_id not in self.world.broker_names:
             raise Unreachable(f"there is no node {node_id}")
+        connection = self._connection(node_id)
         try:
-            return await self.connection(node_id).request(request, timeout_ms)
+            return await connection.request(request, timeout_ms)
         except (NodeUnreachable, ProtocolError) as error:
             raise Unreachable(str(error)) from None
+        finally:
+            self._idle[node_id].append(connection)
 
     async def call_any(self, request: Message, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
         """The answer of any broker."""

@@ -35,7 +35,7 @@ SETTINGS = {
     "controller.quorum.election.timeout.ms": "300",
     "controller.quorum.fetch.timeout.ms": "600",
     "controller.quorum.election.backoff.max.ms": "200",
-    "controller.quorum.request.timeout.ms": "500",
+    "controller.quorum.request.timeout.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "2000",
     "log.initial.task.delay.ms": "1000",
     "metadata.log.max.record.bytes.between.snapshots": "6000",

@@ -96,8 +96,9 @@ class Machine:
             with life.scope:
                 await run_broker(self.config, cluster_id=self.world.cluster_id, on_ready=ready, host=host)
         except BaseException as error:
-            if self._life is life and not self.world.is_over:
-                self._ended_by_itself(error)
+            why = _without_cancellation(error)
+            if self._life is life and why is not None:
+                self._ended_by_itself(why)
         finally:
             if self._life is life:
                 self._life = None
@@ -106,9 +107,9 @@ class Machine:
 
     def _ended_by_itself(self, error: BaseException) -> None:
         if self.is_failing and _is_only(error, StorageError):
-            self.world.trace.add(self.name, f"gave up: {error!r}")
+            self.world.trace.add(self.name, f"gave up: {_leaves(error)}")
         else:
-            self.world.broken(f"{self.name} ended by itself", error)
+            self.world.broken(f"{self.name} ended by itself: {_leaves(error)}", error)
 
     def kill(self) -> None:
         """kill -9."""
@@ -193,5 +194,18 @@ async def _in_place(work: Callable[[], None]) -> None:
 
 def _is_only(error: BaseException, kind: type[BaseException]) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_only(part, kind) or isinstance(part, trio.Cancelled) for part in error.exceptions)
+        return all(_is_only(part, kind) for part in error.exceptions)
     return isinstance(error, kind)
+
+
+def _without_cancellation(error: BaseException) -> BaseException | None:
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1]
+    return None if isinstance(error, trio.Cancelled) else error
+
+
+def _leaves(error: BaseException) -> str:
+    """The errors in a group, without what would be another text in each replay."""
+    if isinstance(error, BaseExceptionGroup):
+        return ", ".join(map(_leaves, error.exceptions))
+    return f"{type(error).__name__}: {error}"

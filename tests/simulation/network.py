@@ -38,7 +38,8 @@ class LinkQuality(NamedTuple):
 
 
 class _Machine:
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        self.address = address
         self.ports: dict[int, SimulatedListening] = {}
         # In the order of their making.
         self.ends: dict[SimulatedStream, None] = {}
@@ -238,7 +239,7 @@ class SimulatedListening:
             await trio.lowlevel.checkpoint()
 
     def getsockname(self) -> tuple[str, int]:
-        return self._address
+        return self._machine.address, self._address[1]
 
     def close(self) -> None:
         if self._machine.ports.get(self._address[1]) is self:
@@ -276,7 +277,7 @@ class Network:
         self.busy_until: dict[str, float] = {}
 
     def add(self, name: str) -> None:
-        self.machines[name] = _Machine()
+        self.machines[name] = _Machine(f"10.0.0.{len(self.machines) + 1}")
 
     # Faults
 
@@ -397,7 +398,7 @@ class _Attempt:
         there, back = _Pipe(network, self.source, self.target), _Pipe(network, self.target, self.source)
         theirs = SimulatedStream(network, self.target, there, back)
         self.stream = SimulatedStream(network, self.source, back, there)
-        listening.enter(theirs, (self.source, network.next_port()))
+        listening.enter(theirs, (network.machines[self.source].address, network.next_port()))
         back.last_arrival = network.arrival(self.target, self.source)
         network.timeline.call_at(back.last_arrival, self._answered)
 
