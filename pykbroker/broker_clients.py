@@ -32,8 +32,9 @@ class BrokerClients:
         self._open_stream = open_stream
         self._node_id = node_id
 
-    def connect(self, broker_id: int, purpose: str = "broker") -> NodeClient:
-        """A client of another broker, which connects at its first request. `purpose` is part of its client id.
+    def connect(self, broker_id: int, purpose: str = "broker", *, lends: bool = False) -> NodeClient:
+        """A client of another broker, which connects at its first request. `purpose` is part of its client id; with
+        `lends` the bytes of a response are good until the next request.
 
         Raises:
             NodeUnreachable: the broker is not registered, is fenced, or has no listener for brokers.
@@ -43,6 +44,7 @@ class BrokerClients:
             self._open_stream,
             client_id=f"{purpose}-{self._node_id}-{broker_id}",
             software_version=pykbroker.__version__,
+            lends=lends,
         )
 
     def address(self, broker_id: int) -> NodeAddress:

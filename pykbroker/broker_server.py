@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pykbroker.node_parts import NodeParts
     from pykbroker.protocol.fields import Message
     from pykbroker.registration import Bound
+    from pykbroker.replication.replica_manager import ReplicaManager
     from pykbroker.transaction_markers import AppendedMarker
     from pykbroker.transactions.markers import MarkerToWrite
     from pykbroker.wall_clock import WallClock
@@ -89,6 +90,8 @@ class BrokerServer:
         await nursery.start(services.groups.run)
         # After the groups: a transaction that goes on to its end may end offsets of theirs.
         await nursery.start(services.transactions.run)
+        if services.replicas is not None:
+            await nursery.start(services.replicas.run)
         limits = ListenerLimits(services)
         controller.subscribe(lambda old, new: limits.connections.look_again())
         listeners = [
@@ -169,6 +172,9 @@ def make_services(parts: NodeParts, call: LocalCall) -> Services:
         connect=partial(_connect, broker_clients),
     )
     controller.subscribe(partitions.apply)
+    replicas = _replica_manager(parts, call, partitions, broker_clients)
+    if replicas is not None:
+        controller.subscribe(replicas.apply)
     controller.subscribe(groups.on_metadata_change)
     controller.subscribe(transactions.on_metadata_change)
     return Services(
@@ -188,7 +194,8 @@ def make_services(parts: NodeParts, call: LocalCall) -> Services:
         run_in_thread=host.run_in_thread,
         authorizer=make_authorizer(config, metadata),
         channel=make_channel(parts, call, "forwarding"),
-        broker_clients=_broker_clients(parts),
+        broker_clients=broker_clients,
+        replicas=replicas,
     )
 
 
@@ -200,6 +207,24 @@ def _broker_clients(parts: NodeParts) -> BrokerClients | None:
 
     controller, config = parts.controller, parts.config
     return BrokerClients(lambda: controller.image, config.inter_broker_listener, parts.host.open_stream, config.node_id)
+
+
+def _replica_manager(
+    parts: NodeParts, call: LocalCall, partitions: Partitions, clients: BrokerClients | None
+) -> ReplicaManager | None:
+    """What replicates partitions; None on a node that is alone."""
+    if clients is None:
+        return None
+    from pykbroker.replication.replica_manager import ReplicaManager, ReplicationSettings
+
+    return ReplicaManager(
+        parts.config.node_id,
+        partitions,
+        parts.host.clock,
+        make_channel(parts, call, "alter-partition"),
+        partial(clients.connect, purpose="replica-fetcher", lends=True),
+        ReplicationSettings.from_config(parts.config),
+    )
 
 
 async def _create_internal_topic(controller: ControllerNode, topic: InternalTopic) -> None:

@@ -251,5 +251,7 @@ async def _open_offline_logs(services: Services) -> None:
         await trio.sleep(OFFLINE_INTERVAL_S)
         if services.partitions.has_offline:
             services.partitions.open_offline(services.metadata.image)
+            if services.replicas is not None:
+                services.replicas.follow_all()
         services.groups.take_up_missing()
         services.transactions.take_up_missing()

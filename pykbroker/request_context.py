@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pykbroker.protocol.api_keys import ApiKey
     from pykbroker.replication.fetch_sessions import FetchSessions
     from pykbroker.replication.partitions import Partitions
+    from pykbroker.replication.replica_manager import ReplicaManager
     from pykbroker.security.sasl import SaslSession
     from pykbroker.security.standard_authorizer import StandardAuthorizer
     from pykbroker.transactions.coordinator import TransactionCoordinator
@@ -36,7 +37,7 @@ class Services(NamedTuple):
     """The parts of one broker that handlers may use; made once by the composition root (`broker`).
 
     `authorizer` is None where everybody may do everything; `peers` and `active_controller` are None where this process
-    has no controller's port.
+    has no controller's port, `broker_clients` and `replicas` where there are no other brokers.
     """
 
     config: BrokerConfig
@@ -58,6 +59,7 @@ class Services(NamedTuple):
     active_controller: ActiveController | None = None
     channel: ControllerChannel | None = None
     broker_clients: BrokerClients | None = None
+    replicas: ReplicaManager | None = None
 
 
 class ConnectionInfo:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.logstore.errors import StorageError
+from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.replication.leadership import BrokersInSight
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.replica_environment import ReplicaEnvironment
@@ -132,10 +132,20 @@ class Partitions:
                     self._delete(held.pop(number))
                 self._offline.discard((topic.name, number))
             elif partition is not None:
-                partition.update(partition_image)
+                self._update(partition, partition_image)
             else:
                 config = config or self._log_config_for(image, topic.name)
                 self._hold(topic, partition_image, config)
+
+    def _update(self, partition: Partition, image: PartitionImage) -> None:
+        """What a partition cannot take over, as its log cannot be read, makes it offline: it is opened anew later."""
+        try:
+            partition.update(image)
+        except LogError as error:
+            log.error("%s cannot be served for now: %s", partition, error)
+            partition.close()
+            del self._by_name[partition.topic][partition.partition]
+            self._offline.add((partition.topic, partition.partition))
 
     def _hold(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> None:
         """Opens the log of a partition. Where that fails the partition is offline, and everything else goes on."""

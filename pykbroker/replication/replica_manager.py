@@ -19,6 +19,7 @@ from pykbroker.replication.leader_session import FetchLimits, LeaderSession
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pykbroker.config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage, TopicImage
     from pykbroker.replication.fetcher import Client
     from pykbroker.replication.isr_changes import Channel
@@ -40,6 +41,20 @@ class ReplicationSettings(NamedTuple):
     backoff_ms: int = 1000
     socket_timeout_ms: int = 30_000
     lag_time_max_ms: int = 30_000
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> ReplicationSettings:
+        return cls(
+            FetchLimits(
+                max_wait_ms=config.replica_fetch_wait_max_ms,
+                min_bytes=config.replica_fetch_min_bytes,
+                max_bytes=config.replica_fetch_response_max_bytes,
+                partition_max_bytes=config.replica_fetch_max_bytes,
+            ),
+            config.replica_fetch_backoff_ms,
+            config.replica_socket_timeout_ms,
+            config.replica_lag_time_max_ms,
+        )
 
 
 class ReplicaManager:
