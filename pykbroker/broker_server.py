@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pykbroker.broker_clients import BrokerClients
-    from pykbroker.controller.node import ControllerNode
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
     from pykbroker.node_parts import NodeParts
@@ -148,7 +147,8 @@ def make_services(parts: NodeParts, call: LocalCall) -> Services:
     directory.load_logs(lambda topic: metadata.log_config(image, topic), host.clock.now_ms(), log.warning)
     partitions = Partitions(config.node_id, directory, metadata.log_config, host.clock)
     partitions.set_strays_aside(image)
-    create_internal_topic = partial(_create_internal_topic, controller)
+    channel = make_channel(parts, call, "forwarding")
+    create_internal_topic = partial(_create_internal_topic, channel)
     groups = GroupCoordinator(
         GroupSettings.from_config(config),
         config.node_id,
@@ -159,7 +159,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> Services:
         host.random,
     )
     broker_clients = _broker_clients(parts)
-    producer_ids = ProducerIds(controller, metadata, config.node_id)
+    producer_ids = ProducerIds(channel, metadata, config.node_id)
     transactions = TransactionCoordinator(
         TransactionSettings.from_config(config),
         config.node_id,
@@ -193,7 +193,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> Services:
         random=host.random,
         run_in_thread=host.run_in_thread,
         authorizer=make_authorizer(config, metadata),
-        channel=make_channel(parts, call, "forwarding"),
+        channel=channel,
         broker_clients=broker_clients,
         replicas=replicas,
     )
@@ -227,14 +227,17 @@ def _replica_manager(
     )
 
 
-async def _create_internal_topic(controller: ControllerNode, topic: InternalTopic) -> None:
+async def _create_internal_topic(channel: ControllerChannel, topic: InternalTopic) -> None:
     # Imported when the first coordinator is looked for: a start is faster without.
-    from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+    from pykbroker.controller.metadata.topics import NewTopic
+    from pykbroker.topic_creation import create_request
 
     new = NewTopic(topic.name, topic.partition_count, topic.replication_factor, configs=tuple(topic.configs.items()))
-    (result,) = await controller.submit(CreateTopics([new]), INTERNAL_TOPIC_TIMEOUT_MS)
-    if result.error.is_failure and result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-        raise KafkaError(result.error.code, result.error.message or "")
+    answer = await channel.request(create_request([new], INTERNAL_TOPIC_TIMEOUT_MS), INTERNAL_TOPIC_TIMEOUT_MS)
+    for result in answer.topics:
+        code = ErrorCode(result.error_code)
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise KafkaError(code, result.error_message or "")
 
 
 def _connect(clients: BrokerClients | None, broker_id: int) -> NodeConnection:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pykbroker.controller.active_controller import ActiveController
     from pykbroker.controller.metadata.commands import Command
     from pykbroker.controller.peers import Peers
+    from pykbroker.protocol.fields import Message
     from pykbroker.request_context import RequestContext
 
 R = TypeVar("R")
@@ -23,6 +24,32 @@ async def submit(context: RequestContext, command: Command[R], timeout_ms: int) 
         return await context.services.controller.submit(command, timeout_ms), NO_ERROR
     except CommandRefused as refused:
         return None, refused.error
+
+
+async def forwarded(context: RequestContext, request: Message) -> Any:
+    """The active controller's response to a request that stands for the client's own, or for a part of it.
+
+    None where this process is to carry the client's wish out itself: it is the active controller.
+
+    Raises:
+        KafkaError: REQUEST_TIMED_OUT: no controller was found.
+        CloseConnection: the controller does not have this version.
+    """
+    channel = context.services.channel
+    if channel is None or channel.is_local:
+        return None
+    from pykbroker.controller.node_client import response_class
+    from pykbroker.protocol.codec import decode_from, encode
+    from pykbroker.protocol.headers import read_response_header, request_header
+
+    version = context.api_version if context.api_key == request.KEY else request.VERSIONS.highest
+    is_flexible = version in request.FLEXIBLE_VERSIONS
+    head = request_header(request.KEY, version, context.correlation_id, context.client_id, is_flexible)
+    reply = await channel.forward(context.connection, head + encode(request, version))
+    if reply is None:
+        return None
+    _, position = read_response_header(reply, is_flexible)
+    return decode_from(response_class(type(request)), version, reply, position)[0]
 
 
 async def carry_out(context: RequestContext, command: Command[R], timeout_ms: int | None = None) -> R:

@@ -110,18 +110,26 @@ class ControllerServer:
         The broker may do what it asks for: nothing is authorized.
 
         Raises:
-            KafkaError: UNSUPPORTED_VERSION: there is no such request on a controller's port; or what the handler says.
+            KafkaError: UNSUPPORTED_VERSION: there is no such request on a controller's port.
         """
-        from pykbroker.handlers import CONTROLLER_APIS
-        from pykbroker.request_handling import load
+        return await call(self._services._replace(authorizer=None), message)
 
-        api = CONTROLLER_APIS.get(message.KEY)
-        if api is None:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the controller does not serve {type(message).__name__}")
-        _, handler = load(api, ListenerKind.CONTROLLER)
-        info = ConnectionInfo("", ("localhost", 0), ("localhost", 0), None, ListenerKind.CONTROLLER)
-        services = self._services._replace(authorizer=None)
-        return await handler(RequestContext(services, info, api.key, api.highest, 0, "local"), message)
+
+async def call(services: Services, message: Message) -> Any:
+    """The response of a controllers' port that has these services, without the port."""
+    from pykbroker.handlers import CONTROLLER_APIS
+    from pykbroker.request_handling import failed, load
+
+    api = CONTROLLER_APIS.get(message.KEY)
+    if api is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the controller does not serve {type(message).__name__}")
+    _, handler = load(api, ListenerKind.CONTROLLER)
+    info = ConnectionInfo("", ("localhost", 0), ("localhost", 0), None, ListenerKind.CONTROLLER)
+    context = RequestContext(services, info, api.key, api.highest, 0, "local")
+    try:
+        return await handler(context, message)
+    except Exception as error:
+        return failed(context, message, error)
 
 
 def _settings(config: BrokerConfig) -> ActiveControllerSettings:

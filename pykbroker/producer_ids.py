@@ -10,7 +10,7 @@ from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from pykbroker.controller.node import ControllerNode
+    from pykbroker.controller_channel import ControllerChannel
     from pykbroker.metadata_cache import MetadataCache
 
 ALLOCATION_TIMEOUT_MS = 60_000
@@ -19,8 +19,8 @@ ALLOCATION_TIMEOUT_MS = 60_000
 class ProducerIds:
     """The rest of the current block. What is left of it at the end is lost, ids are never given twice."""
 
-    def __init__(self, controller: ControllerNode, metadata: MetadataCache, node_id: int) -> None:
-        self._controller = controller
+    def __init__(self, channel: ControllerChannel, metadata: MetadataCache, node_id: int) -> None:
+        self._channel = channel
         self._metadata = metadata
         self._node_id = node_id
         self._next_id = 0
@@ -45,14 +45,15 @@ class ProducerIds:
 
     async def _take_block(self) -> None:
         # Imported with the first producer: a start is faster without.
-        from pykbroker.controller.metadata.commands import CommandRefused
-        from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
+        from pykbroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
-        command = AllocateProducerIds(self._node_id, self._metadata.broker_epoch())
+        request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._metadata.broker_epoch())
         try:
-            block = await self._controller.submit(command, ALLOCATION_TIMEOUT_MS)
-        except CommandRefused as refused:
-            is_late = refused.error.code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
-            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_late else refused.error.code
-            raise KafkaError(code, refused.error.message or "") from None
-        self._next_id, self._end_id = block.first_id, block.first_id + block.id_count
+            answer = await self._channel.request(request, ALLOCATION_TIMEOUT_MS)
+            code = ErrorCode(answer.error_code)
+        except KafkaError as error:
+            code = error.error_code
+        if code is not ErrorCode.NONE:
+            is_late = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_late else code, "")
+        self._next_id, self._end_id = answer.producer_id_start, answer.producer_id_start + answer.producer_id_len

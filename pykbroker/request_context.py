@@ -138,6 +138,10 @@ class RequestContext:
         return self.connection.listener_name
 
     @property
+    def listener_kind(self) -> ListenerKind:
+        return self.connection.listener_kind
+
+    @property
     def local_host(self) -> str:
         return self.connection.local_host
 

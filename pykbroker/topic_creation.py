@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.commands import ApiError, CommandRefused
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, reason_invalid
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.controller_requests import forwarded
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from pykbroker.errors import KafkaError
 from pykbroker.groups.internal_topic import offsets_topic
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pykbroker.transactions.internal_topic import transaction_topic
 from pykbroker.transactions.settings import TransactionSettings
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pykbroker.config import BrokerConfig
-    from pykbroker.request_context import Services
+    from pykbroker.request_context import RequestContext
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +44,14 @@ def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
     )
 
 
-async def create_missing_topics(services: Services, names: Iterable[str]) -> dict[str, ErrorCode]:
+async def create_missing_topics(context: RequestContext, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Asks the controller for topics that a client named, and gives the code that Metadata answers for each (P-23).
 
     A name that can be created is UNKNOWN_TOPIC_OR_PARTITION at first, as in Kafka, where the creation goes on behind
     the answer; here it is done when the client asks again. Whatever hinders the creation is logged, the client sees
     the topic missing.
     """
+    services = context.services
     codes: dict[str, ErrorCode] = {}
     broker_count = sum(not broker.is_fenced for broker in services.metadata.image.brokers.values())
     wanted: list[NewTopic] = []
@@ -61,11 +65,37 @@ async def create_missing_topics(services: Services, names: Iterable[str]) -> dic
     if not wanted:
         return codes
     try:
-        results = await services.controller.submit(CreateTopics(wanted), services.config.request_timeout_ms)
-    except CommandRefused as error:
+        errors = await _create(context, wanted)
+    except (CommandRefused, KafkaError) as error:
         log.warning("topics %s could not be created: %s", ", ".join(topic.name for topic in wanted), error)
         return codes
-    for result in results:
-        if result.error.is_failure and result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            log.warning("topic %s could not be created: %s", result.name, result.error.message)
+    for name, failure in errors:
+        if failure.is_failure and failure.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            log.warning("topic %s could not be created: %s", name, failure.message)
     return codes
+
+
+async def _create(context: RequestContext, wanted: list[NewTopic]) -> list[tuple[str, ApiError]]:
+    """Name and error of each topic. The active controller elsewhere is asked in the client's name, as in Kafka."""
+    timeout_ms = context.services.config.request_timeout_ms
+    answer = await forwarded(context, create_request(wanted, timeout_ms))
+    if answer is not None:
+        return [(topic.name, ApiError(topic.error_code, topic.error_message)) for topic in answer.topics]
+    results = await context.services.controller.submit(CreateTopics(wanted), timeout_ms)
+    return [(result.name, result.error) for result in results]
+
+
+def create_request(topics: Iterable[NewTopic], timeout_ms: int) -> CreateTopicsRequest:
+    """The request for topics without assignments of replicas."""
+    return CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partition_count,
+                replication_factor=topic.replication_factor,
+                configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs],
+            )
+            for topic in topics
+        ],
+        timeout_ms=timeout_ms,
+    )

@@ -17,14 +17,19 @@ from pykbroker.controller.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from pykbroker.controller_requests import submit
+from pykbroker.controller_requests import forwarded, submit
+from pykbroker.listener_kind import ListenerKind
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
+from pykbroker.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
-    from pykbroker.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+    from pykbroker.protocol.messages.alter_configs import AlterConfigsResource
     from pykbroker.request_context import RequestContext
 
 # Loggers are not among them: this API is older.
@@ -48,11 +53,9 @@ async def handle_alter_configs(context: RequestContext, request: AlterConfigsReq
         if error is None:
             configs = [(config.name, config.value) for config in resource.configs]
             stored.append(ConfigResourceReplacement(resource.resource_type, resource.resource_name, configs))
-    answers: list[ApiError] = []
-    if stored:
-        timeout_ms = context.services.config.request_timeout_ms
-        results, failure = await submit(context, AlterConfigs(stored, request.validate_only), timeout_ms)
-        answers = [failure] * len(stored) if results is None else [result.error for result in results]
+    answers = await _stored(
+        context, request, stored, [r for r, e in zip(request.resources, errors, strict=True) if not e]
+    )
     remaining = iter(answers)
     return AlterConfigsResponse(
         responses=[
@@ -60,6 +63,24 @@ async def handle_alter_configs(context: RequestContext, request: AlterConfigsReq
             for resource, error in zip(request.resources, errors, strict=True)
         ]
     )
+
+
+async def _stored(
+    context: RequestContext,
+    request: AlterConfigsRequest,
+    wanted: list[ConfigResourceReplacement],
+    resources: list[AlterConfigsResource],
+) -> list[ApiError]:
+    """What becomes of what goes to the controller, for each of the resources that `wanted` was made of."""
+    if not wanted:
+        return []
+    answer = await forwarded(context, AlterConfigsRequest(resources=resources, validate_only=request.validate_only))
+    if answer is not None:
+        found = {(r.resource_type, r.resource_name): ApiError(r.error_code, r.error_message) for r in answer.responses}
+        return [found[resource.resource_type, resource.resource_name] for resource in resources]
+    timeout_ms = context.services.config.request_timeout_ms
+    results, failure = await submit(context, AlterConfigs(wanted, request.validate_only), timeout_ms)
+    return [failure] * len(wanted) if results is None else [result.error for result in results]
 
 
 def _decided_here(context: RequestContext, resource: AlterConfigsResource) -> ApiError | None:
@@ -73,6 +94,9 @@ def _decided_here(context: RequestContext, resource: AlterConfigsResource) -> Ap
     if resource.resource_type not in STORED_TYPES:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     if resource.resource_type == BROKER_RESOURCE:
+        if context.listener_kind is ListenerKind.CONTROLLER:
+            # The broker that forwarded it has looked at it: it alone knows its own settings.
+            return None
         error = check_resource_name(resource.resource_name, context.services.node_id)
         if not error.is_failure:
             settings = {config.name: config.value or "" for config in resource.configs}

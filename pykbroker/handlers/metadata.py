@@ -120,7 +120,7 @@ async def _named_topics(context: RequestContext, request: MetadataRequest) -> li
         if request.allow_auto_topic_creation and context.services.config.auto_create_topics_enable:
             kept = () if context.authorize_cluster(CREATE) else context.refused(CREATE, TOPIC, missing)
             codes |= dict.fromkeys(kept, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            codes |= await create_missing_topics(context.services, [name for name in missing if name not in kept])
+            codes |= await create_missing_topics(context, [name for name in missing if name not in kept])
         else:
             for name in missing:
                 is_valid = reason_invalid(name) is None

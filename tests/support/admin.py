@@ -14,6 +14,8 @@ from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import Command, PlanContext
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
+from pykbroker.controller_channel import ControllerChannel
+from pykbroker.controller_server import call as call_locally
 from pykbroker.metadata_cache import MetadataCache
 from pykbroker.producer_ids import ProducerIds
 from pykbroker.protocol.api_keys import ApiKey
@@ -41,6 +43,8 @@ class FakeController:
         self.failure: Exception | None = None
         self._config = config
         self._random = random.Random(7)
+
+    is_leader = True
 
     @property
     def image(self) -> ClusterImage:
@@ -90,7 +94,19 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
             )
         )
     unused: Any = None
-    producer_ids = ProducerIds(controller, cache, config.node_id)  # type: ignore[arg-type]
+
+    async def call_controller(message: Any) -> Any:
+        return await call_locally(services, message)
+
+    channel = ControllerChannel(
+        controller,  # type: ignore[arg-type]
+        unused,
+        unused,
+        call_controller,
+        client_id="test",
+        request_timeout_ms=1000,
+    )
+    producer_ids = ProducerIds(channel, cache, config.node_id)
     transactions = TransactionCoordinator(
         TransactionSettings.from_config(config),
         config.node_id,
@@ -102,7 +118,7 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
         write_marker=unused,
         connect=unused,
     )
-    return Services(
+    services = Services(
         config=config,
         cluster_id=CLUSTER_ID,
         node_id=config.node_id,
@@ -117,7 +133,9 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
         clock=unused,
         random=random.Random(11),
         run_in_thread=unused,
+        channel=channel,
     )
+    return services
 
 
 def make_context(
