@@ -67,6 +67,18 @@ class MetadataCache:
         """Takes over a new image; the controller's subscriber callback."""
         self.image = new
 
+    @property
+    def expected_broker_count(self) -> int:
+        """How many brokers the cluster has, those included that are down or have not come yet; at least 1.
+
+        Replicas of internal topics go by it: a client that comes before the second broker of a new cluster must not
+        make topics that keep one replica for ever. Where this node is broker and controller, all voters are taken to
+        be.
+        """
+        config = self.static_config
+        voters = len(config.quorum_voters) if config.is_controller else 0
+        return max(len(self.image.brokers), voters, 1)
+
     # Topics
 
     def topic(self, name: str) -> TopicImage | None:

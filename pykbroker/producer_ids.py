@@ -54,6 +54,14 @@ class ProducerIds:
         except KafkaError as error:
             code = error.error_code
         if code is not ErrorCode.NONE:
-            is_late = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_late else code, "")
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code in _PASSING else code, "")
         self._next_id, self._end_id = answer.producer_id_start, answer.producer_id_start + answer.producer_id_len
+
+
+_PASSING = (
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_CONTROLLER,
+    # This broker is about to register anew.
+    ErrorCode.STALE_BROKER_EPOCH,
+    ErrorCode.BROKER_ID_NOT_REGISTERED,
+)

@@ -53,7 +53,7 @@ async def create_missing_topics(context: RequestContext, names: Iterable[str]) -
     """
     services = context.services
     codes: dict[str, ErrorCode] = {}
-    broker_count = sum(not broker.is_fenced for broker in services.metadata.image.brokers.values())
+    broker_count = services.metadata.expected_broker_count
     wanted: list[NewTopic] = []
     for name in names:
         if reason_invalid(name) is not None:

@@ -88,7 +88,7 @@ def _find_leader(
     image = metadata.image
     topic = image.topics_by_name.get(topic_name)
     if topic is None:
-        request_creation(sum(not broker.is_fenced for broker in image.brokers.values()))
+        request_creation(metadata.expected_broker_count)
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
     partition = topic.partitions.get(coordinator_partition(key, len(topic.partitions)))
     endpoint = None if partition is None else metadata.endpoint(partition.leader, context)

@@ -66,7 +66,8 @@ def test_id_and_epoch_come_together(producer_id: int, epoch: int) -> None:
     ("refusal", "code"),
     [
         (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_BROKER_EPOCH),
+        (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),  # it registers anew
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR),
     ],
 )
 def test_without_a_block_there_is_no_id(refusal: ErrorCode, code: ErrorCode) -> None:
