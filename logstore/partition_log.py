@@ -24,7 +24,7 @@ from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.producer_state import Verification
 from pykbroker.logstore.recovery import add_aborted, marker_of, record_marker
 from pykbroker.logstore.segment import Segment, TimestampOffset
-from pykbroker.protocol.records.batch import RecordBatch, iter_batches
+from pykbroker.protocol.records.batch import LOG_APPEND_TIME, RecordBatch, iter_batches
 from pykbroker.protocol.records.compression import codec_of_topic
 from pykbroker.protocol.records.errors import CorruptRecord
 from pykbroker.protocol.records.validation import AppendPolicy, validate_client_batches
@@ -183,7 +183,12 @@ class PartitionLog(LogCleanup):
         verification: Verification | None,
         transaction_version: int,
     ) -> AppendResult:
-        """Append batches that this broker made: offsets and epoch are assigned to each, the rest is taken as it is."""
+        """Append batches that this broker made: offsets and epoch are assigned to each, and the time where the topic
+        asks for it; the rest is taken as it is."""
+        if self._config.message_timestamp_type == "LogAppendTime":
+            data = bytearray(data)
+            for batch in iter_batches(data):
+                batch.set_max_timestamp(LOG_APPEND_TIME, now_ms)
         view = memoryview(data)
         next_offset = self._end_offset
         parts: list[Buffer] = []

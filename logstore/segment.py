@@ -234,9 +234,9 @@ class Segment:
         return None
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has this segment's largest timestamp (P-81)."""
+        """The first record that has this segment's largest timestamp (P-81); -1 where no record has a time."""
         timestamp_ms, offset = self.max_timestamp()
-        found = self.locate(offset) if timestamp_ms >= 0 else None
+        found = self.locate(offset)
         if found is None:
             return None
         for position, header in self.headers(found.position):

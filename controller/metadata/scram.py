@@ -71,6 +71,11 @@ class AlterUserScramCredentials(NamedTuple):
                 errors[user] = error
             else:
                 accepted[user] = change
+        for user, change in list(accepted.items()):
+            if isinstance(change, Upsertion) and not change.salted_password:
+                # Java has no HMAC with an empty key, which Kafka notices only when it makes the record.
+                del accepted[user]
+                errors[user] = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
         return Plan([_record(change) for change in accepted.values()], dict.fromkeys(accepted, NO_ERROR) | errors)
 
 
@@ -89,8 +94,6 @@ def _error(change: Deletion | Upsertion, image: ClusterImage) -> ApiError:
         return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if change.iterations > ITERATIONS_MAX:
         return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
-    if not change.salted_password:
-        return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Java has no HMAC with an empty key
     return NO_ERROR
 
 

@@ -42,37 +42,39 @@ async def handle_add_partitions_to_txn(
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        codes = await _codes(context, transaction)
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes))
+        results = await _results(context, transaction)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     if not context.authorize_cluster(CLUSTER_ACTION):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    results = [
+    answers = [
         AddPartitionsToTxnResult(
-            transactional_id=transaction.transactional_id, topic_results=_results(await _codes(context, transaction))
+            transactional_id=transaction.transactional_id, topic_results=await _results(context, transaction)
         )
         for transaction in request.transactions
     ]
-    return AddPartitionsToTxnResponse(results_by_transaction=results)
+    return AddPartitionsToTxnResponse(results_by_transaction=answers)
 
 
-async def _codes(context: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Mapping[Place, ErrorCode]:
+async def _results(
+    context: RequestContext, transaction: AddPartitionsToTxnTransaction
+) -> list[AddPartitionsToTxnTopicResult]:
     """The code for each partition of one transaction."""
     identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     places = list(dict.fromkeys((topic.name, number) for topic in transaction.topics for number in topic.partitions))
     is_client = context.api_version < FROM_BROKERS_SINCE
     if is_client and not context.authorize(WRITE, TRANSACTIONAL_ID, transaction.transactional_id):
-        return dict.fromkeys(places, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _same_for_all(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     bad = _bad_places(context, places, is_client)
     if bad:
-        return {place: bad.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in places}
+        return _by_topic({place: bad.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in places})
     transactions = context.services.transactions
     if transaction.verify_only:
-        return await transactions.verify(*identity, places, add=False)
+        return _by_topic(await transactions.verify(*identity, places, add=False))
     client_version = OLD_CLIENT if is_client else NEW_CLIENT
     error = await transactions.add_partitions(*identity, places, client_version=client_version)
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_SINCE:
         error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
-    return dict.fromkeys(places, error)
+    return _same_for_all(transaction, error)
 
 
 def _bad_places(context: RequestContext, places: Iterable[Place], is_client: bool) -> dict[Place, ErrorCode]:
@@ -89,11 +91,24 @@ def _bad_places(context: RequestContext, places: Iterable[Place], is_client: boo
     return bad
 
 
-def _results(codes: Mapping[Place, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+def _same_for_all(transaction: AddPartitionsToTxnTransaction, code: ErrorCode) -> list[AddPartitionsToTxnTopicResult]:
+    """One code for the transaction: everything as the request has it, also what is there twice or has no partitions."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name, results_by_partition=[_result(n, code) for n in topic.partitions]
+        )
+        for topic in transaction.topics
+    ]
+
+
+def _by_topic(codes: Mapping[Place, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+    """Each partition with its own code, once."""
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for (name, number), code in codes.items():
         topic = topics.setdefault(name, AddPartitionsToTxnTopicResult(name=name, results_by_partition=[]))
-        topic.results_by_partition.append(
-            AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=code)
-        )
+        topic.results_by_partition.append(_result(number, code))
     return list(topics.values())
+
+
+def _result(number: int, code: ErrorCode) -> AddPartitionsToTxnPartitionResult:
+    return AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=code)

@@ -79,6 +79,9 @@ _PRODUCER_POSITION = 43
 async def handle_produce(context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     """Appends every partition's batch; None with acks=0, where the client waits for nothing (P-10)."""
     refused = _refusal_of_all(context, request)
+    has_repeats = _has_repeats(request)
+    if has_repeats:
+        request.topic_data = _one_of_each(context, request)
     unauthorized = () if context.services.authorizer is None else _unauthorized_topics(context, request)
     verified: Verified | None = None
     if request.transactional_id is not None and not refused:
@@ -103,6 +106,8 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
             if result.error_code:
                 failed = ErrorCode(result.error_code)
             results.append(result)
+        if has_repeats:
+            results = list({result.index: result for result in results}.values())
         if results:
             named = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
             responses.append(named)
@@ -157,6 +162,39 @@ def _refusal_of_all(context: RequestContext, request: ProduceRequest) -> ErrorCo
                 refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 return ErrorCode.NONE if may_be_transactional else refused
     return ErrorCode.NONE
+
+
+def _has_repeats(request: ProduceRequest) -> bool:
+    """Whether a topic, or a partition of a topic, is there twice."""
+    topics = request.topic_data
+    if len(topics) > 1 and len({topic.name or topic.topic_id for topic in topics}) < len(topics):
+        return True
+    return any(
+        len(topic.partition_data) > 1 and len({data.index for data in topic.partition_data}) < len(topic.partition_data)
+        for topic in topics
+    )
+
+
+def _one_of_each(context: RequestContext, request: ProduceRequest) -> list[TopicProduceData]:
+    """Each topic once, with what Kafka makes of partitions that are there twice: the last batch that can be taken is,
+    and the answer is about the last one that cannot be, which stands behind it here."""
+    taken: dict[str | bytes, TopicProduceData] = {}
+    parts: dict[str | bytes, dict[int, dict[bool, PartitionProduceData]]] = {}
+    for topic in request.topic_data:
+        key = topic.name or topic.topic_id
+        taken.setdefault(key, topic)
+        for data in topic.partition_data:
+            try:
+                _check_records(context, data)
+            except KafkaError:
+                is_bad = True
+            else:
+                is_bad = False
+            parts.setdefault(key, {}).setdefault(data.index, {})[is_bad] = data
+    for key, topic in taken.items():
+        kinds = parts.get(key, {}).values()
+        topic.partition_data = [by_kind[is_bad] for by_kind in kinds for is_bad in sorted(by_kind)]
+    return list(taken.values())
 
 
 def _unauthorized_topics(context: RequestContext, request: ProduceRequest) -> Collection[str | bytes]:

@@ -210,15 +210,9 @@ class Values:
             for topic in request.topics:
                 topic.num_partitions = min(topic.num_partitions, 100)
         if api == "add_partitions_to_txn":
-            # Each transaction, topic and partition once, and no empty topics: Kafka repeats them in some errors only.
+            # Each transaction once: Kafka answers for the partitions of one of them twice.
             named = {transaction.transactional_id: transaction for transaction in request.transactions}
             request.transactions = list(named.values())
-            for holder in (*request.transactions, request):
-                field = "v3_and_below_topics" if holder is request else "topics"
-                topics = {topic.name: topic for topic in getattr(holder, field) if topic.partitions}
-                for topic in topics.values():
-                    topic.partitions = list(dict.fromkeys(topic.partitions))
-                setattr(holder, field, list(topics.values()))
         if api == "write_txn_markers":
             # Kafka never answers when a producer or a partition comes twice.
             request.markers = request.markers[:1]
@@ -233,14 +227,7 @@ class Values:
             # Kafka counts a protocol that a member names twice twice: then nobody can join, or nobody is answered.
             request.protocols = list({protocol.name: protocol for protocol in request.protocols}.values())
         if api == "produce":
-            # Of two batches for one partition Kafka drops the first without a word; ours appends both.
-            seen: set[Any] = set()
             for topic in request.topic_data:
-                places = [(topic.name, topic.topic_id, data.index) for data in topic.partition_data]
-                topic.partition_data = [
-                    data for n, data in enumerate(topic.partition_data) if places[n] not in {*seen, *places[:n]}
-                ]
-                seen.update(places)
                 # On a codec that nobody knows Kafka fails as a whole, and the other partitions' records are not stored.
                 alone = [data for data in topic.partition_data if "codec_unknown" in repr(data)]
                 if alone:
@@ -340,8 +327,7 @@ class Values:
             value=pick(("value", "", None, "v" * 300)),
             key=pick((None, "key", "")),
             headers=pick(((), (), (("h", "1"),), (("", None), ("h", "")))),
-            # Not -1: of a log whose records all lack a time Kafka names the first for MAX_TIMESTAMP, ours none.
-            timestamp=pick((1_790_000_000_000, 1_790_000_000_000, 1_790_000_005_000, 0)),
+            timestamp=pick((1_790_000_000_000, 1_790_000_000_000, 1_790_000_005_000, 0, -1)),
             codec=pick((0, 0, 0, 1, 2, 3, 4)),
             producer=pick(TRANSACTIONS) if transactional else None,
             producer_index=pick((0, 0, 1)) if idempotent and not transactional else -1,

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
@@ -26,7 +27,7 @@ from tests.fuzz.batches import bomb
 from tests.fuzz.client import RESET, FuzzClient
 from tests.fuzz.frames import GARBAGE, MutatedRealFrames
 from tests.fuzz.target import Target
-from tests.fuzz.world import TOPICS, World
+from tests.fuzz.world import PARTITIONS, TOPICS, World
 from tests.hostile.conftest import Opener, memory_comes_back
 from tests.support.wire_client import WireClient
 
@@ -42,9 +43,10 @@ def framed(request: ProduceRequest | FetchRequest | MetadataRequest | ApiVersion
     return len(frame).to_bytes(4, "big") + frame
 
 
-def produce(records: bytes, topic: str = "fuzz-0", times: int = 1) -> ProduceRequest:
-    data = [PartitionProduceData(index=0, records=records) for _ in range(times)]
-    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
+def produce(records: bytes, topics: Sequence[str] = TOPICS[:1], partitions: int = 1) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=records) for index in range(partitions)]
+    named = [TopicProduceData(name=topic, partition_data=data) for topic in topics]
+    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=named)
 
 
 def others_wait_s(target: Target) -> float:
@@ -163,7 +165,7 @@ def test_many_bombs_in_one_request_let_others_in(target: Target, connect: Opener
     with memory_comes_back(target):
         attackers = [connect() for _ in range(3)]
         for attacker in attackers:
-            attacker.sendall(framed(produce(records, times=15), 9))
+            attacker.sendall(framed(produce(records, TOPICS, PARTITIONS), 9))
         for _ in range(3):
             assert target.answer_time_s(60) < OTHERS_WAIT_MAX_S
         for attacker in attackers:

@@ -53,6 +53,20 @@ def test_first_record_at_or_after_a_time(batches: list[list[int]], is_reopened: 
     assert (newest.timestamp, newest.offset) == (largest, next(o for o, t in records if t == largest))
 
 
+def test_the_largest_time_where_no_record_has_one(place: Place) -> None:
+    """P-81: the first record has it as well as any."""
+    log = place.open(segment_bytes=150)
+    for _ in range(3):
+        append(log, build_batch([Record(0, -1, None, bytes(60), [])]))
+    assert len(log.segments) == 3
+    log.advance_log_start(0)
+    assert log.max_timestamp_offset() == (0, -1, 0)
+    append(log, batch(1))
+    newest = log.max_timestamp_offset()
+    assert newest is not None
+    assert newest.offset == 3
+
+
 def test_times_in_an_empty_log(place: Place) -> None:
     """P-83: nothing found is None."""
     log = place.open()

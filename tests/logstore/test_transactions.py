@@ -9,6 +9,7 @@ import pytest
 from pykbroker.logstore.errors import InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.logstore.producer_state import Verification
+from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.protocol.records.control import ControlRecordType
 from tests.logstore.support import NOW_MS, Place, append, batch, marker
 
@@ -43,6 +44,22 @@ class Transactions:
 @pytest.fixture
 def on(place: Place) -> Transactions:
     return Transactions(place)
+
+
+def test_markers_get_the_time_that_the_topic_asks_for(place: Place) -> None:
+    """P-40: as every batch of such a topic, and nothing else of them changes."""
+    log = place.open(message_timestamp_type="LogAppendTime")
+    data = marker(COMMIT, 7, 0)
+    log.append_as_leader(data, 0, NOW_MS + 5, AppendOrigin.COORDINATOR, transaction_version=1)
+    (stored,) = log.iter_batches()
+    assert stored.is_control
+    assert stored.is_log_append_time
+    assert stored.max_timestamp == NOW_MS + 5
+    assert stored.verify_crc()
+    assert bytes(stored.payload()) == bytes(RecordBatch(data).payload())
+    newest = log.max_timestamp_offset()
+    assert newest is not None
+    assert newest.timestamp == NOW_MS + 5
 
 
 def test_a_first_append_needs_verification(on: Transactions) -> None:

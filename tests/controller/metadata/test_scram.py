@@ -92,6 +92,8 @@ def test_who_is_named_twice_keeps_everything() -> None:
         AlterUserScramCredentials([Deletion("anna", SHA_256)], [upsertion("anna", iterations=5000)]),
         AlterUserScramCredentials([Deletion("anna", SHA_256)] * 3, []),
         AlterUserScramCredentials([], [upsertion("anna", SHA_512), upsertion("anna", iterations=5000)]),
+        # An empty password is noticed last.
+        AlterUserScramCredentials([], [upsertion("anna", salted=b""), upsertion("anna", salted=b"")]),
     ):
         assert world.do(command) == {"anna": twice}
     assert {key: record.iterations for key, record in credentials(world).items()} == {("anna", SHA_256): 4096}

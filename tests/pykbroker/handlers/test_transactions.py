@@ -74,6 +74,30 @@ async def test_all_partitions_are_added_or_none_p_131(tmp_path: Path, version: i
         assert rig.transaction().now.partitions == {("t", 0), ("t", 1)}
 
 
+async def test_one_answer_for_all_partitions_is_given_to_what_the_request_names(tmp_path: Path) -> None:
+    """Also what it names twice, and topics without partitions; with an answer for each partition each is there once."""
+    rig = Rig(tmp_path)
+
+    async def add(*topics: tuple[str, list[int]]) -> list[tuple[str, list[int]]]:
+        named = [AddPartitionsToTxnTopic(name=name, partitions=partitions) for name, partitions in topics]
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=P,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=named,
+        )
+        response = await rig.call(handle_add_partitions_to_txn, request, 3)
+        return [
+            (topic.name, [result.partition_index for result in topic.results_by_partition])
+            for topic in response.results_by_topic_v3_and_below
+        ]
+
+    async with rig.running():
+        await rig.begin()
+        assert await add(("t", [0, 0, 1]), ("gone", [])) == [("t", [0, 0, 1]), ("gone", [])]
+        assert await add(("t", [0, 0, 7]), ("gone", [])) == [("t", [0, 7])]
+
+
 @pytest.mark.parametrize("version", [4, 5])
 async def test_several_transactions_at_once_p_135(tmp_path: Path, version: int) -> None:
     """P-135: brokers verify for old clients and add for new ones."""
