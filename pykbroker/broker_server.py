@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from pykbroker.broker_clients import BrokerClients
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
+    from pykbroker.metadata_cache import MetadataCache
     from pykbroker.node_parts import NodeParts
     from pykbroker.protocol.fields import Message
     from pykbroker.registration import Bound
     from pykbroker.replication.replica_manager import ReplicaManager
+    from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.transaction_markers import AppendedMarker
     from pykbroker.transactions.markers import MarkerToWrite
     from pykbroker.wall_clock import WallClock
@@ -196,6 +198,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> Services:
         channel=channel,
         broker_clients=broker_clients,
         replicas=replicas,
+        leader_throttle=None if replicas is None else _throttle(metadata, config.node_id, "leader"),
     )
 
 
@@ -224,6 +227,18 @@ def _replica_manager(
         make_channel(parts, call, "alter-partition"),
         partial(clients.connect, purpose="replica-fetcher", lends=True),
         ReplicationSettings.from_config(parts.config),
+        _throttle(parts.metadata, parts.config.node_id, "follower"),
+    )
+
+
+def _throttle(metadata: MetadataCache, node_id: int, side: str) -> ReplicationThrottle:
+    """The replication throttle of this broker as "leader" or as "follower"."""
+    from pykbroker.replication.throttle import ReplicationThrottle
+
+    return ReplicationThrottle(
+        lambda: metadata.throttled_rate(f"{side}.replication.throttled.rate"),
+        lambda topic: metadata.image.topic_config(topic).get(f"{side}.replication.throttled.replicas", ""),
+        node_id,
     )
 
 

@@ -49,6 +49,7 @@ _READ_OTHERWISE = _PER_LISTENER | {
 
 AVAILABLE_MECHANISM = "PLAIN"
 AVAILABLE_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+AVAILABLE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _AUTHORIZER_KEYS = ("super.users", "allow.everyone.if.no.acl.found")
 
 
@@ -137,6 +138,7 @@ class BrokerConfig:
     replica_fetch_response_max_bytes: int
     replica_fetch_wait_max_ms: int
     replica_lag_time_max_ms: int
+    replica_selector_class: str | None
     replica_socket_timeout_ms: int
     request_timeout_ms: int
     sasl_server_max_receive_size: int
@@ -189,6 +191,7 @@ class BrokerConfig:
         values["log_dirs"] = values["log_dirs"] or _value_of("log.dir", texts)
         _fill_listeners(values, texts)
         _fill_authorizer(values, texts)
+        _check_replica_selector(values)
         attributes = {name.replace("_", ".") for name in cls.__annotations__ if name not in _COMPOSED}
         known = _AUTHORIZER_KEYS if values["authorizer_class_name"] else ()
         unknown = [key for key in texts if not _is_known(key) and key not in known]
@@ -351,6 +354,12 @@ def _check_mechanisms(listener_name: str, texts: Mapping[str, str]) -> None:
     text = texts.get(own, texts.get(key))
     if text is not None and AVAILABLE_MECHANISM not in BROKER_CONFIGS[key].parse(key, text):
         raise ConfigError(own if own in texts else key, text, f"only {AVAILABLE_MECHANISM} is available yet")
+
+
+def _check_replica_selector(values: Mapping[str, Any]) -> None:
+    name = values["replica_selector_class"]
+    if name and name != AVAILABLE_SELECTOR:
+        raise ConfigError("replica.selector.class", name, f"only {AVAILABLE_SELECTOR} is available")
 
 
 def _fill_authorizer(values: dict[str, Any], texts: Mapping[str, str]) -> None:

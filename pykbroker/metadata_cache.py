@@ -149,6 +149,17 @@ class MetadataCache:
             self._dynamic = (cluster_wide, own)
         return self._effective
 
+    def throttled_rate(self, key: str) -> int | None:
+        """A replication throttle of this broker, in bytes per second, None where there is none.
+
+        Such keys exist as dynamic settings only, and the effective settings do not know them.
+        """
+        for resource in ((BROKER_RESOURCE, str(self._node_id)), CLUSTER_WIDE_BROKER):
+            text = self.image.configs.get(resource, _NOTHING).get(key)
+            if text is not None:
+                return int(text)
+        return None
+
     def _with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         try:
             return self.static_config.with_dynamic(cluster_wide, own)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.fetch_sessions import FetchSessions
     from pykbroker.replication.partitions import Partitions
     from pykbroker.replication.replica_manager import ReplicaManager
+    from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.security.sasl import SaslSession
     from pykbroker.security.standard_authorizer import StandardAuthorizer
     from pykbroker.transactions.coordinator import TransactionCoordinator
@@ -37,7 +38,8 @@ class Services(NamedTuple):
     """The parts of one broker that handlers may use; made once by the composition root (`broker`).
 
     `authorizer` is None where everybody may do everything; `peers` and `active_controller` are None where this process
-    has no controller's port, `broker_clients` and `replicas` where there are no other brokers.
+    has no controller's port, `broker_clients`, `replicas` and `leader_throttle` where there are no
+    other brokers.
     """
 
     config: BrokerConfig
@@ -60,6 +62,7 @@ class Services(NamedTuple):
     channel: ControllerChannel | None = None
     broker_clients: BrokerClients | None = None
     replicas: ReplicaManager | None = None
+    leader_throttle: ReplicationThrottle | None = None
 
 
 class ConnectionInfo:

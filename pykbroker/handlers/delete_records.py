@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.metadata_cache import INTERNAL_TOPICS
@@ -20,6 +22,7 @@ from pykbroker.protocol.messages.delete_records import (
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.delete_records import DeleteRecordsRequest
+    from pykbroker.replication.partition import Partition
     from pykbroker.request_context import RequestContext
 
 HIGH_WATERMARK = -1
@@ -27,47 +30,50 @@ INVALID_LOW_WATERMARK = -1
 
 
 async def handle_delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Moves each log's start to the offset asked for (P-150)."""
+    """Moves each log's start to the offset asked for (P-150), and waits until the live followers have moved theirs."""
     refused = context.refused(DELETE, TOPIC, (topic.name for topic in request.topics))
     # Of a partition that is named twice the last offset counts.
     offsets: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         for asked in topic.partitions:
             offsets.setdefault(topic.name, {})[asked.partition_index] = asked.offset
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=name,
-                partitions=[
-                    _failure(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                    if name in refused
-                    else _delete(context, name, index, offset)
-                    for index, offset in partitions.items()
-                ],
-            )
-            for name, partitions in offsets.items()
-        ]
-    )
-
-
-def _delete(context: RequestContext, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
-    try:
-        low_watermark = _advance(context, topic, index, offset)
-    except (KafkaError, LogError) as error:
-        return _failure(index, error_code_for(error))
-    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
+    response = DeleteRecordsResponse()
+    moved: list[tuple[Partition, int, DeleteRecordsPartitionResult]] = []
+    for name, partitions in offsets.items():
+        results = []
+        for index, offset in partitions.items():
+            if name in refused:
+                results.append(_failure(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                continue
+            try:
+                partition, target = _advance(context, name, index, offset)
+            except (KafkaError, LogError) as error:
+                results.append(_failure(index, error_code_for(error)))
+                continue
+            results.append(DeleteRecordsPartitionResult(partition_index=index))
+            moved.append((partition, target, results[-1]))
+        response.topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
+    deadline = trio.current_time() + max(request.timeout_ms, 0) / 1000
+    for partition, target, result in moved:
+        result.error_code, result.low_watermark = await partition.wait_deleted(target, deadline)
+    return response
 
 
 def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=INVALID_LOW_WATERMARK, error_code=code)
 
 
-def _advance(context: RequestContext, topic: str, index: int, offset: int) -> int:
+def _advance(context: RequestContext, topic: str, index: int, offset: int) -> tuple[Partition, int]:
+    """The partition, and the offset that is asked for. Raises KafkaError, LogError."""
     partition = context.services.partitions.get(topic, index)
     if partition is None:
+        image = context.services.metadata.topic(topic)
+        if image is not None and index in image.partitions:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is on other brokers")
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} does not exist")
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of the internal topic {topic} cannot be deleted")
+    partition.check_leader()
     policy = partition.log.config.cleanup_policy
     if policy and "delete" not in policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {topic} does not contain delete")
@@ -77,4 +83,4 @@ def _advance(context: RequestContext, topic: str, index: int, offset: int) -> in
             ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between 0 and {partition.high_watermark}"
         )
     partition.advance_log_start(target)
-    return partition.log_start_offset
+    return partition, target

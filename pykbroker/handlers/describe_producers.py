@@ -60,6 +60,8 @@ def _describe(context: RequestContext, topic: str, index: int) -> PartitionRespo
         is_known = index in image.partitions
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return PartitionResponse(partition_index=index, error_code=code)
+    if not partition.is_leader:
+        return PartitionResponse(partition_index=index, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
         producers = partition.log.producers.producers
     except LogError as error:

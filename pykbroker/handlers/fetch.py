@@ -54,12 +54,16 @@ HINTED_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 
 
 class _Reader(NamedTuple):
-    """Who asks: `replica_id` is -1 for a consumer, `bound` a FetchBound; `is_first_pass`: nothing was awaited yet."""
+    """Who asks: `replica_id` is -1 for a consumer, `bound` a FetchBound; `is_first_pass`: nothing was awaited yet.
+
+    `rack` is that of a consumer which may be sent to a follower in it, else empty.
+    """
 
     replica_id: int
     replica_epoch: int
     bound: int
     is_first_pass: bool
+    rack: str
 
 
 class _Read:
@@ -89,7 +93,7 @@ async def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchR
         return FetchResponse(error_code=fetch.error)
     if request.isolation_level not in ISOLATION_LEVELS and _asks_a_log(context, fetch):
         return _unknown_isolation(context, request)
-    reader = _reader(request)
+    reader = _reader(context, request)
     read = _read_all(context, request, fetch, reader)
     wanted = request.min_bytes - read.size_bytes
     if request.max_wait_ms > 0 and wanted > 0 and not read.answer_now and fetch.partitions:
@@ -109,6 +113,8 @@ async def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchR
             # A wake-up may bring nothing: what became stable can lie before the reader's offset. Then it waits on.
             if read.size_bytes or read.answer_now or trio.current_time() >= deadline:
                 break
+    if reader.bound == FetchBound.LOG_END:
+        _record_throttled(context, read)
     return _response(context, fetch, read)
 
 
@@ -151,7 +157,7 @@ def _read_all(context: RequestContext, request: FetchRequest, fetch: FetchContex
     return read
 
 
-def _reader(request: FetchRequest) -> _Reader:
+def _reader(context: RequestContext, request: FetchRequest) -> _Reader:
     replica_id, replica_epoch = request.replica_id, -1
     if replica_id == CONSUMER_REPLICA_ID:
         replica_id, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
@@ -160,7 +166,9 @@ def _reader(request: FetchRequest) -> _Reader:
         bound = FetchBound.LOG_END
     elif request.isolation_level == READ_COMMITTED:
         bound = FetchBound.LAST_STABLE_OFFSET
-    return _Reader(replica_id, replica_epoch, bound, True)
+    # Nothing is looked up for a selector that is not configured.
+    rack = request.rack_id if context.services.config.replica_selector_class else ""
+    return _Reader(replica_id, replica_epoch, bound, True, rack)
 
 
 def _read_one(
@@ -184,6 +192,11 @@ def _read_one(
             bound == FetchBound.LOG_END or context.api_version < FOLLOWER_READ_VERSION
         ):
             partition.check_leader()
+        if reader.rack and bound != FetchBound.LOG_END:
+            preferred = _preferred_replica(context, partition, asked.fetch_offset, reader.rack)
+            if preferred >= 0:
+                read.answer_now = True
+                return _elsewhere(partition, preferred)
         follower = None
         if reader.replica_id >= 0:
             follower = partition.follower(reader.replica_id, asked.current_leader_epoch)
@@ -196,8 +209,12 @@ def _read_one(
             # A session may have begun in a version that could be told of divergence, and go on in one that cannot.
             last_fetched_epoch=asked.last_fetched_epoch if context.api_version >= DIVERGING_VERSION else NO_EPOCH,
         )
-        if follower is not None and reader.is_first_pass and found.diverging is None:
-            _note_progress(partition, follower, asked, reader, found)
+        if follower is not None:
+            if reader.is_first_pass and found.diverging is None:
+                _note_progress(partition, follower, asked, reader, found)
+            if found.records is not None and _is_throttled(context, partition, reader):
+                found.records.release()
+                found = found._replace(records=None)
     except (KafkaError, LogError) as error:
         read.answer_now = True
         return _failure(context, key, error_code_for(error), partition)
@@ -217,6 +234,56 @@ def _read_one(
         read.answer_now = True
         data.diverging_epoch = EpochEndOffset(epoch=found.diverging[0], end_offset=found.diverging[1])
     return data
+
+
+def _preferred_replica(context: RequestContext, partition: Partition, offset: int, rack: str) -> int:
+    """The follower that a consumer of this rack had better ask, -1 for none (KIP-392)."""
+    from pykbroker.replication.read_replicas import preferred_read_replica
+
+    services = context.services
+
+    def rack_of(broker_id: int) -> str | None:
+        address = services.metadata.endpoint(broker_id, context)
+        return None if address is None or address.is_fenced else address.rack
+
+    return preferred_read_replica(partition, offset, rack, services.config.broker_rack, rack_of)
+
+
+def _elsewhere(partition: Partition, preferred: int) -> PartitionData:
+    """An answer without records that sends a consumer to a follower."""
+    return PartitionData(
+        partition_index=partition.partition,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=partition.log_start_offset,
+        aborted_transactions=None,
+        preferred_read_replica=preferred,
+        records=b"",
+    )
+
+
+def _is_throttled(context: RequestContext, partition: Partition, reader: _Reader) -> bool:
+    """Whether a replica that is not in sync has to wait (KIP-73)."""
+    throttle = context.services.leader_throttle
+    return (
+        throttle is not None
+        and reader.replica_id not in partition.isr
+        and throttle.applies_to(partition.topic, partition.partition)
+        and throttle.is_exceeded(trio.current_time())
+    )
+
+
+def _record_throttled(context: RequestContext, read: _Read) -> None:
+    """Counts what goes out to throttled replicas."""
+    throttle = context.services.leader_throttle
+    if throttle is None or not read.size_bytes:
+        return
+    size = 0
+    for partition, data in zip(read.waiting_on, (d for _, d in read.data if not d.error_code), strict=False):
+        if len(data.records) and throttle.applies_to(partition.topic, partition.partition):
+            size += len(data.records)
+    if size:
+        throttle.record(size, trio.current_time())
 
 
 def _note_progress(

@@ -1,9 +1,9 @@
 """ListOffsets (key 2): offsets by timestamp, or at the ends of a log.
 
-Versions 1-11. v2 isolation level and throttle time; v4 leader epochs (KIP-320); v6 flexible; v7 the offset of the
-largest timestamp, -3 (KIP-734); v8 earliest local, -4 (KIP-405); v9 latest tiered, -5 (KIP-1005); v10 timeout_ms; v11
-earliest pending upload, -6 (KIP-1023). There is no tiered storage: local and earliest are the same, nothing is
-tiered or pending.
+Versions 1-11. v2 isolation level and throttle time; v4 leader epochs (KIP-320); v5 OFFSET_NOT_AVAILABLE (KIP-207); v6
+flexible; v7 the offset of the largest timestamp, -3 (KIP-734); v8 earliest local, -4 (KIP-405); v9 latest tiered, -5
+(KIP-1005); v10 timeout_ms; v11 earliest pending upload, -6 (KIP-1023). There is no tiered storage: local and earliest
+are the same, nothing is tiered or pending.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ LEADER_EPOCH_VERSION = 4
 READ_COMMITTED = 1
 ISOLATION_LEVELS = (0, READ_COMMITTED)
 CONSUMER_REPLICA_ID = -1
+DEBUG_REPLICA_ID = -2
+OFFSET_NOT_AVAILABLE_VERSION = 5
 NOTHING = (-1, -1, -1)
 
 
@@ -96,9 +98,14 @@ def _answer(
         return _failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
         partition.check_leader_epoch(asked.current_leader_epoch)
+        if request.replica_id != DEBUG_REPLICA_ID:
+            partition.check_leader()
         found_timestamp, offset, leader_epoch = _find(partition, request, timestamp)
     except (KafkaError, LogError) as error:
-        return _failure(index, error_code_for(error))
+        code = error_code_for(error)
+        if code == ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < OFFSET_NOT_AVAILABLE_VERSION:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return _failure(index, code)
     answer = ListOffsetsPartitionResponse(partition_index=index, timestamp=found_timestamp, offset=offset)
     if context.api_version >= LEADER_EPOCH_VERSION:
         answer.leader_epoch = leader_epoch
@@ -106,7 +113,12 @@ def _answer(
 
 
 def _find(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch); -1 each where there is nothing (P-80 to P-84)."""
+    """(timestamp, offset, leader epoch); -1 each where there is nothing (P-80 to P-84).
+
+    Raises:
+        KafkaError: OFFSET_NOT_AVAILABLE (KIP-207) while a new leader does not know yet that all is replicated that was
+            acknowledged before its epoch: an end of the log that it told could lie before one told earlier.
+    """
     log = partition.log
     if request.replica_id != CONSUMER_REPLICA_ID:
         readable_end = log.log_end_offset
@@ -114,7 +126,10 @@ def _find(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> 
         readable_end = partition.last_stable_offset
     else:
         readable_end = partition.high_watermark
+    is_behind = request.replica_id == CONSUMER_REPLICA_ID and partition.is_behind_its_epoch
     if timestamp == LATEST:
+        if is_behind:
+            raise _not_available(partition)
         return -1, readable_end, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         epoch = log.leader_epochs.epoch_for(log.log_start_offset)
@@ -124,8 +139,17 @@ def _find(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> 
         return NOTHING
     found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= readable_end:
+        if is_behind:
+            raise _not_available(partition)
         return NOTHING
     return found.timestamp, found.offset, found.leader_epoch
+
+
+def _not_available(partition: Partition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        f"{partition}: the high watermark {partition.high_watermark} is below the beginning of the leader epoch",
+    )
 
 
 def _failure(index: int, error_code: ErrorCode) -> ListOffsetsPartitionResponse:

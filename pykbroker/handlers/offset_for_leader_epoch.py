@@ -58,6 +58,7 @@ def _answer(context: RequestContext, topic: str, asked: OffsetForLeaderPartition
         return EpochEndOffset(partition=asked.partition, error_code=code)
     try:
         partition.check_leader_epoch(asked.current_leader_epoch)
+        partition.check_leader()
     except KafkaError as error:
         return EpochEndOffset(partition=asked.partition, error_code=error.error_code)
     epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)

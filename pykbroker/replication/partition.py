@@ -17,7 +17,7 @@ from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.leadership import NO_BROKER_EPOCH, Leadership
-from pykbroker.replication.offset_waiters import ALL
+from pykbroker.replication.offset_waiters import ALL, wait_for_bytes
 from pykbroker.replication.replica import NO_EPOCH, AckWaiter, FetchBound, PartitionRead, Replica
 
 if TYPE_CHECKING:
@@ -298,6 +298,12 @@ class Partition(Replica):
             self.leadership.reject(proposal)
             self._advance()
 
+    @property
+    def is_behind_its_epoch(self) -> bool:
+        """Whether a new leader's high watermark is below the beginning of its epoch."""
+        leadership = self.leadership
+        return leadership is not None and self.high_watermark < leadership.epoch_start_offset
+
     def low_watermark(self) -> int:
         """Below this no live replica has records (DeleteRecords).
 
@@ -307,6 +313,22 @@ class Partition(Replica):
         if self.leadership is None:
             raise self._not_leader()
         return self.leadership.low_watermark(self.log.log_start_offset)
+
+    async def wait_deleted(self, offset: int, deadline: float) -> tuple[ErrorCode, int]:
+        """Waits until no live replica has records below an offset; with the low watermark, -1 if it is not known.
+
+        Returns NONE, REQUEST_TIMED_OUT or NOT_LEADER_OR_FOLLOWER.
+        """
+        while True:
+            leadership = self.leadership
+            if leadership is None:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+            low = leadership.low_watermark(self.log.log_start_offset)
+            if low >= offset:
+                return ErrorCode.NONE, low
+            if trio.current_time() >= deadline:
+                return ErrorCode.REQUEST_TIMED_OUT, low
+            await wait_for_bytes([self.low_waiters], ALL, deadline)
 
     def advance_log_start(self, offset: int) -> None:
         """Deletes what is before an offset (DeleteRecords)."""

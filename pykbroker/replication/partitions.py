@@ -9,6 +9,7 @@ import trio
 
 from pykbroker.logstore.errors import LogError, StorageError
 from pykbroker.replication.leadership import BrokersInSight
+from pykbroker.replication.offset_waiters import ALL
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.replica_environment import ReplicaEnvironment
 
@@ -101,6 +102,10 @@ class Partitions:
             self._add_or_update(new, topic)
         if delta.configs:
             self._update_configs(new, delta.configs)
+        if delta.brokers:
+            for partition in self.all():
+                # For a broker that is gone DeleteRecords does not wait.
+                partition.low_waiters.notify(ALL)
 
     def set_strays_aside(self, image: ClusterImage) -> None:
         """Marks the folders of logs that a starting broker finds and its metadata does not know.

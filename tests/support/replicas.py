@@ -78,7 +78,8 @@ class ReplicaBroker:
         self.leader_id = -1
         self._make_session()
         unused: Any = SimpleNamespace(take_up_missing=lambda: None)
-        values: dict[str, Any] = dict.fromkeys(Services._fields, unused)
+        required = [name for name in Services._fields if name not in Services._field_defaults]
+        values: dict[str, Any] = dict.fromkeys(required, unused)
         values |= {
             "config": config,
             "cluster_id": "test",
@@ -89,7 +90,6 @@ class ReplicaBroker:
             "log_directory": self.directory,
             "clock": self.clock,
             "random": random.Random(self.broker_id),
-            "authorizer": None,
         }
         self.services = Services(**values)
 

@@ -9,13 +9,23 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
+from pykbroker.config import BrokerConfig
+from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, Endpoint
+from pykbroker.handlers.delete_records import handle_delete_records
 from pykbroker.handlers.fetch import handle_fetch
+from pykbroker.handlers.list_offsets import handle_list_offsets
 from pykbroker.handlers.produce import handle_produce
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.replication.partition import Partition
+from pykbroker.replication.throttle import ReplicationThrottle
 from tests.support.data_path import DataPath, batch, cluster_image, topic_id, topic_image, with_delta
 
 NO_DIRECTORY = bytes(16)
@@ -231,3 +241,126 @@ async def test_another_set_of_replicas_without_this_broker(path: Replicated) -> 
     path.change(leader=2, followers=(3,), isr=(2, 3), leader_epoch=1, partition_epoch=1)
     assert path.partitions.get("t", 0) is None
     assert (await path.produce()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def list_latest(path: Replicated, version: int = 10, timestamp: int = -1) -> Any:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
+    return (await path.call(handle_list_offsets, request, version)).topics[0].partitions[0]
+
+
+async def test_a_new_leader_does_not_tell_an_end_that_goes_back(path: Replicated) -> None:
+    """KIP-207: until its high watermark is at the beginning of its epoch."""
+    await path.produce(acks=1)
+    assert (await list_latest(path)).error_code == ErrorCode.NONE
+    path.change(leader_epoch=1, partition_epoch=1)
+    assert (await list_latest(path)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert (await list_latest(path, version=4)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert (await list_latest(path, timestamp=1 << 50)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert (await list_latest(path, timestamp=-2)).offset == 0
+    await path.fetch(2, 1, epoch=1)
+    await path.fetch(3, 1, epoch=1)
+    assert (await list_latest(path)).offset == 1
+
+
+async def test_only_the_leader_tells_offsets(path: Replicated) -> None:
+    path.change(leader=2, followers=(1, 3), leader_epoch=1, partition_epoch=1)
+    assert (await list_latest(path)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def delete_records(path: Replicated, offset: int, timeout_ms: int = 10_000) -> Any:
+    topic = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
+    request = DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms)
+    return (await path.call(handle_delete_records, request, 2)).topics[0].partitions[0]
+
+
+async def test_records_are_deleted_when_all_live_replicas_have_deleted_them(path: Replicated) -> None:
+    """KIP-107."""
+    await path.produce(acks=1)
+    for replica in (2, 3):
+        await path.fetch(replica, 1)
+    answers: list[Any] = []
+
+    async def delete() -> None:
+        answers.append(await delete_records(path, 1))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(delete)
+        await wait_all_tasks_blocked()
+        await path.fetch(2, 1, log_start_offset=1)
+        await wait_all_tasks_blocked()
+        assert answers == []
+        await path.fetch(3, 1, log_start_offset=1)
+    assert (answers[0].error_code, answers[0].low_watermark) == (ErrorCode.NONE, 1)
+
+
+async def test_a_follower_does_not_move_its_log_start_in_time(path: Replicated) -> None:
+    await path.produce(acks=1)
+    for replica in (2, 3):
+        await path.fetch(replica, 1)
+    answer = await delete_records(path, 1, timeout_ms=200)
+    assert (answer.error_code, answer.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+
+
+class InRacks(Replicated):
+    """Brokers 1 and 2 in the rack a, 3 in b."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        selector = {
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+            "broker.rack": "a",
+            "log.dirs": str(folder),
+        }
+        self.services = self.services._replace(config=BrokerConfig.from_properties(selector))
+        endpoint = (Endpoint("PLAINTEXT", "host", 9092, 0),)
+        racks = {1: "a", 2: "a", 3: "b"}
+        self.image.brokers = {n: broker(n)._replace(rack=rack, endpoints=endpoint) for n, rack in racks.items()}
+
+
+@pytest.mark.parametrize(("rack", "preferred"), [("a", -1), ("b", 3), ("c", -1), ("", -1)])
+async def test_a_consumer_is_sent_to_a_follower_in_its_rack(tmp_path: Path, rack: str, preferred: int) -> None:
+    """KIP-392."""
+    path = InRacks(tmp_path)
+    await path.produce(acks=1)
+    for replica in (2, 3):
+        await path.fetch(replica, 1)
+    answer = await fetch_from_rack(path, rack)
+    assert answer.preferred_read_replica == preferred
+    assert bool(len(answer.records)) == (preferred < 0)
+    assert answer.high_watermark == 1
+    path.close()
+
+
+async def test_a_follower_that_lags_is_not_preferred(tmp_path: Path) -> None:
+    path = InRacks(tmp_path)
+    await path.produce(acks=1)
+    await path.fetch(3, 0)
+    assert (await fetch_from_rack(path, "b", offset=1)).preferred_read_replica == -1
+    assert (await fetch_from_rack(path, "b", offset=0)).preferred_read_replica == 3
+    path.change(isr=(1, 2), partition_epoch=1)
+    assert (await fetch_from_rack(path, "b", offset=0)).preferred_read_replica == -1
+    path.close()
+
+
+async def fetch_from_rack(path: Replicated, rack: str, offset: int = 0) -> Any:
+    partition = FetchPartition(partition_max_bytes=1 << 20, fetch_offset=offset)
+    topics = [FetchTopic(topic="t", topic_id=topic_id("t"), partitions=[partition])]
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, rack_id=rack, topics=topics)
+    return (await path.call(handle_fetch, request, 17)).responses[0].partitions[0]
+
+
+async def test_replicas_that_are_not_in_sync_are_throttled(path: Replicated) -> None:
+    """KIP-73."""
+    rates: dict[str, int | None] = {"rate": 10}
+    throttle = ReplicationThrottle(lambda: rates["rate"], lambda topic: "0:1,0:3", 1)
+    path.services = path.services._replace(leader_throttle=throttle)
+    path.change(isr=(1, 2), partition_epoch=1)
+    await path.produce(acks=1)
+    assert len((await path.fetch(3, 0)).records)
+    assert len((await path.fetch(3, 0)).records) == 0
+    assert len((await path.fetch(2, 0)).records)
+    await trio.sleep(60)
+    assert len((await path.fetch(3, 0)).records)
+    rates["rate"] = None
+    assert len((await path.fetch(3, 0)).records)
