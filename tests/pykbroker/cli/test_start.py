@@ -42,9 +42,11 @@ def use_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Bro
     return use
 
 
-async def broker_until_stopped(config: Any, *, on_ready: Callable[[Any], None], **others: Any) -> None:
+async def broker_until_stopped(
+    config: Any, *, on_ready: Callable[[Any], None], stop: trio.Event, **others: Any
+) -> None:
     on_ready(Address("0.0.0.0", 4711))
-    await trio.sleep_forever()
+    await stop.wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -53,10 +55,10 @@ def test_a_signal_ends_it_in_order(
 ) -> None:
     seen: list[str] = []
 
-    async def broker(config: Any, *, on_ready: Callable[[Any], None], **others: Any) -> None:
+    async def broker(config: Any, **others: Any) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
-            await broker_until_stopped(config, on_ready=on_ready)
+            await broker_until_stopped(config, **others)
 
     async def watch() -> None:
         while not (tmp_path / "port").exists():
