@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.controller_channel import ControllerChannel
 from pykbroker.errors import KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.groups.settings import GroupSettings
@@ -18,7 +16,7 @@ from pykbroker.listener import Listener, ListenerLimits
 from pykbroker.node_parts import make_authorizer, sasl_maker
 from pykbroker.producer_ids import ProducerIds
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.quorum_node import controller_address
+from pykbroker.quorum_node import LocalCall, make_channel
 from pykbroker.registration import Registration, endpoints_of, register_at_once
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.partitions import Partitions
@@ -30,11 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pykbroker.broker_clients import BrokerClients
+    from pykbroker.controller_channel import ControllerChannel
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
     from pykbroker.metadata_cache import MetadataCache
     from pykbroker.node_parts import NodeParts
-    from pykbroker.protocol.fields import Message
     from pykbroker.registration import Bound
     from pykbroker.replication.replica_manager import ReplicaManager
     from pykbroker.replication.throttle import ReplicationThrottle
@@ -43,8 +41,6 @@ if TYPE_CHECKING:
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
-
-LocalCall = Callable[["Message"], Awaitable[Any]]
 
 INTERNAL_TOPIC_TIMEOUT_MS = 30_000
 
@@ -126,19 +122,6 @@ async def _serve(listeners: Sequence[Listener], task_status: trio.TaskStatus[Non
             listener.open()
             accepting.start_soon(listener.serve, connections)
         task_status.started()
-
-
-def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerChannel:
-    """A channel to the active controller with connections of its own; `call` reaches it in this process."""
-    config, controller = parts.config, parts.controller
-    return ControllerChannel(
-        controller,
-        partial(controller_address, config, controller),
-        parts.host.open_stream,
-        call,
-        client_id=f"{purpose}-{config.node_id}",
-        request_timeout_ms=config.controller_socket_timeout_ms,
-    )
 
 
 def make_services(parts: NodeParts, call: LocalCall) -> Services:

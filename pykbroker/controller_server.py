@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import trio
 
 from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
+from pykbroker.controller_registration import ControllerRegistration
 from pykbroker.errors import KafkaError
 from pykbroker.listener import Listener, ListenerLimits
 from pykbroker.listener_kind import ListenerKind
 from pykbroker.node_parts import make_authorizer, sasl_maker
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.quorum_node import make_channel
+from pykbroker.registration import endpoints_of
 from pykbroker.request_context import ConnectionInfo, RequestContext, Services
 
 if TYPE_CHECKING:
@@ -92,6 +95,13 @@ class ControllerServer:
             )
             for address, sockets in bound
         ]
+        self._registration: ControllerRegistration | None = None
+        if bound:
+            endpoints = endpoints_of(bound, parts.config.advertised_controller_listeners)
+            channel = make_channel(parts, self.call, "controller-registration")
+            self._registration = ControllerRegistration(
+                parts.config.node_id, endpoints, parts.controller, channel, parts.host
+            )
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Opens the ports, serves, and does the duties of a leader, until cancelled."""
@@ -102,6 +112,9 @@ class ControllerServer:
             for listener in self._listeners:
                 listener.open()
                 accepting.start_soon(listener.serve, connections)
+            if self._registration is not None:
+                self._parts.controller.subscribe(self._registration.on_metadata_change)
+                accepting.start_soon(self._registration.run)
             task_status.started()
 
     async def call(self, message: Message) -> Any:

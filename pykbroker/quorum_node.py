@@ -7,7 +7,9 @@ nobody to talk to, and loads nothing of what would.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -17,6 +19,7 @@ from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings
 from pykbroker.controller.raft_storage import StorageSettings
+from pykbroker.controller_channel import ControllerChannel
 from pykbroker.protocol.uuids import uuid_from_text
 
 if TYPE_CHECKING:
@@ -26,8 +29,13 @@ if TYPE_CHECKING:
     from pykbroker.host import Host
     from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.logstore.meta_properties import MetaProperties
+    from pykbroker.node_parts import NodeParts
+    from pykbroker.protocol.fields import Message
 
 log = logging.getLogger(__name__)
+
+LocalCall = Callable[["Message"], Awaitable[Any]]
+"""Carries a request out in this process, as the active controller."""
 
 ASK_TIMEOUT_MS = 2000
 ASK_PAUSE_S = 0.2
@@ -129,6 +137,7 @@ async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> 
             if answer.error_code == ErrorCode.NONE:
                 cluster_id: str = answer.cluster_id
                 return cluster_id
+            log.warning("%s does not tell which cluster this is: %s", address, answer.error_message)
         with trio.move_on_after(ASK_PAUSE_S):
             await stop.wait()
             raise StoppedEarly
@@ -148,3 +157,16 @@ def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int)
             if endpoint.name == name:
                 return NodeAddress(endpoint.host, endpoint.port)
     return None
+
+
+def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerChannel:
+    """A channel to the active controller with connections of its own; `call` reaches it in this process."""
+    config, controller = parts.config, parts.controller
+    return ControllerChannel(
+        controller,
+        partial(controller_address, config, controller),
+        parts.host.open_stream,
+        call,
+        client_id=f"{purpose}-{config.node_id}",
+        request_timeout_ms=config.controller_socket_timeout_ms,
+    )

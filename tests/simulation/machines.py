@@ -27,6 +27,7 @@ class _Life:
     def __init__(self, mount: MountedDisk) -> None:
         self.mount = mount
         self.scope = trio.CancelScope()
+        self.asked_to_stop = trio.Event()
         self.ended = trio.Event()
         self.is_ready = False
 
@@ -94,7 +95,13 @@ class Machine:
 
         try:
             with life.scope:
-                await run_broker(self.config, cluster_id=self.world.cluster_id, on_ready=ready, host=host)
+                await run_broker(
+                    self.config,
+                    cluster_id=self.world.cluster_id,
+                    on_ready=ready,
+                    host=host,
+                    stop=life.asked_to_stop,
+                )
         except BaseException as error:
             why = _without_cancellation(error)
             if self._life is life and why is not None:
@@ -142,7 +149,7 @@ class Machine:
             return
         self.world.trace.add(self.name, "is stopped")
         self.resume()
-        life.scope.cancel()
+        life.asked_to_stop.set()
         await life.ended.wait()
 
     def pause(self, seconds: float) -> None:

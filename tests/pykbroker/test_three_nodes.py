@@ -1,0 +1,226 @@
+"""Whole nodes of one cluster on simulated machines: they find one another, and each serves what any of them can do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pykbroker.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from pykbroker.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
+from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.simulation.client import PORT
+from tests.simulation.cluster import SETTINGS, shape_of
+from tests.simulation.world import World
+
+TOPIC, BROKER = 2, 4
+
+
+class Cluster:
+    """Machines of a kind (see `shape_of`), and a connection to each broker."""
+
+    def __init__(self, kind: str, *, cluster_id: str | None = None) -> None:
+        self.world = World(f"{kind}-1")
+        self.world.cluster_id = cluster_id  # type: ignore[assignment]
+        self.shape = shape_of(f"{kind}-1")
+        self.world.network.add("client")
+        for name, settings in self.shape.settings.items():
+            self.world.add_machine(name, {**settings, "auto.create.topics.enable": "true"})
+        self.world.broker_names.update(self.shape.brokers)
+
+    def run(self, scenario: Callable[[Cluster], Awaitable[None]]) -> None:
+        async def play() -> None:
+            for machine in self.world.machines.values():
+                machine.start()
+            await self.until(lambda: all(machine.is_ready for machine in self.world.machines.values()))
+            await scenario(self)
+
+        self.world.run(play)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        with trio.fail_after(30):
+            while not condition():
+                await trio.sleep(0.01)
+
+    async def ask(self, node_id: int, request: Any, *, port: int = PORT) -> Any:
+        opener = self.world.network.opener_of("client")
+        client = NodeClient(NodeAddress(f"n{node_id}", port), opener, client_id="test", software_version="1")
+        try:
+            return await client.request(request, 20_000)
+        finally:
+            await client.close()
+
+    async def create(self, node_id: int, name: str, replicas: int = 3) -> int:
+        topic = CreatableTopic(name=name, num_partitions=3, replication_factor=replicas)
+        answer = await self.ask(node_id, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        code: int = answer.topics[0].error_code
+        return code
+
+    async def topics(self, node_id: int) -> dict[str, Any]:
+        answer = await self.ask(node_id, MetadataRequest(topics=None))
+        return {topic.name: topic for topic in answer.topics}
+
+    async def controller(self, node_id: int) -> int:
+        asked = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
+        answer = await self.ask(node_id, DescribeQuorumRequest(topics=[asked]))
+        leader: int = answer.topics[0].partitions[0].leader_id
+        return leader
+
+
+def test_every_node_takes_commands_also_after_the_active_controller_died() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        for node_id in (1, 2, 3):
+            assert await cluster.create(node_id, f"by-{node_id}") == 0
+        died = await cluster.controller(1)
+        cluster.world.machines[f"n{died}"].kill()
+        left = [node_id for node_id in (1, 2, 3) if node_id != died]
+        for node_id in left:
+            assert await cluster.create(node_id, f"later-{node_id}", 2) == 0
+            assert await cluster.create(node_id, f"later-{node_id}", 2) == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert await cluster.controller(left[0]) in left
+        for node_id in left:
+            await trio.sleep(1)
+            assert len(await cluster.topics(node_id)) == 5
+
+    Cluster("three").run(scenario)
+
+
+def test_nodes_with_empty_directories_agree_on_a_cluster_id() -> None:
+    ids: list[set[str]] = []
+
+    async def scenario(cluster: Cluster) -> None:
+        found = {(await cluster.ask(node, DescribeClusterRequest())).cluster_id for node in cluster.shape.brokers}
+        ids.append(found)
+
+    Cluster("three").run(scenario)
+    Cluster("apart").run(scenario)
+    Cluster("three", cluster_id="MkU3OEVBNTcwNTJENDM2Qk").run(scenario)
+    assert [len(found) for found in ids] == [1, 1, 1]
+    assert ids[0] != ids[1]
+    assert ids[2] == {"MkU3OEVBNTcwNTJENDM2Qk"}
+
+
+def test_brokers_apart_from_their_controllers() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(1, "t") == 0
+        topics = await cluster.topics(2)
+        assert {replica for partition in topics["t"].partitions for replica in partition.replica_nodes} == {1, 2, 3}
+        brokers = (await cluster.ask(3, DescribeClusterRequest())).brokers
+        assert [broker.broker_id for broker in brokers] == [1, 2, 3]
+        # A controller has a port for nodes and no other.
+        with pytest.raises(NodeUnreachable):
+            await cluster.ask(101, MetadataRequest(topics=None))
+        controllers = await cluster.ask(101, DescribeClusterRequest(endpoint_type=2), port=9093)
+        assert controllers.controller_id in (101, 102, 103)
+
+    Cluster("apart").run(scenario)
+
+
+def test_what_a_broker_itself_asks_of_the_controller() -> None:
+    """Producer ids and topics that are made on demand, at brokers whose process does not lead."""
+
+    async def scenario(cluster: Cluster) -> None:
+        leader = await cluster.controller(1)
+        others = [node_id for node_id in (1, 2, 3) if node_id != leader]
+        ids = []
+        for node_id in (1, 2, 3):
+            answer = await cluster.ask(node_id, InitProducerIdRequest(transactional_id=None))
+            assert answer.error_code == 0
+            ids.append(answer.producer_id)
+        assert len({producer_id // 1000 for producer_id in ids}) == 3
+        wanted = MetadataRequest(topics=[MetadataRequestTopic(name="made")], allow_auto_topic_creation=True)
+        await cluster.ask(others[0], wanted)
+        await trio.sleep(0.5)
+        assert (await cluster.ask(others[1], wanted)).topics[0].error_code == 0
+
+    Cluster("three").run(scenario)
+
+
+def test_settings_are_changed_through_any_node() -> None:
+    """The broker whose settings they are judges them, the controller stores them."""
+
+    def change(kind: int, name: str, key: str, value: str) -> AlterConfigsResource:
+        return AlterConfigsResource(
+            resource_type=kind, resource_name=name, configs=[AlterableConfig(name=key, config_operation=0, value=value)]
+        )
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(1, "t") == 0
+        leader = await cluster.controller(1)
+        other = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+        answer = await cluster.ask(
+            other,
+            IncrementalAlterConfigsRequest(
+                resources=[
+                    change(TOPIC, "t", "retention.ms", "1000"),
+                    change(TOPIC, "gone", "retention.ms", "1000"),
+                    change(BROKER, str(leader), "log.cleaner.threads", "2"),
+                    change(BROKER, str(other), "log.cleaner.threads", "2"),
+                ]
+            ),
+        )
+        codes = [response.error_code for response in answer.responses]
+        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REQUEST, 0]
+        await trio.sleep(0.5)
+        described = await cluster.ask(
+            leader,
+            DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=["retention.ms"])
+                ]
+            ),
+        )
+        assert described.results[0].configs[0].value == "1000"
+
+    Cluster("three").run(scenario)
+
+
+def test_a_broker_that_died_is_fenced_and_comes_back() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        async def alive() -> list[int]:
+            return [broker.broker_id for broker in (await cluster.ask(asked, DescribeClusterRequest())).brokers]
+
+        dead = await cluster.controller(1) % 3 + 1
+        asked = dead % 3 + 1
+        machine = cluster.world.machines[f"n{dead}"]
+        machine.kill()
+        session_s = int(SETTINGS["broker.session.timeout.ms"]) / 1000
+        await trio.sleep(session_s + 1)
+        assert await alive() == [node_id for node_id in (1, 2, 3) if node_id != dead]
+        fenced = await cluster.ask(asked, DescribeClusterRequest(include_fenced_brokers=True))
+        assert [broker.broker_id for broker in fenced.brokers if broker.is_fenced] == [dead]
+        machine.start()
+        await cluster.until(lambda: machine.is_ready)
+        await trio.sleep(0.5)
+        assert await alive() == [1, 2, 3]
+
+    Cluster("three").run(scenario)
+
+
+def test_a_broker_that_stops_in_order_leads_nothing_when_it_goes() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(1, "t") == 0
+        await trio.sleep(1)
+        going = await cluster.controller(1)
+        asked = going % 3 + 1
+        with trio.fail_after(10):
+            await cluster.world.machines[f"n{going}"].stop()
+        # No session has to expire, and no election timeout to pass.
+        topic = (await cluster.topics(asked))["t"]
+        leaders = {partition.leader_id for partition in topic.partitions}
+        assert leaders == {1, 2, 3} - {going}
+        assert {node for partition in topic.partitions for node in partition.isr_nodes} == leaders
+
+    Cluster("three").run(scenario)
