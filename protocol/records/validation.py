@@ -274,7 +274,7 @@ def _check_framing(data: Buffer) -> None:
 
     A partial batch at the end is no batch, as in Kafka: it is cut off without a word.
     """
-    size_bytes = _batch_size(data, 0)
+    size_bytes = batch_size(data, 0)
     if size_bytes is None:
         raise InvalidProduceRecords("Produce requests must have at least one record batch per partition")
     if data[16] != 2:
@@ -287,13 +287,13 @@ def _check_framing(data: Buffer) -> None:
             f"Record batch is corrupt (the size {size_bytes} is smaller than the minimum allowed overhead "
             f"{HEADER_SIZE})"
         )
-    if _batch_size(data, size_bytes) is not None:
+    if batch_size(data, size_bytes) is not None:
         raise InvalidProduceRecords(
             "Produce requests are only allowed to contain exactly one record batch per partition"
         )
 
 
-def _batch_size(data: Buffer, position: int) -> int | None:
+def batch_size(data: Buffer, position: int) -> int | None:
     """Size of the batch at `position`, of whatever format; None when there is no whole one."""
     remaining = len(data) - position
     if remaining < LENGTH_OVERHEAD:

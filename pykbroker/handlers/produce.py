@@ -151,13 +151,16 @@ def _refusal_of_all(context: RequestContext, request: ProduceRequest) -> ErrorCo
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
-            if records is None or len(records) < PREFIX_SIZE:
+            if records is None or len(records) < LENGTH_OVERHEAD:
                 continue
-            length, magic = _LENGTH_AND_MAGIC.unpack_from(records, _LENGTH_POSITION)
+            if len(records) >= PREFIX_SIZE:
+                length, magic = _LENGTH_AND_MAGIC.unpack_from(records, _LENGTH_POSITION)
+            else:
+                length, magic = int.from_bytes(records[_LENGTH_POSITION:LENGTH_OVERHEAD], "big", signed=True), 0
             if length < LENGTH_MIN or not 0 <= magic <= MAGIC_MAX:
                 # Kafka looks for transactional batches in the whole request first, and cannot read this one's head.
                 return ErrorCode.CORRUPT_MESSAGE
-            if _attributes(records) & TRANSACTIONAL_BIT:
+            if _attributes(records) & TRANSACTIONAL_BIT and len(records) >= length + LENGTH_OVERHEAD:
                 # One is enough: what follows is not looked at here.
                 refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 return ErrorCode.NONE if may_be_transactional else refused
@@ -305,16 +308,37 @@ def _check_records(context: RequestContext, data: PartitionProduceData) -> None:
     Raises:
         KafkaError: the partition is refused.
     """
-    if data.records is None or len(data.records) < HEADER_SIZE:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition needs exactly one whole record batch")
-    length, _ = _LENGTH_AND_MAGIC.unpack_from(data.records, _LENGTH_POSITION)
-    rest = len(data.records) - LENGTH_OVERHEAD - length
-    if not 0 <= rest < PREFIX_SIZE:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition needs exactly one whole record batch")
-    if data.records[PREFIX_SIZE - 1] != MAGIC_MAX:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "Produce since version 3 takes record batches of magic 2 only")
-    if context.api_version < ZSTD_VERSION and _attributes(data.records) & CODEC_MASK == CODEC_ZSTD:
+    records = data.records
+    size: int | None = None
+    if records is not None and len(records) >= HEADER_SIZE:
+        length, magic = _LENGTH_AND_MAGIC.unpack_from(records, _LENGTH_POSITION)
+        if magic == MAGIC_MAX and length + LENGTH_OVERHEAD == len(records):
+            size = len(records)
+    is_one = size is not None
+    if size is None:
+        size = _size_at(records or b"", 0)
+        if size is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "a partition needs exactly one whole record batch")
+        if records[PREFIX_SIZE - 1] != MAGIC_MAX:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "Produce since version 3 takes record batches of magic 2 only")
+    if context.api_version < ZSTD_VERSION and _attributes(records) & CODEC_MASK == CODEC_ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+    if not is_one and _size_at(records, size) is not None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a partition needs exactly one whole record batch")
+
+
+def _size_at(records: Any, position: int) -> int | None:
+    """Size of the batch that begins there; None if there is no whole one.
+
+    Raises:
+        KafkaError: it cannot be one.
+    """
+    from pykbroker.protocol.records.validation import batch_size
+
+    try:
+        return batch_size(records, position)
+    except RecordError as error:
+        raise KafkaError(error.error_code, str(error)) from error
 
 
 def _check(context: RequestContext, request: ProduceRequest, partition: Partition, data: PartitionProduceData) -> None:

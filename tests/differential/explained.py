@@ -33,6 +33,8 @@ FEATURES_TO_COME = {
     "share.version",
     "streams.version",
 }
+NULL_TOPICS = b"\xff\xff\xff\xff"
+"""The length of a list that is null."""
 ALL_FAILED = "The update failed for all features"
 GENERIC_TEXT = "This most likely occurs because of a request being malformed by the client library"
 """The beginning of Kafka's text for INVALID_REQUEST."""
@@ -63,6 +65,13 @@ EXPLAINED: tuple[Explained, ...] = (
         "",
         lambda kafka, ours: kafka == SILENCE and isinstance(ours, dict),
         "Kafka's handler fails and the client never gets an answer",
+        is_all=True,
+    ),
+    Explained(
+        "join_group",
+        "",
+        lambda kafka, ours: kafka == SILENCE and any(NULL_TOPICS in member["metadata"] for member in ours["members"]),
+        "Kafka fails with an exception on a subscription whose list of topics is null, and nobody is answered",
         is_all=True,
     ),
     Explained(

@@ -245,7 +245,8 @@ def _ordered(items: list[Any]) -> list[Any]:
         for value in item.values():
             if isinstance(value, list):
                 value.sort(key=repr)
-    return sorted([*alone, *joined.values()], key=_identity)
+    # What is about the same thing, as a topic deleted by name and by id, comes in any order.
+    return sorted([*alone, *joined.values()], key=lambda item: (_identity(item), repr(item)))
 
 
 def _identity(item: Any) -> str:

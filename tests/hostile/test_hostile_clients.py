@@ -152,7 +152,7 @@ def test_decompression_bombs(target: Target) -> None:
     with memory_comes_back(target):
         for topic in TOPICS:
             for codec in (1, 2, 3, 4):
-                (response,) = wire.call(produce(bomb(codec), topic), 9).responses
+                (response,) = wire.call(produce(bomb(codec), (topic,)), 9).responses
                 assert response.partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
                 assert target.answer_time_s(20) < OTHERS_WAIT_MAX_S
     wire.close()
@@ -201,7 +201,7 @@ def test_more_connections_than_the_process_may_have_files() -> None:
         assert 100 < small.descriptor_count() < 220
         records = build_batch([Record(0, int(time.time() * 1000), b"k", b"v", [])])
         for topic in TOPICS:
-            (response,) = wire.call(produce(records, topic), 9).responses
+            (response,) = wire.call(produce(records, (topic,)), 9).responses
             assert response.partition_responses[0].error_code == ErrorCode.NONE
         new = CreateTopicsRequest(
             topics=[CreatableTopic(name="under-siege", num_partitions=50, replication_factor=1)], timeout_ms=10_000

@@ -280,6 +280,19 @@ async def test_every_partition_of_the_request_is_answered(path: DataPath) -> Non
     ]
 
 
+async def test_heads_that_are_looked_at_one_by_one(path: DataPath) -> None:
+    """Behind a transactional batch the heads of others are not read in advance: each has its own answer (P-49)."""
+    opened = batch(1, is_transactional=True)
+    damaged = [bytes(61), resealed(batch(), 16, ">b", 3), batch() + bytes(30), bytes(12), batch() + batch()[:40]]
+    asked = request(opened, "wide", acks=1, transactional_id="")
+    asked.topic_data[0].partition_data += [
+        PartitionProduceData(index=index, records=data) for index, data in enumerate(damaged, 1)
+    ]
+    response = await path.call(handle_produce, asked, NEWEST)
+    codes = [part.error_code for part in response.responses[0].partition_responses]
+    assert codes[1:] == [ErrorCode.CORRUPT_MESSAGE] * 4 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
 async def test_what_is_there_twice(path: DataPath) -> None:
     """Kafka keeps the last batch of a partition that can be taken, and answers each partition once, each topic once;
     a batch that cannot be taken is what the answer is about."""
