@@ -111,10 +111,11 @@ class BrokerProcess(Broker):
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def _spawn(self, command: list[str], cwd: Path) -> subprocess.Popen[bytes]:
+    def _spawn(self, command: list[str], cwd: Path, **variables: str) -> subprocess.Popen[bytes]:
         assert self.log_path is not None
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+        environment |= variables
         with self.log_path.open("ab") as log:
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=cwd, env=environment

@@ -24,9 +24,11 @@ class Message(NamedTuple):
     offset: int = -1
 
 
-def create_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) -> str:
+def create_topic(bootstrap: str, name: str, partitions: int = 1, *, replicas: int = 1, **config: str) -> str:
     """Creates a topic (`segment_bytes="1048576"` sets segment.bytes) and returns its name."""
-    new_topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+    new_topic = NewTopic(
+        name, partitions, replicas, config={key.replace("_", "."): value for key, value in config.items()}
+    )
     admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive its futures
     for future in admin.create_topics([new_topic]).values():
         future.result(TIMEOUT_S)

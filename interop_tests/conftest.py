@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from interop_tests.brokers import ApacheKafkaProcess, Broker, BrokerProcess, PykbrokerProcess
+from interop_tests.cluster import Cluster
 from interop_tests.java_tools import JavaTools
 from interop_tests.kafka_jars import JAVA, JarsUnavailableError, kafka_jars
 from interop_tests.report import Report, in_words
@@ -32,6 +33,7 @@ REPORTS = Path(__file__).resolve().parent.parent / "reports" / "interop"
 QUICK = {"group.initial.rebalance.delay.ms": "0"}
 
 StartBroker = Callable[..., BrokerProcess]
+StartCluster = Callable[..., Cluster]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -152,6 +154,30 @@ def start_broker(
         for broker in started:
             if broker.log_path is not None and broker.log_path.exists():
                 shutil.copy(broker.log_path, reports / f"broker-{broker.folder.name}{process}.log")
+
+
+@pytest.fixture(scope="session")
+def start_cluster(
+    target: str, reports: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[StartCluster]:
+    """`start_cluster("name", {"num.partitions": "3"})` starts three nodes of the target's kind; options as Cluster."""
+    started: list[tuple[str, Cluster]] = []
+
+    def start(name: str, overrides: dict[str, str] | None = None, **options: Any) -> Cluster:
+        folder = tmp_path_factory.mktemp(name)
+        tools = JavaTools(request.getfixturevalue("java_libs")) if target == "kafka" else None
+        cluster = Cluster(folder, tools, overrides, **options)
+        started.append((name, cluster))
+        cluster.start()
+        return cluster
+
+    yield start
+    for name, cluster in started:
+        cluster.close()
+        if request.session.testsfailed:
+            for node in cluster.nodes.values():
+                if node.log_path is not None and node.log_path.exists():
+                    shutil.copy(node.log_path, reports / f"cluster-{name}-{node.node_id}.log")
 
 
 @pytest.fixture(scope="session")

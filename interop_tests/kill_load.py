@@ -23,6 +23,7 @@ from interop_tests.clients import wait_until
 RETRY_S = 0.05
 REQUEST_TIMEOUT_S = 5.0
 LAST_RECORDS_S = 120.0
+BEHIND_S = 10.0
 
 
 class Part:
@@ -113,6 +114,7 @@ class ConfluentProducing(Producing):
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
+                "acks": "all",
                 "linger.ms": 2,
                 "message.timeout.ms": 300_000,
                 "reconnect.backoff.max.ms": 500,
@@ -260,15 +262,25 @@ class Administering(Part):
         uncertain: names with a request that was not answered.
     """
 
-    def __init__(self, bootstrap: str, prefix: str) -> None:
+    def __init__(self, bootstrap: str, prefix: str, replicas: int = 1) -> None:
         super().__init__(bootstrap)
+        self.replicas = replicas
         self.topics: dict[str, tuple[str, int] | None] = {}
         self.uncertain: set[str] = set()
         self._lock = threading.Lock()
         self._prefix = prefix
         self._count = 0
         self._chance = random.Random(11)
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500, "log_level": 0})
+        # librdkafka keeps to the broker that it has learned to be the controller, also when that is dead, until it asks
+        # for metadata again: by default after minutes.
+        self._admin = AdminClient(
+            {
+                "bootstrap.servers": bootstrap,
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 1000,
+                "log_level": 0,
+            }
+        )
 
     def _ask(self, name: str, call: Callable[[], dict[Any, Any]], outcome: tuple[str, int] | None) -> None:
         """Sends one request, and notes what is certain then. Another one waits for a check meanwhile."""
@@ -292,7 +304,7 @@ class Administering(Part):
         if what == 0 or len(living) < 3:
             self._count += 1
             new, retention = f"{self._prefix}-{self._count}", str(3_600_000 + self._count)
-            topic = NewTopic(new, 2, 1, config={"retention.ms": retention})
+            topic = NewTopic(new, 2, self.replicas, config={"retention.ms": retention})
             self._ask(new, lambda: self._admin.create_topics([topic], **timeout), (retention, 2))
             return
         name = self._chance.choice(living)
@@ -313,23 +325,36 @@ class Administering(Part):
 
     def check(self) -> None:
         """What was acknowledged is so; a topic with an unanswered request is one or the other, and is not used on."""
+        # Of several nodes the one that is asked may be a moment behind the controller.
+        deadline = time.monotonic() + (BEHIND_S if self.replicas > 1 else 0)
         with self._lock:
-            admin = AdminClient({"bootstrap.servers": self.bootstrap})
-            known = admin.list_topics(timeout=30).topics
-            certain = {name: state for name, state in self.topics.items() if name not in self.uncertain}
-            resources = [
-                ConfigResource(ConfigResource.Type.TOPIC, name) for name, state in certain.items() if state is not None
-            ]
-            described = admin.describe_configs(resources, request_timeout=30) if resources else {}
-            for resource, future in described.items():
-                state = certain[resource.name]
-                assert state is not None
-                found = known.get(resource.name)
-                assert found is not None, f"{resource.name} was created and is gone"
-                assert len(found.partitions) == state[1], f"{resource.name}: partitions"
-                assert future.result(30)["retention.ms"].value == state[0], f"{resource.name}: retention.ms"
-            for name, state in certain.items():
-                assert state is not None or name not in known, f"{name} was deleted and is back"
+            while True:
+                try:
+                    self._compare()
+                except AssertionError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(RETRY_S)
+                else:
+                    return
+
+    def _compare(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        known = admin.list_topics(timeout=30).topics
+        certain = {name: state for name, state in self.topics.items() if name not in self.uncertain}
+        resources = [
+            ConfigResource(ConfigResource.Type.TOPIC, name) for name, state in certain.items() if state is not None
+        ]
+        described = admin.describe_configs(resources, request_timeout=30) if resources else {}
+        for resource, future in described.items():
+            state = certain[resource.name]
+            assert state is not None
+            found = known.get(resource.name)
+            assert found is not None, f"{resource.name} was created and is gone"
+            assert len(found.partitions) == state[1], f"{resource.name}: partitions"
+            assert future.result(30)["retention.ms"].value == state[0], f"{resource.name}: retention.ms"
+        for name, state in certain.items():
+            assert state is not None or name not in known, f"{name} was deleted and is back"
 
 
 def wait_for_progress(parts: list[Part], timeout_s: float = 60.0) -> None:

@@ -19,7 +19,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 # From good to bad: of its phases' outcomes a test has the worst.
 OUTCOMES = ("passed", "skipped", "failed")
@@ -64,6 +64,12 @@ class Result(NamedTuple):
     outcome: str
     seconds: float
     detail: str
+
+
+class Tables(Protocol):
+    """What the fixture `summary_tables` gives: texts for the end of the run."""
+
+    texts: list[str]
 
 
 def declaration_of(item: Any) -> Declaration:

@@ -9,12 +9,10 @@ the producer. With a killed broker most runs of the confluent-kafka test found t
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 from confluent_kafka import KafkaException
@@ -22,9 +20,10 @@ from confluent_kafka import KafkaException
 from interop_tests.brokers import BrokerProcess
 from interop_tests.clients import create_topic, wait_until
 from interop_tests.conftest import StartBroker
+from interop_tests.copiers import Command, Copiers, SteadyProducing
 from interop_tests.java_tools import JAVA_FLAGS
 from interop_tests.kafka_jars import JAVA
-from interop_tests.kill_load import ConfluentProducing
+from interop_tests.report import Tables
 from interop_tests.transaction_clients import committed, read_to_end
 
 pytestmark = [pytest.mark.own_broker, pytest.mark.area("transactions")]
@@ -32,46 +31,8 @@ pytestmark = [pytest.mark.own_broker, pytest.mark.area("transactions")]
 TRANSACTIONAL_MESSAGE_COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 PARTITIONS = 3
 PROGRESS_S = 90.0
-CHECKOUT = Path(__file__).resolve().parent.parent
 # A copier that was killed shall not keep its partitions for the rest of the test.
 SETTINGS = {"group.min.session.timeout.ms": "1000"}
-
-Command = list[str]
-
-
-class _Tables(Protocol):
-    texts: list[str]
-
-
-class Copiers:
-    """Processes that copy; whoever of them ends is started again."""
-
-    def __init__(self, commands: list[Command], log_path: Path) -> None:
-        self._commands = commands
-        self._log_path = log_path
-        self._processes: list[subprocess.Popen[bytes] | None] = [None] * len(commands)
-        self.starts = 0
-
-    def keep_up(self) -> None:
-        """Starts what does not run."""
-        for number, process in enumerate(self._processes):
-            if process is None or process.poll() is not None:
-                with self._log_path.open("ab") as log:
-                    self._processes[number] = subprocess.Popen(
-                        self._commands[number], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=CHECKOUT
-                    )
-                self.starts += 1
-
-    def kill(self, number: int) -> None:
-        """kill -9."""
-        process = self._processes[number % len(self._processes)]
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def kill_all(self) -> None:
-        for number in range(len(self._processes)):
-            self.kill(number)
 
 
 @pytest.fixture
@@ -86,14 +47,6 @@ def copiers_of(tmp_path: Path) -> Iterator[Callable[[list[Command]], Copiers]]:
     yield make
     for copiers in made:
         copiers.kill_all()
-
-
-class SteadyProducing(ConfluentProducing):
-    """Some three hundred records a second, which every copier can follow."""
-
-    def work(self) -> None:
-        super().work()
-        time.sleep(0.1)
 
 
 class Loop:
@@ -155,7 +108,7 @@ class Loop:
         assert dropped > 0, "some transactions were aborted on the way"
         return dropped
 
-    def report(self, tables: _Tables, target: str, client: str, copiers: Copiers, dropped: int) -> None:
+    def report(self, tables: Tables, target: str, client: str, copiers: Copiers, dropped: int) -> None:
         tables.texts.append(
             f"exactly once against {target} with {client}: copiers killed {self.copier_kills} times (started "
             f"{copiers.starts} times), broker killed {self.broker_kills} times; {self.producing.sent} records copied, "
@@ -181,7 +134,7 @@ def test_exactly_once_over_kills(
     count: int,
     broker: BrokerProcess,
     copiers_of: Callable[[list[Command]], Copiers],
-    summary_tables: _Tables,
+    summary_tables: Tables,
     target: str,
     unique: Callable[[str], str],
     kills: int,
@@ -199,7 +152,7 @@ def test_exactly_once_over_kills(
 def test_message_copier_over_kills(
     broker: BrokerProcess,
     copiers_of: Callable[[list[Command]], Copiers],
-    summary_tables: _Tables,
+    summary_tables: Tables,
     target: str,
     unique: Callable[[str], str],
     kills: int,

@@ -2,97 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import confluent_kafka
 import pytest
 
 from interop_tests.clients import create_topic, kafka_python_consume, wait_until
-from interop_tests.java_tools import JAVA_FLAGS
-from interop_tests.kafka_jars import JAVA
+from interop_tests.verifiable import TIMEOUT_S, Consumer, Tool
 from interop_tests.wire import Connection, batch_codecs
 
 pytestmark = [pytest.mark.java, pytest.mark.area("records"), pytest.mark.client("Java client")]
 
-TIMEOUT_S = 60.0
 START_MS = 1_700_000_000_000
 ASSIGNORS = "org.apache.kafka.clients.consumer"
 Unique = Callable[[str], str]
-
-
-class Tool:
-    """A running tool that tells what it does, an event of JSON a line."""
-
-    def __init__(self, libs: Path, name: str, bootstrap: str, *arguments: str) -> None:
-        main_class = f"org.apache.kafka.tools.{name}"
-        self.events: list[dict[str, Any]] = []
-        self.process = subprocess.Popen(
-            [JAVA, *JAVA_FLAGS, "-cp", f"{libs}/*", main_class, "--bootstrap-server", bootstrap, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self._other: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def named(self, name: str) -> list[dict[str, Any]]:
-        """The events of a name so far."""
-        return [event for event in self.events if event["name"] == name]
-
-    def finish(self) -> None:
-        """Waits for its own end. Raises AssertionError with what it said when that was none in order."""
-        code = self.process.wait(TIMEOUT_S)
-        self._reader.join(TIMEOUT_S)
-        assert code == 0, "".join(self._other)[-3000:]
-
-    def stop(self) -> None:
-        """Ends it in order (SIGTERM): a consumer commits and leaves its group."""
-        self.process.terminate()
-        self.process.wait(TIMEOUT_S)
-        self._reader.join(TIMEOUT_S)
-
-    def kill(self) -> None:
-        """kill -9."""
-        self.process.kill()
-        self.process.wait(TIMEOUT_S)
-        self._reader.join(TIMEOUT_S)
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                self.events.append(json.loads(line))
-            else:
-                self._other.append(line)
-
-
-class Consumer(Tool):
-    """A VerifiableConsumer that tells each record."""
-
-    @property
-    def assigned(self) -> set[int]:
-        """The partitions that it has now."""
-        owned: set[int] = set()
-        for event in self.events:
-            changed = {place["partition"] for place in event.get("partitions", ())}
-            if event["name"] == "partitions_assigned":
-                owned |= changed
-            elif event["name"] == "partitions_revoked":
-                owned -= changed
-        return owned
-
-    @property
-    def values(self) -> list[str]:
-        """What it has consumed."""
-        return [event["value"] for event in self.named("record_data")]
 
 
 @pytest.fixture

@@ -1,29 +1,34 @@
 """pykbroker: a Kafka broker in Python.
 
-Importing this package loads nothing else: no trio, no client library, no part of the broker. `LocalBroker` is
-imported on first use.
+Importing this package loads nothing else: no trio, no client library, no part of the broker. `LocalBroker`
+and `LocalCluster` are imported on first use.
 """
 
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["LocalBroker", "__version__"]
+__all__ = ["LocalBroker", "LocalCluster", "__version__"]
 
 # A static import would make every `import pykbroker` (each broker process starts with one) pay for subprocess
 # and tempfile. Type checkers read the branch that never runs.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pykbroker.local_broker import LocalBroker as LocalBroker
+    from pykbroker.local_cluster import LocalCluster as LocalCluster
 
 
 def __getattr__(name: str) -> object:
-    """Import `LocalBroker` when it is first asked for (PEP 562)."""
+    """Import `LocalBroker` or `LocalCluster` when it is first asked for (PEP 562)."""
     if name == "LocalBroker":
         from pykbroker.local_broker import LocalBroker
 
         return LocalBroker
+    if name == "LocalCluster":
+        from pykbroker.local_cluster import LocalCluster
+
+        return LocalCluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "LocalBroker"])
+    return sorted([*globals(), "LocalBroker", "LocalCluster"])

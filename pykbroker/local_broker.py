@@ -40,6 +40,7 @@ class LocalBroker:
         port: 0 takes a free port; `restart()` keeps the port of the first start.
         start_timeout_s: how long `start()` waits until the broker answers.
         stop_timeout_s: how long `stop()` waits for the orderly end before it kills.
+        cluster_id: what a new data directory is marked with, 22 characters; a random one by default.
 
     The process ends when this one does, however this one ends. `KAFKA_*` variables of this process are not passed on.
     """
@@ -54,7 +55,9 @@ class LocalBroker:
         port: int = 0,
         start_timeout_s: float = 30.0,
         stop_timeout_s: float = 10.0,
+        cluster_id: str | None = None,
     ) -> None:
+        self._cluster_id = cluster_id
         if isinstance(topics, Mapping):
             self._topics = [f"{name}:{partitions}" for name, partitions in topics.items()]
         else:
@@ -141,9 +144,18 @@ class LocalBroker:
         Raises:
             LocalBrokerError: it is running already, it ended, or it was not ready in time.
         """
+        self.launch()
+        return self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start the process and do not wait for it: the first half of `start()`.
+
+        Raises:
+            LocalBrokerError: it is running already.
+        """
         if self.is_running:
             raise LocalBrokerError(f"the broker is running already (pid {self.pid})")
-        port_file = os.path.join(self._folder(), "address")
+        port_file = self._port_file()
         _remove_if_there(port_file)
         with open(self._log_path(), "ab") as log:
             self._resources.process = subprocess.Popen(
@@ -151,13 +163,31 @@ class LocalBroker:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env=_environment() | ({"CLUSTER_ID": self._cluster_id} if self._cluster_id else {}),
                 # Ctrl-C in a terminal goes to the whole process group: the program decides when its broker ends.
                 start_new_session=True,
             )
-        self._address = self._wait_until_ready(self._resources.process, port_file)
+
+    def wait_until_ready(self) -> Self:
+        """Wait until the launched process answers: the second half of `start()`.
+
+        Raises:
+            LocalBrokerError: it was not launched, it ended, or it was not ready in time.
+        """
+        process = self._resources.process
+        if process is None:
+            raise LocalBrokerError("the broker was not started")
+        self._address = self._wait_until_ready(process, self._port_file())
         self._port = self.port
         return self
+
+    def pause(self) -> None:
+        """Let the process stand still (SIGSTOP), as a long garbage collection or a suspended machine would."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
 
     def stop(self) -> int:
         """End the process in order (SIGTERM) and return its exit code; kills it when it takes too long.
@@ -170,6 +200,8 @@ class LocalBroker:
             return 0
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
+            # A paused process would hear the first one only when it goes on.
+            process.send_signal(signal.SIGCONT)
             try:
                 process.wait(self._stop_timeout_s)
             except subprocess.TimeoutExpired:
@@ -181,6 +213,12 @@ class LocalBroker:
                 ) from None
         _close_stdin(process)
         return process.returncode
+
+    def begin_to_stop(self) -> None:
+        """Tell the process to end (SIGTERM) and do not wait for it; `stop()` waits."""
+        if self.is_running:
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End the process at once (SIGKILL), as a crash would; the data stays for `restart()`."""
@@ -203,6 +241,15 @@ class LocalBroker:
             self._resources.release(self._keep)
 
     # Inside
+
+    def _signal(self, number: signal.Signals) -> None:
+        process = self._resources.process
+        if process is None or process.poll() is not None:
+            raise LocalBrokerError("the broker is not running")
+        process.send_signal(number)
+
+    def _port_file(self) -> str:
+        return os.path.join(self._folder(), "address")
 
     def _folder(self) -> str:
         if self._resources.folder is None:

@@ -38,7 +38,7 @@ def parts() -> dict[str, Part]:
         "java": Part("unit tests that ask Apache Kafka's jars", ["tests", "-m", "java"], needs_kafka_jars=True),
         "interop": Part(
             "stock clients, Java tools and Spark against broker processes, two files at a time",
-            ["interop_tests", "-n", "2", "--dist", "loadfile"],
+            ["interop_tests", "--ignore-glob=*/test_cluster_*.py", "-n", "2", "--dist", "loadfile"],
             needs_kafka_jars=True,
         ),
         "kafka-python": Part(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pykbroker
@@ -15,6 +16,8 @@ from pykbroker.cli.errors import CliError
 from pykbroker.cli.start_options import StartOptions, UsageError, help_text, parse_start_options
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
     import trio
 
     from pykbroker.broker import BrokerAddress
@@ -29,7 +32,7 @@ def start(words: list[str]) -> int:
     try:
         options = parse_start_options(words)
     except UsageError as error:
-        _complain(f"{error}\nTry 'pykbroker start --help'.")
+        complain(f"{error}\nTry 'pykbroker start --help'.")
         return EXIT_USAGE
     if options.help:
         print(help_text(), end="")
@@ -39,7 +42,7 @@ def start(words: list[str]) -> int:
     try:
         return _start(options)
     except CliError as error:
-        _complain(error.text)
+        complain(error.text)
         return error.exit_code
     finally:
         gc.enable()
@@ -47,25 +50,91 @@ def start(words: list[str]) -> int:
 
 def _start(options: StartOptions) -> int:
     from pykbroker.cli.start_config import broker_properties
-    from pykbroker.config import BrokerConfig, ConfigError
     from pykbroker.environment import cluster_id_from_environment
 
-    properties = broker_properties(options, os.environ)
-    try:
-        config = BrokerConfig.from_properties(properties)
-    except ConfigError as error:
-        where = _origin(error.name, options)
-        raise CliError(f"{error.name}={error.value}{where}: {error.reason}", EXIT_USAGE) from None
+    if options.nodes is not None:
+        from pykbroker.cli.start_nodes import start_nodes
+
+        return start_nodes(options)
+    config = config_of(broker_properties(options, os.environ), options)
     for line in ignored_key_lines(config):
         print(line, file=sys.stderr)
     if options.port_file is not None:
-        _prepare_port_file(options.port_file)
-    _set_up_logging()
+        prepare_port_file(options.port_file)
 
-    import trio
+    async def announce(address: BrokerAddress) -> None:
+        if options.topics:
+            from pykbroker.cli.initial_topics import create_initial_topics
+
+            await create_initial_topics(address.host, address.port, options.topics)
+        print(ready_text(address, config), flush=True)
+        if options.port_file is not None:
+            write_atomically(options.port_file, f"{address.host}:{address.port}")
+
+    def on_stop(is_again: bool) -> None:
+        if not is_again:
+            print("stopping; once more stops at once", flush=True)
+            return
+        complain("stopped at once")
+        if options.port_file is not None:
+            remove_if_there(options.port_file)
 
     try:
-        trio.run(_serve, options, config, cluster_id_from_environment(os.environ))
+        return run_until_stopped(
+            config,
+            cluster_id_from_environment(os.environ),
+            announce,
+            on_stop,
+            stop_with_stdin=options.stop_with_stdin,
+        )
+    finally:
+        if options.port_file is not None:
+            remove_if_there(options.port_file)
+
+
+def config_of(properties: Mapping[str, str], options: StartOptions) -> BrokerConfig:
+    """Return the checked settings.
+
+    Raises:
+        CliError: a setting is wrong; says where it came from.
+    """
+    from pykbroker.config import BrokerConfig, ConfigError
+
+    try:
+        return BrokerConfig.from_properties(properties)
+    except ConfigError as error:
+        where = _origin(error.name, options)
+        raise CliError(f"{error.name}={error.value}{where}: {error.reason}", EXIT_USAGE) from None
+
+
+def run_until_stopped(
+    config: BrokerConfig,
+    cluster_id: str | None,
+    announce: Callable[[BrokerAddress], Awaitable[None]],
+    on_stop: Callable[[bool], None],
+    *,
+    stop_with_stdin: bool,
+) -> int:
+    """Run a broker in this process until a signal, or the end of standard input where that is asked for.
+
+    Args:
+        config: its settings.
+        cluster_id: for a new data directory; None for one of its own.
+        announce: called when every request can be answered, with an address that can be dialled.
+        on_stop: called at each signal; True says that it is the second one, after which the process ends at once.
+        stop_with_stdin: whether the end of standard input is a signal, too.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        CliError: what a person can mend.
+    """
+    import trio
+
+    _set_up_logging()
+    try:
+        trio.run(partial(_serve, config, cluster_id, announce, on_stop, stop_with_stdin=stop_with_stdin))
     except BaseExceptionGroup as group:
         raise_expected(group)
         raise
@@ -75,14 +144,17 @@ def _start(options: StartOptions) -> int:
     except KeyboardInterrupt:
         # Ctrl-C before the signal receiver was open.
         return 130
-    finally:
-        if options.port_file is not None:
-            _remove_if_there(options.port_file)
     return 0
 
 
-async def _serve(options: StartOptions, config: BrokerConfig, cluster_id: str | None) -> None:
-    """Run the broker until a signal, or the end of standard input where that was asked for."""
+async def _serve(
+    config: BrokerConfig,
+    cluster_id: str | None,
+    announce: Callable[[BrokerAddress], Awaitable[None]],
+    on_stop: Callable[[bool], None],
+    *,
+    stop_with_stdin: bool,
+) -> None:
     import signal
 
     import trio
@@ -99,32 +171,22 @@ async def _serve(options: StartOptions, config: BrokerConfig, cluster_id: str | 
         addresses.append(address)
         ready.set()
 
-    async def announce() -> None:
+    async def announce_when_ready() -> None:
         await ready.wait()
-        address = dialable(addresses[0])
-        if options.topics:
-            from pykbroker.cli.initial_topics import create_initial_topics
-
-            await create_initial_topics(address.host, address.port, options.topics)
-        print(ready_text(address, config), flush=True)
-        if options.port_file is not None:
-            _write_atomically(options.port_file, f"{address.host}:{address.port}")
+        await announce(dialable(addresses[0]))
 
     async def stop_on_signal() -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for number in signals:
+                on_stop(stop.is_set())
                 if stop.is_set():
-                    _complain("stopped at once")
-                    if options.port_file is not None:
-                        _remove_if_there(options.port_file)
                     os._exit(128 + number)
-                print("stopping; once more stops at once", flush=True)
                 stop.set()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stop_on_signal)
-        nursery.start_soon(announce)
-        if options.stop_with_stdin:
+        nursery.start_soon(announce_when_ready)
+        if stop_with_stdin:
             nursery.start_soon(_stop_with_stdin, stop)
         await run_broker(config, cluster_id=cluster_id, on_ready=on_ready, stop=stop)
         nursery.cancel_scope.cancel()
@@ -211,17 +273,17 @@ def _set_up_logging() -> None:
     root.setLevel(logging.INFO)
 
 
-def _prepare_port_file(path: str) -> None:
+def prepare_port_file(path: str) -> None:
     """Remove what an earlier broker left, before anybody takes it for ours; find out early if it can be written."""
     try:
-        _remove_if_there(path)
-        _write_atomically(path + ".new", "")
+        remove_if_there(path)
+        write_atomically(path + ".new", "")
         os.unlink(path + ".new")
     except OSError as error:
         raise CliError(f"--port-file {path}: {error.strerror}") from None
 
 
-def _write_atomically(path: str, text: str) -> None:
+def write_atomically(path: str, text: str) -> None:
     """Write a file that others either do not see or see whole."""
     temporary = f"{path}.{os.getpid()}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
@@ -229,12 +291,12 @@ def _write_atomically(path: str, text: str) -> None:
     os.replace(temporary, path)
 
 
-def _remove_if_there(path: str) -> None:
+def remove_if_there(path: str) -> None:
     try:
         os.unlink(path)
     except FileNotFoundError:
         return
 
 
-def _complain(text: str) -> None:
+def complain(text: str) -> None:
     print(f"pykbroker: {text}", file=sys.stderr, flush=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+NODES_MAX = 9
+"""A quorum of more voters is slower and hardly safer."""
+
 
 class UsageError(Exception):
     """The command line cannot be understood; the text says which word and what is expected instead."""
@@ -36,6 +39,7 @@ class StartOptions:
         "data_dir",
         "help",
         "host",
+        "nodes",
         "overrides",
         "port",
         "port_file",
@@ -46,6 +50,7 @@ class StartOptions:
     def __init__(self) -> None:
         self.host: str | None = None
         self.port: int | None = None
+        self.nodes: int | None = None
         self.port_file: str | None = None
         self.data_dir: str | None = None
         self.config_file: str | None = None
@@ -63,6 +68,7 @@ _OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("--data-dir", "PATH", "where topics and metadata are kept (default ./pykbroker-data)"),
     ("--config", "FILE", "a server.properties file as Apache Kafka reads it"),
     ("--override", "KEY=VALUE", "set one broker config; may be given again"),
+    ("--nodes", "COUNT", "run a cluster of so many nodes, a process each, on ports from --port on"),
     ("--topic", "NAME:PARTITIONS:KEY=VALUE", "create this topic if it is missing; may be given again"),
     ("--stop-with-stdin", None, "stop when standard input is closed (for programs that start a broker)"),
     ("--help", None, "show this text"),
@@ -88,6 +94,7 @@ in Apache Kafka's container image, and CLUSTER_ID), --override, and the options 
 Examples:
   pykbroker start
   pykbroker start --port 0 --port-file broker.address --data-dir /tmp/kafka
+  pykbroker start --nodes 3 --data-dir /tmp/cluster
   pykbroker start --topic orders:3 --topic audit:1:cleanup.policy=compact:segment.bytes=1048576
   pykbroker start --config server.properties --override log.retention.hours=1
 """
@@ -133,6 +140,8 @@ def _unknown(word: str, names: list[str]) -> str:
 def _set(options: StartOptions, name: str, value: str) -> None:
     if name == "--port":
         options.port = parse_port(value)
+    elif name == "--nodes":
+        options.nodes = parse_nodes(value)
     elif name == "--host":
         options.host = value
     elif name == "--port-file":
@@ -158,6 +167,15 @@ def parse_port(text: str) -> int:
     """Return the port number in `text`; raises UsageError outside 0..65535."""
     if not (text.isascii() and text.isdigit()) or int(text) > 65535:
         raise UsageError(f"--port {text!r}: expected a number from 0 to 65535 (0 takes a free port)")
+    return int(text)
+
+
+def parse_nodes(text: str) -> int:
+    """Return the number of nodes in `text`; raises UsageError outside 1..NODES_MAX."""
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= NODES_MAX:
+        raise UsageError(
+            f"--nodes {text!r}: expected a number from 1 to {NODES_MAX}; 3 is what most clusters begin with"
+        )
     return int(text)
 
 

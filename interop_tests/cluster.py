@@ -1,0 +1,312 @@
+"""Clusters to test against: several nodes, a process each, pykbroker by its command line or Apache Kafka from its jars.
+
+Both get the same `server.properties`, except for ports and folders: brokers that are voters as well, quick settings,
+topics with three replicas. So what one target passes and the other does not is about the target.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from interop_tests.brokers import (
+    CHECKOUT,
+    CLUSTER_ID,
+    PYTHON,
+    START_TIMEOUT_S,
+    BrokerProcess,
+    free_ports,
+)
+from interop_tests.clients import wait_until
+from interop_tests.cluster_network import Network
+from interop_tests.cluster_view import ClusterView, NoAnswer, quorum_leader, view_of
+from interop_tests.java_tools import JavaTools
+from interop_tests.kafka_jars import JAVA
+
+NODES = 3
+WHOLE_TIMEOUT_S = 90.0
+PORT, CONTROLLER_PORT = 9092, 9093
+# Three JVMs on a small machine, for minutes: little memory, and no threads for compiling and collecting.
+JVM_FLAGS = ["-Xmx256M", "-Xms128M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+
+QUICK_CLUSTER = {
+    "broker.heartbeat.interval.ms": "300",
+    "broker.session.timeout.ms": "3000",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.fetch.timeout.ms": "2000",
+    "default.replication.factor": "3",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "min.insync.replicas": "2",
+    "num.partitions": "3",
+    "offsets.topic.num.partitions": "5",
+    "offsets.topic.replication.factor": "3",
+    "replica.lag.time.max.ms": "4000",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    "transaction.state.log.min.isr": "2",
+    "transaction.state.log.num.partitions": "5",
+    "transaction.state.log.replication.factor": "3",
+}
+"""Times of a cluster on one machine; three replicas of everything, of which two must have what is acknowledged."""
+
+
+class ClusterNode(BrokerProcess):
+    """One node: broker and voter. Started, stopped, killed, paused; its data and ports stay.
+
+    Attributes:
+        node_id: from 1.
+        settings: what is in its server.properties.
+    """
+
+    def __init__(self, node_id: int, folder: Path, settings: Mapping[str, str], wrapper: tuple[str, ...]) -> None:
+        super().__init__(folder, folder / "broker.log", settings)
+        self.node_id = node_id
+        self.wrapper = wrapper
+        self.properties = folder / "server.properties"
+        listener = settings["listeners"].partition(",")[0]
+        self.bootstrap = listener.partition("://")[2]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives, paused or not."""
+        return self.process is not None and self.process.poll() is None
+
+    def command(self) -> list[str]:
+        """What starts it."""
+        raise NotImplementedError
+
+    def launch(self) -> None:
+        """Starts the process without waiting for anything."""
+        self.properties.write_text("".join(f"{key}={value}\n" for key, value in self.overrides.items()))
+        self.process = self._spawn([*self.wrapper, *self.command()], cwd=CHECKOUT)
+
+    def wait_until_ready(self) -> None:
+        """Until it serves metadata in which it finds itself. Raises RuntimeError with the end of its log."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._serves():
+            if not self.is_running:
+                code = None if self.process is None else self.process.returncode
+                raise self._fail(f"node {self.node_id} ended with code {code} at its start")
+            if time.monotonic() > deadline:
+                raise self._fail(f"node {self.node_id} was not ready within {START_TIMEOUT_S:.0f} s")
+            time.sleep(0.02)
+
+    def start(self) -> None:
+        self.launch()
+        self.wait_until_ready()
+
+    def kill(self) -> None:
+        self.resume()
+        super().kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: the process stands still, its connections stay open."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.is_running:
+            os.kill(self.pid, signal.SIGCONT)
+
+    def _serves(self) -> bool:
+        try:
+            return self.node_id in view_of(self.bootstrap).brokers
+        except NoAnswer:
+            return False
+
+
+class PykbrokerNode(ClusterNode):
+    """`pykbroker start --config server.properties`."""
+
+    def command(self) -> list[str]:
+        return [PYTHON, "-m", "pykbroker", "start", "--config", str(self.properties)]
+
+    def _spawn(self, command: list[str], cwd: Path, **variables: str) -> subprocess.Popen[bytes]:
+        return super()._spawn(command, cwd, **variables, CLUSTER_ID=CLUSTER_ID)
+
+
+class ApacheKafkaNode(ClusterNode):
+    """`kafka.Kafka server.properties`, its folder formatted before."""
+
+    tools: JavaTools
+
+    def command(self) -> list[str]:
+        return [JAVA, *JVM_FLAGS, "-cp", self.tools.classpath, "kafka.Kafka", str(self.properties)]
+
+    def format(self) -> None:
+        """What must be done once to its folder: Kafka's format step."""
+        self.properties.write_text("".join(f"{key}={value}\n" for key, value in self.overrides.items()))
+        where = ("-t", CLUSTER_ID, "-c", str(self.properties))
+        self.tools.check("kafka.tools.StorageTool", "format", *where, connected=False)
+
+    def take_format_of(self, other: ApacheKafkaNode) -> None:
+        """As `format`, from a folder that was formatted: saves the start of a JVM."""
+        assert self.data_dir is not None
+        assert other.data_dir is not None
+        shutil.copytree(other.data_dir, self.data_dir, dirs_exist_ok=True)
+        path = self.data_dir / "meta.properties"
+        directory_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=").replace("-", "A")
+        own = {"node.id": str(self.node_id), "directory.id": directory_id}
+        pairs = dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)
+        path.write_text("".join(f"{key}={value}\n" for key, value in (pairs | own).items()))
+
+
+class Cluster:
+    """Nodes 1 to n in one quorum.
+
+    Args:
+        folder: where each node gets a folder of its own.
+        tools: the Java tools, for a cluster of Apache Kafka; None for one of pykbroker.
+        overrides: settings of all nodes, over QUICK_CLUSTER.
+        network: puts each node into a network of its own whose links can be cut.
+        data_dirs: folders for the data of some nodes, by node id.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tools: JavaTools | None = None,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        count: int = NODES,
+        network: Network | None = None,
+        data_dirs: Mapping[int, Path] | None = None,
+    ) -> None:
+        self.network = network
+        self.is_formatted = tools is None
+        ids = range(1, count + 1)
+        if network is None:
+            ports = iter(free_ports(2 * count))
+            places = {node_id: ("127.0.0.1", next(ports), next(ports)) for node_id in ids}
+        else:
+            places = {node_id: (network.address(node_id), PORT, CONTROLLER_PORT) for node_id in ids}
+        voters = ",".join(f"{node_id}@{host}:{port}" for node_id, (host, _, port) in places.items())
+        self.nodes: dict[int, ClusterNode] = {}
+        for node_id, (host, port, controller_port) in places.items():
+            own_folder = folder / f"node-{node_id}"
+            settings = {
+                "process.roles": "broker,controller",
+                "node.id": str(node_id),
+                "controller.quorum.voters": voters,
+                "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
+                "advertised.listeners": f"PLAINTEXT://{host}:{port}",
+                "controller.listener.names": "CONTROLLER",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "log.dirs": str((data_dirs or {}).get(node_id, own_folder / "data")),
+                "broker.rack": f"rack-{node_id}",
+                **QUICK_CLUSTER,
+                **(overrides or {}),
+            }
+            wrapper = () if network is None else network.wrapper(node_id)
+            kind = PykbrokerNode if tools is None else ApacheKafkaNode
+            node = kind(node_id, own_folder, settings, wrapper)
+            node.data_dir = Path(settings["log.dirs"])
+            if isinstance(node, ApacheKafkaNode) and tools is not None:
+                node.tools = tools
+            self.nodes[node_id] = node
+
+    @property
+    def bootstrap(self) -> str:
+        """All nodes, as every client takes them."""
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    @property
+    def living(self) -> list[ClusterNode]:
+        """The nodes whose processes run."""
+        return [node for node in self.nodes.values() if node.is_running]
+
+    def start(self) -> None:
+        """Starts all at once, and returns when every node knows of all."""
+        if not self.is_formatted:
+            first, *others = [node for node in self.nodes.values() if isinstance(node, ApacheKafkaNode)]
+            first.format()
+            for other in others:
+                other.take_format_of(first)
+            self.is_formatted = True
+        for node in self.nodes.values():
+            node.launch()
+        for node in self.nodes.values():
+            node.wait_until_ready()
+        self.wait_until_whole()
+
+    def close(self) -> None:
+        """kill -9 to all that live."""
+        for node in self.nodes.values():
+            node.kill()
+
+    def view(self, without: Iterable[int] = ()) -> ClusterView:
+        """What the first node that answers says. Raises AssertionError when none does."""
+        found: list[ClusterView] = []
+
+        def asked() -> bool:
+            for node in self.living:
+                if node.node_id not in without:
+                    try:
+                        found.append(view_of(node.bootstrap))
+                    except NoAnswer:
+                        continue
+                    return True
+            return False
+
+        wait_until(asked, "a node to answer", pause_s=0.05)
+        return found[0]
+
+    def controller(self, without: Iterable[int] = ()) -> int:
+        """Id of the active controller, as the quorum says it."""
+        found: list[int] = []
+
+        def asked() -> bool:
+            for node in self.living:
+                if node.node_id not in without:
+                    try:
+                        found.append(quorum_leader(node.bootstrap))
+                    except NoAnswer:
+                        continue
+                    if found[-1] in self.nodes and found[-1] not in without:
+                        return True
+            return False
+
+        wait_until(asked, "an active controller", pause_s=0.05)
+        return found[-1]
+
+    def leader(self, topic: str, partition: int = 0, without: Iterable[int] = ()) -> int:
+        """Id of the node that leads a partition, once one does."""
+        found: list[int] = []
+
+        def asked() -> bool:
+            found.append(self.view(without).partitions[topic, partition].leader)
+            return found[-1] in self.nodes and found[-1] not in without
+
+        wait_until(asked, f"a leader of {topic}-{partition}", pause_s=0.05)
+        return found[-1]
+
+    def wait_until_whole(self, timeout_s: float = WHOLE_TIMEOUT_S) -> None:
+        """Until each living node knows every living node, and every replica on them is in sync."""
+        ids = {node.node_id for node in self.living}
+        missing: list[object] = []
+
+        def is_whole() -> bool:
+            missing.clear()
+            for node in self.living:
+                try:
+                    view = view_of(node.bootstrap)
+                except NoAnswer:
+                    missing.append(f"an answer of node {node.node_id}")
+                    return False
+                if set(view.brokers) != ids:
+                    missing.append(f"node {node.node_id} knows {sorted(view.brokers)}")
+                for place, partition in view.partitions.items():
+                    if partition.leader not in ids or set(partition.isr) < (set(partition.replicas) & ids):
+                        missing.append(f"node {node.node_id} says of {place}: {partition}")
+            return not missing
+
+        try:
+            wait_until(is_whole, f"{sorted(ids)} to be one cluster in sync", timeout_s=timeout_s, pause_s=0.05)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {missing[:3]}") from None

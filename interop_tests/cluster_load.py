@@ -1,0 +1,207 @@
+"""All clients at work on a cluster while its nodes are killed, paused, cut off and restarted.
+
+What each of them does and checks is in `kill_load.py`; here the Java clients join them, and all are one load.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import kafka
+
+from interop_tests.clients import confluent_consume, create_topic, wait_until
+from interop_tests.cluster import NODES, Cluster
+from interop_tests.copiers import SteadyProducing
+from interop_tests.kill_load import (
+    Administering,
+    Consuming,
+    KafkaPythonProducing,
+    Part,
+    Producing,
+    wait_for_progress,
+)
+from interop_tests.verifiable import Consumer, Tool
+
+PARTITIONS = 3
+RECOVERY_S = 75.0
+JAVA_RECORDS_PER_S = "200"
+
+
+class JavaProducing(Part):
+    """VerifiableProducer: idempotent, acks=all, 200 records a second."""
+
+    def __init__(self, libs: Path, bootstrap: str, topic: str) -> None:
+        super().__init__(bootstrap)
+        self.topic = topic
+        self._tool = Tool(
+            libs, "VerifiableProducer", bootstrap, "--topic", topic, "--throughput", JAVA_RECORDS_PER_S, "--acks", "-1"
+        )
+
+    def work(self) -> None:
+        self.progress = len(self._tool.named("producer_send_success"))
+        assert self._tool.process.poll() is None, "VerifiableProducer has ended"
+        self.stopping.wait(0.1)
+
+    def end(self) -> None:
+        self._tool.stop()
+        assert not self._tool.named("producer_send_error"), self._tool.named("producer_send_error")[:3]
+
+    def acknowledged(self) -> dict[tuple[int, int], str]:
+        """The value at each place (partition and offset) that was acknowledged."""
+        events = self._tool.named("producer_send_success")
+        return {(event["partition"], event["offset"]): event["value"] for event in events}
+
+
+class JavaConsuming(Part):
+    """VerifiableConsumer: a member of a group that reads what JavaProducing writes, and commits."""
+
+    def __init__(self, libs: Path, bootstrap: str, topic: str, group: str) -> None:
+        super().__init__(bootstrap)
+        self._tool = Consumer(
+            libs,
+            "VerifiableConsumer",
+            bootstrap,
+            *("--topic", topic, "--group-id", group, "--reset-policy", "earliest", "--verbose"),
+            *("--session-timeout", "10000"),
+        )
+
+    def work(self) -> None:
+        self.progress = len(self._tool.named("record_data"))
+        assert self._tool.process.poll() is None, "VerifiableConsumer has ended"
+        self.stopping.wait(0.1)
+
+    def read(self) -> set[str]:
+        """All values that it was given."""
+        return set(self._tool.values)
+
+    def end(self) -> None:
+        self._tool.stop()
+
+
+class Load:
+    """Producers and group members of three libraries, and an administrator; topics with three replicas.
+
+    Attributes:
+        recovery_s: by part, the longest time that it stood still after `disturbed`.
+    """
+
+    def __init__(self, cluster: Cluster, unique: Callable[[str], str], java_libs: Path | None) -> None:
+        # A warning for each of the thousand retries would hide what went wrong.
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+        bootstrap = cluster.bootstrap
+        self.cluster = cluster
+        self.topics = [
+            create_topic(bootstrap, unique(f"load-{number}"), PARTITIONS, replicas=NODES) for number in range(3)
+        ]
+        self.producers: list[Producing] = [
+            SteadyProducing(bootstrap, self.topics[0], PARTITIONS),
+            KafkaPythonProducing(bootstrap, self.topics[1], PARTITIONS),
+        ]
+        self.readers = [
+            Consuming(bootstrap, topic, PARTITIONS, unique("load-group")) for topic in (self.topics[0], self.topics[1])
+        ]
+        self.administering = Administering(bootstrap, unique("load-topic"), replicas=NODES)
+        self.parts: list[Part] = [*self.producers, *self.readers, self.administering]
+        self.java_producing: JavaProducing | None = None
+        if java_libs is not None:
+            self.java_producing = JavaProducing(java_libs, bootstrap, self.topics[2])
+            self.java_consuming = JavaConsuming(java_libs, bootstrap, self.topics[2], unique("load-group"))
+            self.parts += [self.java_producing, self.java_consuming]
+        self.recovery_s: dict[str, float] = defaultdict(float)
+        for part in self.parts:
+            part.start()
+
+    def wait_for_progress(self) -> None:
+        """Until every client has got through once more."""
+        wait_for_progress(self.parts, RECOVERY_S)
+
+    def recover(self) -> None:
+        """Until every client has got through again after what was just done to the cluster; notes how long it took."""
+        began = time.monotonic()
+        before = [part.progress for part in self.parts]
+        waiting = dict(enumerate(self.parts))
+
+        def all_went_on() -> bool:
+            for number, part in list(waiting.items()):
+                if part.failure is not None:
+                    raise part.failure
+                # Twice: an acknowledgement may have been on its way.
+                if part.progress > before[number] + 1:
+                    del waiting[number]
+                    name = type(part).__name__
+                    self.recovery_s[name] = max(self.recovery_s[name], time.monotonic() - began)
+            return not waiting
+
+        try:
+            wait_until(all_went_on, "recovery", timeout_s=RECOVERY_S)
+        except AssertionError:
+            names = ", ".join(f"{type(part).__name__} of {vars(part).get('topic')}" for part in waiting.values())
+            view = self.cluster.view()
+            state = {place: partition for place, partition in view.partitions.items() if place[0] in self.topics}
+            raise AssertionError(
+                f"not recovered after {RECOVERY_S:.0f} s: {names}; alive are {sorted(view.brokers)}, {state}"
+            ) from None
+
+    def check(self) -> None:
+        """What was acknowledged so far of commits and metadata is so."""
+        for part in self.parts:
+            part.check()
+
+    def finish(self) -> None:
+        """Ends the work; every record that was acknowledged is there, in order, once."""
+        bootstrap = self.cluster.bootstrap
+        for part in self.parts:
+            if part is not self.parts[-1] or self.java_producing is None:
+                part.finish()
+        for producing in self.producers:
+            found: dict[int, list[int]] = defaultdict(list)
+            for message in confluent_consume(bootstrap, [producing.topic], producing.sent):
+                found[message.partition].append(int((message.value or b"")[:10]))
+            producing.check_end(found)
+            # Nothing behind the last record either: a record too many would lie there.
+            assert end_of(bootstrap, producing.topic) == producing.sent
+        if self.java_producing is not None:
+            acknowledged = self.java_producing.acknowledged()
+            count = end_of(bootstrap, self.java_producing.topic)
+            messages = confluent_consume(bootstrap, [self.java_producing.topic], count)
+            stored = {(m.partition, m.offset): (m.value or b"").decode() for m in messages}
+            lost = {place: value for place, value in acknowledged.items() if stored.get(place) != value}
+            assert not lost, f"{len(lost)} acknowledged records of the Java producer are lost: {list(lost.items())[:3]}"
+            assert len(set(stored.values())) == len(stored), "the Java producer's records are stored once"
+            for partition in range(PARTITIONS):
+                values = [int(value) for (number, _), value in sorted(stored.items()) if number == partition]
+                assert values == sorted(values), f"{self.java_producing.topic}-{partition} is out of order"
+            wait_until(
+                lambda: set(acknowledged.values()) <= self.java_consuming.read(),
+                "the Java consumer to have read everything",
+                timeout_s=RECOVERY_S,
+            )
+            self.java_consuming.finish()
+        for part in self.parts:
+            part.check()
+
+    def summary(self) -> str:
+        """What the load has done, for the end of the run."""
+        acknowledged = sum(one.sent for one in self.producers)
+        if self.java_producing is not None:
+            acknowledged += len(self.java_producing.acknowledged())
+        times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in sorted(self.recovery_s.items()))
+        return (
+            f"{acknowledged} records acknowledged, all there, in order, once; "
+            f"{sum(one.progress for one in self.readers)} commits, none went back; "
+            f"{self.administering.progress} changes of metadata, all there; longest standstill: {times}"
+        )
+
+
+def end_of(bootstrap: str, topic: str) -> int:
+    """How many records a topic has."""
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap)
+    try:
+        places = [kafka.TopicPartition(topic, number) for number in range(PARTITIONS)]
+        return sum(consumer.end_offsets(places).values())
+    finally:
+        consumer.close()

@@ -1,0 +1,407 @@
+"""`pykbroker start --nodes N`: a cluster on this machine, a process for each node, and this one to look after them.
+
+The modules of a broker are imported once, here, and the nodes are forks of this process: what costs a single node half
+of its start is paid once for all. A node that dies is named and not started again: whoever wants to see how a cluster
+gets on without it shall not be helped behind their back, and whoever does not can start it by the line that is printed.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pykbroker
+from pykbroker.cli.errors import CliError
+from pykbroker.cli.start import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    complain,
+    config_of,
+    ignored_key_lines,
+    prepare_port_file,
+    remove_if_there,
+    run_until_stopped,
+    write_atomically,
+)
+from pykbroker.cluster_layout import INTERNAL_HOST, LayoutError, NodePlace, properties_of_nodes, text_of_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import NoReturn
+
+    from pykbroker.broker import BrokerAddress
+    from pykbroker.cli.start_options import StartOptions
+    from pykbroker.config import BrokerConfig
+
+EVERY_ADDRESS = ("", "0.0.0.0", "[::]")  # noqa: S104  compared, not bound
+STOP_TIMEOUT_S = 30.0
+"""A node that has not ended so long after SIGTERM is killed."""
+
+_READ_BYTES = 65536
+
+
+def start_nodes(options: StartOptions) -> int:
+    """Run the cluster until it is told to stop; returns the exit code.
+
+    Raises:
+        CliError: the nodes cannot be started as asked.
+    """
+    from pykbroker.cli.start_config import broker_properties
+
+    assert options.nodes is not None
+    base = broker_properties(options, os.environ)
+    folder = base["log.dirs"]
+    if "," in folder:
+        raise CliError(
+            f"log.dirs={folder}: with --nodes there is one folder, in which each node has its own", EXIT_USAGE
+        )
+    _check_folder(folder, options.nodes)
+    if "advertised.listeners" not in base and any(f"://{host}:" in base["listeners"] for host in EVERY_ADDRESS):
+        # One node tells a client the address that it dialled; of the others it has to know one.
+        base["advertised.listeners"] = f"{base['listeners'].partition(':')[0]}://{socket.gethostname()}:0"
+    try:
+        nodes = properties_of_nodes(base, _places(base["listeners"], options.nodes), folder)
+    except LayoutError as error:
+        raise CliError(str(error), EXIT_USAGE) from None
+    configs = {node_id: config_of(properties, options) for node_id, properties in nodes.items()}
+    for line in ignored_key_lines(configs[1]):
+        print(line, file=sys.stderr)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        files = {node_id: os.path.join(folder, f"node-{node_id}.properties") for node_id in nodes}
+        for node_id, properties in nodes.items():
+            write_atomically(files[node_id], text_of_properties(properties))
+    except OSError as error:
+        raise CliError(f"{error.filename}: {error.strerror}") from None
+    if options.port_file is not None:
+        prepare_port_file(options.port_file)
+    # The brokers' modules, for all nodes; then nothing that is alive now is looked at for garbage, nor copied for it.
+    from pykbroker import preloaded  # noqa: F401
+
+    gc.freeze()
+    supervisor = Supervisor(options, configs, files, _cluster_id(folder))
+    try:
+        return supervisor.run()
+    finally:
+        if options.port_file is not None:
+            remove_if_there(options.port_file)
+
+
+class Node:
+    """A node's process, and our ends of the pipes to it.
+
+    Attributes:
+        output: what it prints.
+        ready: says the address once, and ends with the process.
+        lifeline: closed when we end, however we end; then the node stops.
+        address: host:port once it is ready.
+        status: how it ended, as os.waitpid says it; None while it lives.
+    """
+
+    def __init__(self, node_id: int, pid: int, output: int, ready: int, lifeline: int) -> None:
+        self.node_id = node_id
+        self.pid = pid
+        self.output = output
+        self.ready = ready
+        self.lifeline = lifeline
+        self.address: str | None = None
+        self.status: int | None = None
+        self.unfinished_line = b""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self.status is None
+
+    @property
+    def end(self) -> str:
+        """How it ended, in words."""
+        code = os.waitstatus_to_exitcode(self.status or 0)
+        return f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+
+
+class Supervisor:
+    """Forks the nodes, passes on what they print, says which one died, and ends them all."""
+
+    def __init__(
+        self,
+        options: StartOptions,
+        configs: Mapping[int, BrokerConfig],
+        files: Mapping[int, str],
+        cluster_id: str,
+    ) -> None:
+        self._options = options
+        self._configs = configs
+        self._files = files
+        self._cluster_id = cluster_id
+        self._selector = selectors.DefaultSelector()
+        self._nodes: list[Node] = []
+        self._signals = 0
+        self._stop_deadline: float | None = None
+        self._is_announced = False
+        self._has_failed = False
+
+    def run(self) -> int:
+        """Everything, until no node lives any more; returns the exit code."""
+        self._catch_signals()
+        if self._options.stop_with_stdin:
+            self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._on_stdin)
+        for node_id in self._configs:
+            self._fork(node_id)
+        while any(node.is_running for node in self._nodes):
+            left = None if self._stop_deadline is None else max(self._stop_deadline - time.monotonic(), 0)
+            for key, _ in self._selector.select(left):
+                key.data(key.fd)
+            self._look_for_the_dead()
+            if left == 0:
+                self._kill_all()
+        for node in self._nodes:
+            self._pass_on(node)
+        return EXIT_FAILED if self._has_failed else 0
+
+    def _catch_signals(self) -> None:
+        ours, handlers_end = os.pipe()
+        os.set_blocking(ours, False)
+        os.set_blocking(handlers_end, False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+            # Nothing happens in the handler: the number comes out of the pipe.
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(handlers_end, warn_on_full_buffer=False)
+        self._selector.register(ours, selectors.EVENT_READ, self._on_signals)
+
+    # Birth
+
+    def _fork(self, node_id: int) -> None:
+        output, nodes_output = os.pipe()
+        ready, nodes_ready = os.pipe()
+        nodes_stdin, lifeline = os.pipe()
+        for text_file in (sys.stdout, sys.stderr):
+            text_file.flush()
+        pid = os.fork()
+        if pid == 0:
+            # With a copy of a lifeline open in a node, that node, or another one, would outlive the supervisor.
+            for descriptor in (output, ready, lifeline):
+                os.close(descriptor)
+            self._be_a_node(node_id, nodes_stdin, nodes_output, nodes_ready)
+        for descriptor in (nodes_output, nodes_ready, nodes_stdin):
+            os.close(descriptor)
+        node = Node(node_id, pid, output, ready, lifeline)
+        self._nodes.append(node)
+        os.set_blocking(output, False)
+        self._selector.register(output, selectors.EVENT_READ, lambda _: self._pass_on(node))
+        self._selector.register(ready, selectors.EVENT_READ, lambda _: self._on_ready(node))
+
+    def _be_a_node(self, node_id: int, stdin: int, output: int, ready: int) -> NoReturn:
+        """What happens in a fork; never returns."""
+        code = EXIT_FAILED
+        try:
+            # Ctrl-C in a terminal goes to its whole process group: only the supervisor is to hear it.
+            os.setpgid(0, 0)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            self._selector.close()
+            for node in self._nodes:
+                for descriptor in (node.output, node.ready, node.lifeline):
+                    os.close(descriptor)
+            for source, target in ((stdin, 0), (output, 1), (output, 2)):
+                os.dup2(source, target)
+            sys.stdin = os.fdopen(0, closefd=False)
+            sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+            sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+
+            async def announce(address: BrokerAddress) -> None:
+                os.write(ready, f"{address.host}:{address.port}\n".encode())
+
+            code = run_until_stopped(
+                self._configs[node_id], self._cluster_id, announce, lambda _: None, stop_with_stdin=True
+            )
+        except CliError as error:
+            complain(error.text)
+            code = error.exit_code
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # Not by sys.exit: what the supervisor would do at its end is not a node's to do.
+            os._exit(code)
+
+    # What nodes say
+
+    def _on_ready(self, node: Node) -> None:
+        text = os.read(node.ready, _READ_BYTES).decode().strip()
+        self._selector.unregister(node.ready)
+        if text:
+            node.address = text
+            if all(node.address and node.is_running for node in self._nodes) and not self._signals:
+                self._announce()
+
+    def _announce(self) -> None:
+        addresses = [node.address or "" for node in self._nodes]
+        if self._options.topics:
+            import trio
+
+            from pykbroker.cli.initial_topics import create_initial_topics
+
+            host, _, port = addresses[0].rpartition(":")
+            try:
+                trio.run(create_initial_topics, host, int(port), self._options.topics)
+            except CliError as error:
+                complain(error.text)
+                self._has_failed = True
+                self._stop_all()
+                return
+        self._is_announced = True
+        processes = ", ".join(str(node.pid) for node in self._nodes)
+        folder = os.path.dirname(next(iter(self._files.values())))
+        print(
+            f"pykbroker {pykbroker.__version__} is ready: {len(addresses)} nodes\n"
+            f"  bootstrap   {','.join(addresses)}\n"
+            f"  data in     {folder}, with a .properties file for each node\n"
+            f"  processes   {processes}\n"
+            f"  to stop     Ctrl-C, or kill {os.getpid()}",
+            flush=True,
+        )
+        if self._options.port_file is not None:
+            write_atomically(self._options.port_file, ",".join(addresses))
+
+    def _pass_on(self, node: Node) -> None:
+        """Prints what a node has printed, each line with its name."""
+        while True:
+            try:
+                data = os.read(node.output, _READ_BYTES)
+            except BlockingIOError:
+                break
+            if not data:
+                if node.output in self._selector.get_map():
+                    self._selector.unregister(node.output)
+                break
+            *lines, node.unfinished_line = (node.unfinished_line + data).split(b"\n")
+            prefix = f"node {node.node_id} | ".encode()
+            sys.stderr.buffer.write(b"".join(prefix + line + b"\n" for line in lines))
+            sys.stderr.buffer.flush()
+
+    # Death
+
+    def _look_for_the_dead(self) -> None:
+        for node in self._nodes:
+            if not node.is_running:
+                continue
+            pid, status = os.waitpid(node.pid, os.WNOHANG)
+            if pid == 0:
+                continue
+            node.status = status
+            self._pass_on(node)
+            os.close(node.lifeline)
+            if self._signals and status == 0:
+                continue
+            self._has_failed = True
+            if self._signals:
+                complain(f"node {node.node_id} {node.end}")
+            elif not self._is_announced:
+                complain(f"node {node.node_id} {node.end} before the cluster was ready: all are stopped")
+                self._stop_all()
+            else:
+                self._report_death(node)
+
+    def _report_death(self, node: Node) -> None:
+        living = [other for other in self._nodes if other.is_running]
+        others = f"{len(living)} of {len(self._nodes)} nodes go on" if living else "no node is left"
+        command = f"pykbroker start --config {self._files[node.node_id]}"
+        complain(f"node {node.node_id} (process {node.pid}) {node.end}; {others}. To start it again: {command}")
+
+    def _on_signals(self, descriptor: int) -> None:
+        for number in os.read(descriptor, _READ_BYTES):
+            if number in (signal.SIGINT, signal.SIGTERM):
+                if self._signals:
+                    self._kill_all()
+                    complain("stopped at once")
+                else:
+                    print("stopping; once more stops at once", flush=True)
+                    self._stop_all()
+
+    def _on_stdin(self, descriptor: int) -> None:
+        if not os.read(descriptor, _READ_BYTES):
+            self._selector.unregister(descriptor)
+            self._stop_all()
+
+    def _stop_all(self) -> None:
+        """All at once: were they stopped one by one, each would wait for its partitions to move to one that is next."""
+        self._signals += 1
+        self._stop_deadline = time.monotonic() + STOP_TIMEOUT_S
+        for node in self._nodes:
+            if node.is_running:
+                os.kill(node.pid, signal.SIGTERM)
+
+    def _kill_all(self) -> None:
+        self._stop_deadline = None
+        for node in self._nodes:
+            if node.is_running:
+                os.kill(node.pid, signal.SIGKILL)
+
+
+def _check_folder(folder: str, count: int) -> None:
+    """The folder is new, or is that of a cluster of as many nodes."""
+    if os.path.exists(os.path.join(folder, "meta.properties")):
+        raise CliError(f"{folder} has the data of a single node: choose another folder with --data-dir")
+    there = _nodes_in(folder) if os.path.isdir(folder) else 0
+    if there not in (0, count):
+        raise CliError(
+            f"{folder} has a cluster of {there}: start it with --nodes {there}, or choose another --data-dir"
+        )
+
+
+def _nodes_in(folder: str) -> int:
+    """How many nodes have data there."""
+    return sum(
+        name.startswith("node-") and os.path.exists(os.path.join(folder, name, "meta.properties"))
+        for name in os.listdir(folder)
+    )
+
+
+def _cluster_id(folder: str) -> str:
+    """The id that all nodes get: that of the folder, else CLUSTER_ID, else a new one."""
+    import random
+
+    from pykbroker.environment import cluster_id_from_environment
+    from pykbroker.properties_file import parse_properties
+    from pykbroker.protocol.uuids import random_uuid, uuid_to_text
+
+    try:
+        with open(os.path.join(folder, "node-1", "meta.properties"), encoding="utf-8") as file:
+            known = parse_properties(file.read()).get("cluster.id")
+    except OSError:
+        # Not there, or a node will say what is wrong with it.
+        known = None
+    given = cluster_id_from_environment(os.environ)
+    return given or known or uuid_to_text(random_uuid(random.Random().randbytes(16)))  # noqa: S311  no secret
+
+
+def _places(listeners: str, count: int) -> list[NodePlace]:
+    """Ports for each node: for clients one after the other from the one that is asked for, and free ones for the rest.
+
+    Raises:
+        CliError: there are not enough ports above the one that is asked for.
+    """
+    text = listeners.partition(",")[0].rpartition(":")[2]
+    first = int(text) if text.strip().isdigit() else 0
+    if first + count - 1 > 65535:
+        raise CliError(f"{count} nodes need {count} ports from {first} on, and the last port is 65535", EXIT_USAGE)
+    sockets = [socket.create_server((INTERNAL_HOST, 0)) for _ in range(3 * count)]
+    # All are held until all are known, so that none is given twice.
+    free = [holder.getsockname()[1] for holder in sockets]
+    for holder in sockets:
+        holder.close()
+    return [
+        NodePlace(first + number if first else free[3 * number], free[3 * number + 1], free[3 * number + 2])
+        for number in range(count)
+    ]
