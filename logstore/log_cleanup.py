@@ -38,7 +38,7 @@ class LogCleanup(LogParts):
             return False
         self._start_offset = offset
         self.recovery_point = max(self.recovery_point, offset)
-        self._epochs.truncate_from_start(offset)
+        # Epochs go with the segments that hold them: a kill may take the new start back, which is noted now and then.
         self._producers.on_high_watermark(offset)
         return True
 
@@ -63,6 +63,7 @@ class LogCleanup(LogParts):
             self._roll(self._end_offset, now_ms)
         self.advance_log_start(self._bases[count])
         self._remove_segments(self._segments[:count], now_ms)
+        self._epochs.truncate_from_start(self._bases[0])
         return count
 
     @staticmethod
