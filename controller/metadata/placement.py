@@ -191,8 +191,6 @@ def _reason_invalid(replicas: Sequence[int], replication_factor: int | None, ima
         broker = image.brokers.get(broker_id)
         if broker is None:
             return f"broker {broker_id}, but no such broker is registered."
-        if has_only_cordoned_directories(broker):
-            return f"broker {broker_id}, but all its log directories are cordoned."
         if broker_id == previous:
             return f"the broker {broker_id} more than once."
         previous = broker_id

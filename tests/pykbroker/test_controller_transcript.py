@@ -1,0 +1,146 @@
+"""A controller's port answers, and its log says, what Apache Kafka 4.3.1's did (tests/transcripts/controller).
+
+The script's brokers register, beat, change in-sync sets, stop and fall silent. It is replayed on a controller in memory
+under a clock that jumps; answers and metadata records are compared one by one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from pykbroker.config import BrokerConfig
+from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
+from pykbroker.controller.metadata.record_framing import decode_record
+from pykbroker.controller.node import ControllerNode
+from pykbroker.controller.peers import Peers
+from pykbroker.handlers import CONTROLLER_APIS
+from pykbroker.listener_kind import ListenerKind
+from pykbroker.protocol.codec import decode, encode
+from pykbroker.protocol.fields import Message
+from pykbroker.request_context import ConnectionInfo, RequestContext, Services
+from pykbroker.request_handling import failed, load
+from tests.controller.nodes import running
+from tests.support.admin import make_services
+from tests.support.fake_filesystem import FakeFileSystem
+from tests.support.transcripts import to_json
+from tests.transcripts.controller.script import CLUSTER_ID, NODE_ID, SETTINGS, Ask, Script, plain_records
+
+FOLDER = Path(__file__).parents[1] / "transcripts" / "controller"
+
+NOT_COMPARED: dict[str, tuple[str, ...]] = {
+    "endpoints 2": ("brokers", "controller_id"),  # this controller in memory has not registered itself
+}
+
+Answer = dict[str, Any]
+
+
+def lines(name: str) -> list[Answer]:
+    return [json.loads(line) for line in (FOLDER / name).read_text().splitlines()]
+
+
+async def ask(services: Services, step: Ask) -> Message:
+    """The answer that goes over the wire."""
+    api = CONTROLLER_APIS[step.request.KEY]
+    _, handler = load(api, ListenerKind.CONTROLLER)
+    connection = ConnectionInfo("CONTROLLER", ("127.0.0.1", 50000), ("127.0.0.1", 9093), None, ListenerKind.CONTROLLER)
+    context = RequestContext(services, connection, api.key, step.version, 1, "test")
+    request = decode(type(step.request), step.version, encode(step.request, step.version))
+    try:
+        answer = await handler(context, request)
+    except Exception as error:
+        answer = failed(context, request, error)
+    message: Message = decode(type(answer), step.version, encode(answer, step.version))
+    return message
+
+
+def services_of(node: ControllerNode, active: ActiveController, peers: Peers) -> Services:
+    services = make_services(SETTINGS, broker_ids=())
+    cache: Any = services.metadata
+    node.subscribe(cache.apply)
+    controller: Any = node
+    return services._replace(
+        cluster_id=CLUSTER_ID,
+        node_id=NODE_ID,
+        controller=controller,
+        active_controller=active,
+        peers=peers,
+        config=BrokerConfig.from_properties(SETTINGS),
+    )
+
+
+async def replay() -> tuple[list[Answer], list[Answer]]:
+    taken: list[tuple[str, int, Message]] = []
+    script = Script()
+    async with running(FakeFileSystem()) as node, trio.open_nursery() as nursery:
+        settings = ActiveControllerSettings(
+            session_timeout_ms=int(SETTINGS["broker.session.timeout.ms"]),
+            heartbeat_interval_ms=int(SETTINGS["broker.heartbeat.interval.ms"]),
+            balance_interval_ms=0,
+            unclean_interval_ms=int(SETTINGS["unclean.leader.election.interval.ms"]),
+        )
+        active = ActiveController(node, settings)
+        node.subscribe(active.on_metadata_change)
+        await nursery.start(active.run)
+        peers = Peers(NODE_ID, CLUSTER_ID, {}, trio.open_tcp_stream, software_version="1")
+        peers.attach(node)
+        services = services_of(node, active, peers)
+        steps = script.run()
+        step = next(steps)
+        try:
+            while True:
+                if isinstance(step, Ask):
+                    answer = await ask(services, step)
+                    taken.append((step.label, step.version, answer))
+                    step = steps.send(answer)
+                else:
+                    await trio.sleep(step.seconds)
+                    step = next(steps)
+        except StopIteration:
+            pass
+        written = [
+            decode_record(value) for batch in node._storage.read(0, node._applied.offset) for value in batch.values
+        ]
+        nursery.cancel_scope.cancel()
+    answers = [
+        {"label": label, "version": version, "answer": script.names.plain(to_json(answer))}
+        for label, version, answer in taken
+    ]
+    return answers, plain_records(written, script.names)
+
+
+@pytest.fixture(scope="module")
+def replayed() -> tuple[list[Answer], list[Answer]]:
+    found: tuple[list[Answer], list[Answer]] = trio.run(replay, clock=trio.testing.MockClock(autojump_threshold=0))
+    return found
+
+
+def test_every_answer_is_kafkas(replayed: tuple[list[Answer], list[Answer]]) -> None:
+    ours, kafkas = replayed[0], lines("answers.jsonl")
+    found = []
+    for left, right in zip(kafkas, ours, strict=False):
+        assert left["label"] == right["label"]
+        hidden = NOT_COMPARED.get(left["label"], ())
+        kafka, own = (
+            {name: content for name, content in one["answer"].items() if name not in hidden} for one in (left, right)
+        )
+        if kafka != own:
+            found.append(f"{left['label']} v{left['version']}\n  Kafka {kafka}\n  ours  {own}")
+    assert not found, "\n".join(found)
+    assert len(ours) == len(kafkas) > 150
+
+
+def test_every_record_is_kafkas(replayed: tuple[list[Answer], list[Answer]]) -> None:
+    ours, kafkas = replayed[1], lines("records.jsonl")
+    found = [
+        f"{number}:\n  Kafka {left}\n  ours  {right}"
+        for number, (left, right) in enumerate(zip(kafkas, ours, strict=False))
+        if left != right
+    ]
+    assert not found, "\n".join(found[:10])
+    assert len(ours) == len(kafkas) > 100
