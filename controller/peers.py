@@ -11,7 +11,7 @@ the newest message of a kind replaces one that could not be sent yet: what raft 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 import trio
@@ -107,6 +107,8 @@ class Peers:
         self._limits = limits
         self._node: QuorumNode
         self._waiters: dict[tuple[int, type], _Waiter] = {}
+        # Voters that did not answer the last request to them.
+        self._silent: set[int] = set()
         client_id = f"raft-client-{node_id}"
         self._lanes = {
             (voter, is_fetch): _Lane(
@@ -142,6 +144,10 @@ class Peers:
         async with trio.open_nursery() as nursery:
             for lane in self._lanes.values():
                 nursery.start_soon(lane.run)
+
+    def are_gone(self, voters: Collection[int]) -> bool:
+        """Whether so many of these voters did not answer when asked last that the others are no majority."""
+        return 2 * sum(voter not in self._silent for voter in voters) <= len(voters)
 
     async def answer(self, request: Any) -> Any:
         """The response to a KRaft request of another node; None if there is none and the connection should close."""
@@ -201,12 +207,14 @@ class Peers:
         # The directory of a voter is only known where the message names it, as a vote does.
         request = request_for_wire(asked, voter, bytes(16), self._cluster_id, self._limits)
         response = await client.request(request, self._request_timeout_ms)
+        self._silent.discard(voter)
         message = message_from_response(asked, voter, response)
         if message is not None:
             self._node.deliver(message)
 
     def tell_unreachable(self, voter: int, *, is_gone: bool) -> None:
         """A request to a voter had no answer."""
+        self._silent.add(voter)
         self._node.unreachable(voter, is_gone=is_gone)
 
 

@@ -23,7 +23,7 @@ from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory
 from pykbroker.metadata_cache import MetadataCache
 from pykbroker.node_directory import identify, raise_descriptor_limit
 from pykbroker.node_parts import NodeParts
-from pykbroker.quorum_node import StoppedEarly, ask_cluster_id, make_quorum_node
+from pykbroker.quorum_node import StoppedEarly, ask_cluster_id, is_quorum_gone, make_quorum_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 
 DESCRIPTORS_KEPT = 4096
 """Open segment files at most, if the limit of the process allows; the rest of the limit is for connections."""
+
+LOOK_S = 0.1
+"""How often a node that hands over looks whether there is still somebody to take it."""
 
 EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104  compared, not bound
 
@@ -166,7 +169,21 @@ async def _stop_when_asked(
     if broker is not None:
         await broker.leave()
     if parts.peers is not None and parts.controller.is_leader:
+        await _hand_over(parts)
+    scope.cancel()
+
+
+async def _hand_over(parts: NodeParts) -> None:
+    """The lead of the quorum goes to another node, if there is one to take it."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_cancel_when_alone, parts, nursery.cancel_scope)
         await parts.controller.hand_over(parts.config.controller_quorum_fetch_timeout_ms)
+        nursery.cancel_scope.cancel()
+
+
+async def _cancel_when_alone(parts: NodeParts, scope: trio.CancelScope) -> None:
+    while not is_quorum_gone(parts):  # noqa: ASYNC110  that somebody answers again is no event
+        await trio.sleep(LOOK_S)
     scope.cancel()
 
 

@@ -16,7 +16,7 @@ from pykbroker.listener import Listener, ListenerLimits
 from pykbroker.node_parts import make_authorizer, sasl_maker
 from pykbroker.producer_ids import ProducerIds
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.quorum_node import LocalCall, make_channel
+from pykbroker.quorum_node import LocalCall, is_quorum_gone, make_channel
 from pykbroker.registration import Registration, endpoints_of, register_at_once
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.partitions import Partitions
@@ -80,7 +80,16 @@ class BrokerServer:
         else:
             epoch = parts.directory.previous_broker_epoch if parts.directory.was_clean else -1
             channel = make_channel(parts, self._call, "heartbeat")
-            self._registration = Registration(config, endpoints, parts.identity, controller, channel, parts.host, epoch)
+            self._registration = Registration(
+                config,
+                endpoints,
+                parts.identity,
+                controller,
+                channel,
+                parts.host,
+                epoch,
+                partial(is_quorum_gone, parts),
+            )
             nursery.start_soon(self._registration.run)
             await self._registration.caught_up()
         services = self._services = make_services(parts, self._call)

@@ -170,3 +170,8 @@ def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerC
         client_id=f"{purpose}-{config.node_id}",
         request_timeout_ms=config.controller_socket_timeout_ms,
     )
+
+
+def is_quorum_gone(parts: NodeParts) -> bool:
+    """Whether so many controllers do not answer that nobody can lead."""
+    return parts.peers is not None and parts.peers.are_gone(parts.config.quorum_voters.keys())

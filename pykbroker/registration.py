@@ -25,7 +25,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import random_uuid, uuid_from_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pykbroker.config import BrokerConfig
     from pykbroker.controller.node import ControllerNode
@@ -46,6 +46,11 @@ SHUTDOWN_PAUSE_S = 0.05
 RETRY_FIRST_S = 0.1
 """Pauses as in Kafka: while this broker catches up, before the second heartbeat of a shutdown, and after a failure,
 where it doubles up to the interval of heartbeats."""
+
+LOOK_S = 0.1
+ALONE_S = 1.0
+"""How often a broker that waits for leave looks whether there is still somebody to give it, and after how long without
+an answer it believes that there is nobody."""
 
 CONTROLLED_SHUTDOWN_MAX_S = 30.0
 """How long a broker that wants to stop waits for leave to do so."""
@@ -129,6 +134,7 @@ class Registration:
         channel: to the active controller; used by nobody else, so that no other request delays a heartbeat.
         host: draws the incarnation's id.
         previous_broker_epoch: the epoch under which this directory was closed in order, else -1 (KIP-966).
+        is_quorum_gone: whether too few controllers are there to agree on anything.
     """
 
     def __init__(
@@ -140,6 +146,7 @@ class Registration:
         channel: ControllerChannel,
         host: Host,
         previous_broker_epoch: int,
+        is_quorum_gone: Callable[[], bool],
     ) -> None:
         self._config = config
         self._endpoints = endpoints
@@ -147,6 +154,7 @@ class Registration:
         self._controller = controller
         self._channel = channel
         self._previous_broker_epoch = previous_broker_epoch
+        self._is_quorum_gone = is_quorum_gone
         self._incarnation_id = random_uuid(host.random.randbytes(16))
         self.broker_epoch = -1
         self.state = State.STARTING
@@ -158,6 +166,7 @@ class Registration:
         self._unfenced = trio.Event()
         self._may_stop = trio.Event()
         self._is_over = False
+        self._heard_at = 0.0
 
     async def run(self) -> None:
         """Registers and beats until it is cancelled or the controller has let this broker go.
@@ -198,15 +207,31 @@ class Registration:
         await self._unfenced.wait()
 
     async def leave(self) -> None:
-        """Controlled shutdown: returns when leaderships have gone elsewhere, or after `CONTROLLED_SHUTDOWN_MAX_S`."""
+        """Controlled shutdown: returns when the leaderships have gone elsewhere.
+
+        Or when that does not come: after `CONTROLLED_SHUTDOWN_MAX_S`, and sooner where there is no active controller
+        for longer than an election takes. The last nodes of a cluster that stops as a whole have none.
+        """
         if self.state is not State.RUNNING:
             return
         self.state = State.PENDING_CONTROLLED_SHUTDOWN
         self._hurry.set()
-        with trio.move_on_after(CONTROLLED_SHUTDOWN_MAX_S) as limit:
-            await self._may_stop.wait()
-        if limit.cancelled_caught:
-            log.warning("stopping without the controller's leave: it did not come within the time for it")
+        config = self._config
+        silence_s = (
+            2 * config.controller_quorum_election_timeout_ms + config.controller_quorum_fetch_timeout_ms
+        ) / 1000
+        self._heard_at = trio.current_time()
+        give_up_at = self._heard_at + CONTROLLED_SHUTDOWN_MAX_S
+        while not self._may_stop.is_set():
+            until = min(give_up_at, self._heard_at + silence_s)
+            if trio.current_time() >= until:
+                log.warning("stopping without the controller's leave: it did not come within the time for it")
+                return
+            if self._is_quorum_gone() and trio.current_time() >= self._heard_at + ALONE_S:
+                log.info("stopping without the controller's leave: too few controllers are there")
+                return
+            with trio.move_on_after(LOOK_S):
+                await self._may_stop.wait()
 
     def _what(self) -> str:
         return "heartbeats" if self._is_registered else "registration"
@@ -253,6 +278,7 @@ class Registration:
             want_shut_down=state is State.PENDING_CONTROLLED_SHUTDOWN,
         )
         response = await self._channel.request(request, self._config.broker_session_timeout_ms)
+        self._heard_at = trio.current_time()
         code = ErrorCode(response.error_code)
         if code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
             self._look_at_own_registration()
