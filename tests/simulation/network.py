@@ -49,7 +49,17 @@ class _Machine:
 class _Pipe:
     """One direction of a connection."""
 
-    __slots__ = ("in_flight", "last_arrival", "network", "receiver", "source", "stalled", "target", "window_free")
+    __slots__ = (
+        "in_flight",
+        "last_arrival",
+        "network",
+        "queue",
+        "receiver",
+        "source",
+        "stalled",
+        "target",
+        "window_free",
+    )
 
     def __init__(self, network: Network, source: str, target: str) -> None:
         self.network = network
@@ -58,36 +68,35 @@ class _Pipe:
         self.receiver: SimulatedStream
         self.last_arrival = 0.0
         self.in_flight = 0
-        self.stalled: deque[bytes | bool | None] = deque()
+        # What was sent, in order. Each arrival takes the oldest, whatever it was that was due.
+        self.queue: deque[bytes | bool | None] = deque()
+        self.stalled = 0
         self.window_free: trio.Event | None = None
 
     def push(self, item: bytes | bool | None) -> None:
         """Sends bytes, None for the end, False for a reset."""
-        if self.stalled or self.network.is_cut(self.source, self.target):
-            self._stall(item)
-            return
+        self.queue.append(item)
+        self._schedule()
+
+    def _schedule(self) -> None:
         network = self.network
         arrival = network.arrival(self.source, self.target)
         self.last_arrival = arrival = max(arrival, self.last_arrival)
-        network.timeline.call_at(arrival, self._arrive, item)
+        network.timeline.call_at(arrival, self._arrive)
 
-    def _arrive(self, item: bytes | bool | None) -> None:
-        if self.stalled or self.network.is_cut(self.source, self.target):
-            self._stall(item)
-        else:
-            self.receiver.take(item)
-
-    def _stall(self, item: bytes | bool | None) -> None:
-        if not self.stalled:
+    def _arrive(self) -> None:
+        if self.network.is_cut(self.source, self.target):
             self.network.stalled[self] = None
-        self.stalled.append(item)
+            self.stalled += 1
+        else:
+            self.receiver.take(self.queue.popleft())
 
     def resume(self) -> None:
         """The link is whole again: what was lost is sent again."""
-        items, self.stalled = self.stalled, deque()
         self.last_arrival = max(self.last_arrival, self.network.timeline.now + self.network.random.uniform(0, 0.3))
-        for item in items:
-            self.push(item)
+        count, self.stalled = self.stalled, 0
+        for _ in range(count):
+            self._schedule()
 
     def read(self, size: int) -> None:
         """The receiver has taken bytes out."""
