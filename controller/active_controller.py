@@ -209,4 +209,5 @@ class ActiveController:
 
 
 def _now_ms() -> int:
-    return int(trio.current_time() * 1000)
+    # Never before the time that was slept until: 8190 ms are 8.19 s, which are 8189.999 ms.
+    return int(trio.current_time() * 1000 + 0.01)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import signal
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from tests.simulation.scenario import Outcome, run_seed
 from tests.simulation.world import RuleBroken
 
 LAST_LINES = 60
+REAL_TIME_MAX_S = 60
 
 
 def main(arguments: list[str]) -> int:
@@ -35,7 +38,8 @@ def one(seed: str, *, quiet: bool) -> int:
     """Runs a seed with all its events."""
     started = time.process_time()
     try:
-        outcome = run_seed(seed, None if quiet else print)
+        with _patience(5 * REAL_TIME_MAX_S):
+            outcome = run_seed(seed, None if quiet else print)
     except RuleBroken as broken:
         for line in broken.lines[-LAST_LINES:] if quiet else ():
             print(line)
@@ -46,6 +50,21 @@ def one(seed: str, *, quiet: bool) -> int:
     print(_shown(outcome))
     print(f"{time.process_time() - started:.2f} s of processor time")
     return 0
+
+
+@contextmanager
+def _patience(seconds: int) -> Iterator[None]:
+    """Raises TimeoutError where the run then is: something goes round without an end."""
+
+    def give_up(number: int, frame: object) -> None:
+        raise TimeoutError(f"more than {seconds} s of real time")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 class Failure(NamedTuple):
@@ -61,7 +80,8 @@ def _run(seed: str) -> tuple[str, Outcome | Failure, float]:
     started = time.process_time()
     found: Outcome | Failure
     try:
-        found = run_seed(seed)
+        with _patience(REAL_TIME_MAX_S):
+            found = run_seed(seed)
     except RuleBroken as broken:
         cause = "".join(traceback.format_exception(broken.__cause__)) if broken.__cause__ is not None else ""
         found = Failure(seed, broken.what, broken.lines[-LAST_LINES:], cause)
