@@ -10,27 +10,31 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, TypeVar
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import trio
 
 from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, PlanContext, RandomSource
 from pykbroker.controller.metadata.features import (
+    KRAFT_VERSION,
     METADATA_VERSION,
     METADATA_VERSION_LATEST,
 )
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, InconsistentMetadata
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
+from pykbroker.controller.proposals import TIMEOUT_MIN_MS, Proposal, Uncommitted, not_leader, not_written, stopping
 from pykbroker.controller.raft.core import RaftCore
-from pykbroker.controller.raft.log_view import OffsetAndEpoch
+from pykbroker.controller.raft.log_view import BEGINNING, OffsetAndEpoch
 from pykbroker.controller.raft.messages import NO_LEADER, FetchResponse, Message
 from pykbroker.controller.raft.output import Envelope, Output
-from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey
-from pykbroker.controller.raft.roles import NEVER_MS, QuorumDescription, ReplicaDescription, Role
+from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
+from pykbroker.controller.raft.roles import NEVER_MS, QuorumDescription, Role
 from pykbroker.controller.raft_storage import TO_MEND, TOPIC, RaftStorage
 from pykbroker.controller.settings import ControllerSettings as ControllerSettings
 from pykbroker.controller.snapshot_taker import SnapshotTaker, image_of_snapshot
+from pykbroker.controller.voter_requests import Probe, VoterRequests
 from pykbroker.logstore.errors import CorruptSegment, InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.error_codes import ErrorCode
@@ -45,9 +49,6 @@ ImageCallback = Callable[[ClusterImage, ClusterImage], None]
 Download = Callable[[int, OffsetAndEpoch, ReplicaKey], Awaitable[bytes]]
 """(leader, snapshot, this replica) to the bytes of the leader's checkpoint file."""
 
-TIMEOUT_MIN_MS = 100
-"""A command gets at least this long: clients send a timeout of 0 and still want to hear how it went."""
-
 BATCH_SIZE_MAX = 8 << 20
 """Kafka's limit for one batch of the metadata log (KafkaRaftClient); a node could not fetch a larger one."""
 
@@ -55,31 +56,6 @@ FETCH_SIZE_MAX = 1 << 20
 
 ROUND_SIZE_MAX = 256
 """So many commands at most go into one write: those who came first need not wait for the thousandth."""
-
-
-class _Proposal:
-    """A command on its way. `end_offset` is where the log must be applied to before the outcome may be told."""
-
-    __slots__ = ("command", "done", "end_offset", "failure", "result")
-
-    def __init__(self, command: Command[Any]) -> None:
-        self.command = command
-        self.done = trio.Event()
-        self.end_offset = -1
-        self.result: Any = None
-        self.failure: Exception | None = None
-
-    def fail(self, failure: Exception) -> None:
-        self.failure = failure
-        self.done.set()
-
-
-class _Uncommitted(NamedTuple):
-    """An image that becomes true when the log is committed up to `end_offset`."""
-
-    base_offset: int
-    end_offset: int
-    image: ClusterImage
 
 
 class ControllerNode:
@@ -98,10 +74,14 @@ class ControllerNode:
         wall_clock_ms: Callable[[], int],
         send: Callable[[Envelope], None] | None = None,
         download: Download | None = None,
+        probe: Probe | None = None,
+        on_voters: Callable[[VoterSet], None] | None = None,
         run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = trio.to_thread.run_sync,
     ) -> None:
         """`wall_clock_ms` stamps records; `send` takes messages for other nodes and may drop them; `download` gets the
-        bytes of a leader's checkpoint; `run_in_thread` does blocking work."""
+        bytes of a leader's checkpoint; `probe` asks a node for its versions; `on_voters` is told who votes, first
+        and whenever that changes; `run_in_thread` does blocking work.
+        """
         self.settings = settings
         self._filesystem = filesystem
         self._config_rules = config_rules
@@ -109,17 +89,19 @@ class ControllerNode:
         self._wall_clock_ms = wall_clock_ms
         self._send_to_peer = send
         self._download = download
+        self.voter_requests = VoterRequests(self._act, probe, on_voters)
         self._run_in_thread = run_in_thread
         self._wanted_snapshot: tuple[int, OffsetAndEpoch] | None = None
         self._image = EMPTY_IMAGE
         self._planning_image = EMPTY_IMAGE
         self._subscribers: list[ImageCallback] = []
-        self._queue: deque[_Proposal] = deque()
-        self._waiting: deque[_Proposal] = deque()
-        self._uncommitted: deque[_Uncommitted] = deque()
+        self._queue: deque[Proposal] = deque()
+        self._waiting: deque[Proposal] = deque()
+        self._uncommitted: deque[Uncommitted] = deque()
         self._applied = OffsetAndEpoch(0, 0)
         self._wakeup = trio.Event()
         self._leadership = trio.Event()
+        self._advance = trio.Event()
         self._is_stopped = False
         # Why the log may hold more than was agreed on: what a failed write left could not be cut off yet.
         self._leftover: StorageError | None = None
@@ -151,7 +133,6 @@ class ControllerNode:
         self._storage = RaftStorage.open(
             settings.data_directory,
             filesystem=self._filesystem,
-            voters=settings.voters,
             settings=settings.storage,
             now_ms=self._wall_clock_ms(),
             is_clean=is_clean,
@@ -159,17 +140,25 @@ class ControllerNode:
         newest = self._storage.newest_snapshot()
         if newest is not None:
             snapshot, content = newest
-            self._image = image_of_snapshot(snapshot, content)
-            self._applied = snapshot
-        directory_id = settings.directory_id if settings.storage.kraft_version else NO_DIRECTORY_ID
+            if snapshot == BEGINNING:
+                # The checkpoint of the format step: its records are the first of a new cluster, to be written yet.
+                newest = None
+            else:
+                self._image = image_of_snapshot(snapshot, content)
+                self._applied = snapshot
+        key = ReplicaKey(settings.node_id, settings.directory_id)
         self._core = RaftCore(
-            ReplicaKey(settings.node_id, directory_id),
+            key,
             settings.voters,
             self._storage.log_view(),
             self._storage.state,
             settings.raft,
             self._random,
+            control=sorted(self._storage.control_records(), key=itemgetter(0)),
+            itself=Voter(key, settings.endpoints, settings.supported_features.get(KRAFT_VERSION, (0, 0))),
+            bootstrap_ids=range(-2, -2 - settings.bootstrap_count, -1),
         )
+        self.voter_requests.tell_voters(self._core.voters)
         self._snapshots = SnapshotTaker(
             self._storage, settings, self._wall_clock_ms, self._run_in_thread, has_one=newest is not None
         )
@@ -189,6 +178,7 @@ class ControllerNode:
                     if self._wanted_snapshot is not None and self._download is not None:
                         nursery.start_soon(self._install_snapshot, self._download, *self._wanted_snapshot)
                         self._wanted_snapshot = None
+                    self.voter_requests.start_probes(nursery)
                     if self._queue and self._can_plan:
                         await trio.lowlevel.checkpoint()
                         continue
@@ -197,7 +187,7 @@ class ControllerNode:
                     self._wakeup = trio.Event()
         finally:
             self._is_stopped = True
-            self._fail_all(_stopping())
+            self._fail_all(stopping())
 
     def close(self) -> None:
         """Gives up leadership and closes the files. To be called when `run` has ended.
@@ -253,8 +243,8 @@ class ControllerNode:
                 the command says.
         """
         if self._is_stopped:
-            raise _stopping()
-        proposal = _Proposal(command)
+            raise stopping()
+        proposal = Proposal(command)
         self._queue.append(proposal)
         self._wakeup.set()
         with trio.move_on_after(max(timeout_ms, TIMEOUT_MIN_MS) / 1000):
@@ -270,20 +260,24 @@ class ControllerNode:
         """Leader, epoch, high watermark; on the leader also each voter and observer with its log end offset and when it
         fetched and was caught up last (wall clock, -1 for never). For DescribeQuorum, which only the leader answers."""
         now_ms = self._now_ms()
-        shift_ms = self._wall_clock_ms() - now_ms
+        return self._core.describe(now_ms).shifted(self._wall_clock_ms() - now_ms)
 
-        def on_wall_clock(replica: ReplicaDescription) -> ReplicaDescription:
-            fetch_ms, caught_up_ms = replica.last_fetch_ms, replica.last_caught_up_ms
-            return replica._replace(
-                last_fetch_ms=fetch_ms + shift_ms if fetch_ms >= 0 else -1,
-                last_caught_up_ms=caught_up_ms + shift_ms if caught_up_ms >= 0 else -1,
-            )
+    @property
+    def voters(self) -> VoterSet:
+        """Who votes, as far as this node knows: by the newest record in its log, or as configured."""
+        return self._core.voters
 
-        description = self._core.describe(now_ms)
-        return description._replace(
-            voters=tuple(map(on_wall_clock, description.voters)),
-            observers=tuple(map(on_wall_clock, description.observers)),
-        )
+    @property
+    def kraft_version(self) -> int:
+        """The finalized kraft.version: 1 when log and checkpoints say who votes (KIP-853)."""
+        return self._core.kraft_version
+
+    async def applied(self, end_offset: int, timeout_ms: int) -> bool:
+        """Waits until the log is committed and applied here up to an offset; whether it came to it in time."""
+        with trio.move_on_after(timeout_ms / 1000):
+            while self._applied.offset < end_offset:
+                await self._advance.wait()
+        return self._applied.offset >= end_offset
 
     def known_leader(self) -> tuple[int, int]:
         """Node id of the leader, -1 while nobody is known to lead, and the epoch."""
@@ -314,6 +308,14 @@ class ControllerNode:
 
     # The driver
 
+    def _act(self, action: Callable[[RaftCore, int], Output]) -> None:
+        """Something that the state machine is asked for by another than raft's messages and the time."""
+        try:
+            self._perform(action(self._core, self._now_ms()))
+        except StorageError as error:
+            self._take_back(error)
+        self._wakeup.set()
+
     def _now_ms(self) -> int:
         # A deadline in seconds times 1000 may come out a little below the milliseconds it was made of: without the
         # addition the node would be woken at its deadline again and again, and never think that it has come.
@@ -333,19 +335,19 @@ class ControllerNode:
     def _carry_out(self) -> None:
         """Plans the commands that wait, one on the image of the other, and proposes them together."""
         if not self.is_leader:
-            self._fail_all(self._not_leader())
+            self._fail_all(not_leader())
             return
         if not self._can_plan:
             return
         if self._leftover is not None:
             self._take_back(self._leftover)
             if self._leftover is not None:
-                self._fail_all(_not_written(self._leftover))
+                self._fail_all(not_written(self._leftover))
                 return
         if self._must_bootstrap:
-            self._queue.appendleft(_Proposal(Bootstrap(self.settings.bootstrap_levels)))
+            self._queue.appendleft(Proposal(Bootstrap(self.settings.bootstrap_levels)))
         output = Output()
-        planned: list[_Proposal] = []
+        planned: list[Proposal] = []
         while self._queue and len(planned) < ROUND_SIZE_MAX:
             proposal = self._queue.popleft()
             try:
@@ -373,7 +375,7 @@ class ControllerNode:
         """Whether this node leads a new cluster, whose first records are still to be written."""
         return self._can_plan and METADATA_VERSION not in self._planning_image.features
 
-    def _plan(self, proposal: _Proposal, output: Output) -> None:
+    def _plan(self, proposal: Proposal, output: Output) -> None:
         base_offset = self._core.log.end_offset
         image = self._planning_image
         plan = proposal.command.plan(image, self._plan_context(base_offset))
@@ -388,7 +390,7 @@ class ControllerNode:
         self._planning_image = image.apply(
             plan.records, offset=end_offset - 1, epoch=self._core.epoch, timestamp_ms=self._wall_clock_ms()
         )
-        self._uncommitted.append(_Uncommitted(base_offset, end_offset, self._planning_image))
+        self._uncommitted.append(Uncommitted(base_offset, end_offset, self._planning_image))
         proposed = self._core.propose(values, len(values), self._now_ms())
         output.entries += proposed.entries
         output.send += proposed.send
@@ -403,7 +405,7 @@ class ControllerNode:
             config_rules=self._config_rules,
             supported_features=settings.supported_features,
             node_id=settings.node_id,
-            voter_ids=frozenset(settings.voters.ids),
+            voter_ids=frozenset(self._core.voters.ids),
             unclean_election_default=settings.unclean_election,
         )
 
@@ -414,10 +416,12 @@ class ControllerNode:
     def _persist(self, output: Output) -> int:
         """The first part of an output; the offset below which the log is durable then."""
         if output.must_persist:
-            return self._storage.persist(output, self._wall_clock_ms())
+            return self._storage.persist(output, self._wall_clock_ms(), self._core.voters, self._core.kraft_version)
         return self._core.log.persisted_offset
 
     def _after_persist(self, output: Output, end_offset: int) -> None:
+        if self.voter_requests.take(output):
+            self._wakeup.set()
         for envelope in output.send:
             self._send(envelope)
         if output.fetch_snapshot is not None:
@@ -443,7 +447,7 @@ class ControllerNode:
         self._leadership = trio.Event()
         if not self.is_leader:
             self._uncommitted.clear()
-            self._fail_all(self._not_leader())
+            self._fail_all(not_leader())
 
     def _apply(self, high_watermark: int) -> None:
         """Publishes the images up to the high watermark: those that were planned here, others from the log."""
@@ -459,6 +463,8 @@ class ControllerNode:
                 self._replay(min(end, high_watermark))
         if not self._uncommitted:
             self._planning_image = self._image
+        self._advance.set()
+        self._advance = trio.Event()
         self._tell_outcomes()
 
     def _replay(self, end_offset: int) -> None:
@@ -490,7 +496,7 @@ class ControllerNode:
 
         When the log cannot be cut either, nothing is written before that has been done.
         """
-        self._core.drop_unpersisted()
+        self.voter_requests.take(self._core.drop_unpersisted())
         try:
             self._storage.take_back(self._core.log.end_offset, self._wall_clock_ms())
             self._leftover = None
@@ -500,10 +506,7 @@ class ControllerNode:
             self._uncommitted.pop()
         self._planning_image = self._uncommitted[-1].image if self._uncommitted else self._image
         while self._waiting and self._waiting[-1].end_offset > self._core.log.end_offset:
-            self._waiting.pop().fail(_not_written(error))
-
-    def _not_leader(self) -> CommandRefused:
-        return CommandRefused(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
+            self._waiting.pop().fail(not_written(error))
 
     def _fail_all(self, failure: CommandRefused) -> None:
         for proposal in (*self._waiting, *self._queue):
@@ -514,7 +517,8 @@ class ControllerNode:
     # Snapshots
 
     async def _take_snapshot(self) -> None:
-        start = await self._snapshots.write(self._image, self._applied)
+        control = self._core.history.records_at(self._applied.offset)
+        start = await self._snapshots.write(self._image, self._applied, control)
         if start is not None:
             self._core.snapshot_taken(start)
 
@@ -535,15 +539,7 @@ class ControllerNode:
         self._applied = snapshot
         image = image_of_snapshot(snapshot, found)
         image.delta = delta_between(self._image, image)
-        self._perform(self._core.snapshot_installed(snapshot, self._now_ms()))
+        self._perform(self._core.snapshot_installed(snapshot, self._now_ms(), found.control))
         self._publish(image)
         self._planning_image = image
         self._wakeup.set()
-
-
-def _not_written(error: StorageError) -> CommandRefused:
-    return CommandRefused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-
-
-def _stopping() -> CommandRefused:
-    return CommandRefused(ErrorCode.NOT_CONTROLLER, "The controller is stopping.")

@@ -106,6 +106,19 @@ class NodeClient:
             await self.close()
             raise
 
+    async def features(self, timeout_ms: int) -> dict[str, tuple[int, int]]:
+        """The levels of features that the other node supports, as it says when it is connected to.
+
+        Raises:
+            NodeUnreachable, ProtocolError: it does not say.
+        """
+        # In the newest version: before 4 a feature whose lowest level is 0 is left out.
+        asked = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=self._software_version)
+        answer: ApiVersionsResponse = await self.request(asked, timeout_ms)
+        if answer.error_code != ErrorCode.NONE:
+            raise ProtocolError(f"{self.address} refuses ApiVersions with error {answer.error_code}")
+        return {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+
     def another(self) -> NodeClient:
         """A client of the same node with a connection of its own."""
         return NodeClient(

@@ -11,7 +11,7 @@ the newest message of a kind replaces one that could not be sent yet: what raft 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import trio
@@ -20,25 +20,33 @@ from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreac
 from pykbroker.controller.raft import messages as raft
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.output import Envelope
-from pykbroker.controller.raft.quorum import ReplicaKey
+from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.controller.raft_wire import (
+    ENDPOINTS_SINCE,
     FetchLimits,
     Refusal,
     Request,
     Response,
+    VoterRequest,
+    address_in_response,
     end_response_for_wire,
     message_from_request,
     message_from_response,
+    message_from_voter_response,
     request_for_wire,
     response_for_wire,
 )
 from pykbroker.controller.snapshot_exchange import SnapshotUnavailable, download_snapshot, snapshot_response
+from pykbroker.controller.voter_requests import ProbeFailed
 from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from pykbroker.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
 from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
 log = logging.getLogger(__name__)
 
+KRAFT_VERSION = "kraft.version"
+NEWEST_VERSION = 1 << 15
 CONNECT_BACKOFF_MS = 50
 """Pause after a request that failed: as Kafka's `controller.quorum.retry.backoff.ms`, and a little more."""
 
@@ -88,6 +96,8 @@ class Peers:
         software_version: of this software.
         request_timeout_ms: Kafka's `controller.quorum.request.timeout.ms`.
         limits: what a Fetch of ours asks for.
+        bootstrap: servers that may know the leader; raft names them -2, -3, ...
+        endpoints: where this node listens for the others. By the name of the first, voters in the log are dialled.
     """
 
     def __init__(
@@ -100,6 +110,8 @@ class Peers:
         software_version: str,
         request_timeout_ms: int = 2000,
         limits: FetchLimits = FetchLimits(),  # noqa: B008  immutable
+        bootstrap: Sequence[NodeAddress] = (),
+        endpoints: Sequence[VoterEndpoint] = (),
     ) -> None:
         self._node_id = node_id
         self._cluster_id = cluster_id
@@ -109,15 +121,15 @@ class Peers:
         self._waiters: dict[tuple[int, type], _Waiter] = {}
         # Voters that did not answer the last request to them.
         self._silent: set[int] = set()
-        client_id = f"raft-client-{node_id}"
-        self._lanes = {
-            (voter, is_fetch): _Lane(
-                self, voter, NodeClient(address, open_stream, client_id=client_id, software_version=software_version)
-            )
-            for voter, address in voters.items()
-            if voter != node_id
-            for is_fetch in (False, True)
-        }
+        self._open_stream = open_stream
+        self._software_version = software_version
+        self._endpoints = endpoints
+        self._configured = {**voters, **dict(zip(range(-2, -2 - len(bootstrap), -1), bootstrap, strict=True))}
+        self._voters = VoterSet(())
+        # Where leaders said that they listen: it may be newer than what the voters' record says.
+        self._leaders: dict[int, NodeAddress] = {}
+        self._lanes: dict[tuple[int, bool], _Lane] = {}
+        self._nursery: trio.Nursery | None = None
 
     def attach(self, node: QuorumNode) -> None:
         """Says whom to hand messages to. Until then nothing may be sent."""
@@ -129,28 +141,72 @@ class Peers:
         What has nobody to go to is dropped, as raft allows.
         """
         message = envelope.message
+        assert not isinstance(message, raft.UpdateVoterResponse), "that answer is `VoterRequests`'"
         if isinstance(message, raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.FetchResponse):
             waiter = self._waiters.pop((envelope.destination, type(message)), None)
             if waiter is not None:
                 waiter.answer = message
                 waiter.done.set()
             return
-        lane = self._lanes.get((envelope.destination, isinstance(message, raft.FetchRequest)))
-        if lane is not None:
-            lane.put(message)
+        if self.address_of(envelope.destination) is not None:
+            self._lane(envelope.destination, is_fetch=isinstance(message, raft.FetchRequest)).put(message)
+
+    def set_voters(self, voters: VoterSet) -> None:
+        """Takes note of who votes, and of where they listen if that is known."""
+        self._voters = voters
+        for voter in voters.voters:
+            if voter.endpoints:
+                self._leaders.pop(voter.key.node_id, None)
+
+    def address_of(self, node_id: int) -> NodeAddress | None:
+        """Where a node listens for the others, None if that is not known."""
+        if node_id == self._node_id:
+            return NodeAddress(*self._endpoints[0][1:]) if self._endpoints else self._configured.get(node_id)
+        voter = self._voters.voter(node_id)
+        endpoint = voter.endpoint(self.listener_name) if voter is not None else None
+        recorded = self._configured.get(node_id) if endpoint is None else NodeAddress(endpoint.host, endpoint.port)
+        return self._leaders.get(node_id, recorded)
+
+    @property
+    def listener_name(self) -> str:
+        """The name of the listeners by which voters are dialled."""
+        return self._endpoints[0].name if self._endpoints else "CONTROLLER"
+
+    def learn(self, node_id: int, address: NodeAddress) -> None:
+        """Takes note of where a leader says that it listens."""
+        if node_id >= 0 and node_id != self._node_id and self.address_of(node_id) != address:
+            self._leaders[node_id] = address
+
+    def _lane(self, node_id: int, *, is_fetch: bool) -> _Lane:
+        lane = self._lanes.get((node_id, is_fetch))
+        if lane is None:
+            lane = self._lanes[node_id, is_fetch] = _Lane(self, node_id)
+            if self._nursery is not None:
+                self._nursery.start_soon(lane.run)
+        return lane
+
+    def client(self, address: NodeAddress) -> NodeClient:
+        """A client with a connection of its own."""
+        client_id = f"raft-client-{self._node_id}"
+        return NodeClient(address, self._open_stream, client_id=client_id, software_version=self._software_version)
 
     async def run(self) -> None:
         """Sends what there is to send, until it is cancelled."""
         async with trio.open_nursery() as nursery:
-            for lane in self._lanes.values():
+            self._nursery = nursery
+            for lane in list(self._lanes.values()):
                 nursery.start_soon(lane.run)
+            await trio.sleep_forever()
 
     def are_gone(self, voters: Collection[int]) -> bool:
         """Whether so many of these voters did not answer when asked last that the others are no majority."""
         return 2 * sum(voter not in self._silent for voter in voters) <= len(voters)
 
-    async def answer(self, request: Any) -> Any:
-        """The response to a KRaft request of another node; None if there is none and the connection should close."""
+    async def answer(self, request: Any, api_version: int = NEWEST_VERSION) -> Any:
+        """The response to a KRaft request of another node; None if there is none and the connection should close.
+
+        `api_version`: in which the response will be written.
+        """
         try:
             asked = message_from_request(request, self._node_id, self._cluster_id)
         except Refusal as refusal:
@@ -161,6 +217,10 @@ class Peers:
             self._node.deliver(asked)
             leader_id, epoch = self._node.known_leader()
             return end_response_for_wire(request, epoch, leader_id)
+        if isinstance(request, BeginQuorumEpochRequest):
+            for endpoint in request.leader_endpoints:
+                if endpoint.name == self.listener_name:
+                    self.learn(asked.source, NodeAddress(endpoint.host, endpoint.port))
         key = (asked.source, _ANSWER_TO[type(asked)])
         # Whoever asks again does not wait for the first answer: that connection is gone.
         waiter = self._waiters[key] = _Waiter()
@@ -174,7 +234,11 @@ class Peers:
         finally:
             if self._waiters.get(key) is waiter:
                 del self._waiters[key]
-        return None if waiter.answer is None else response_for_wire(request, asked, waiter.answer)
+        if waiter.answer is None:
+            return None
+        says_where = api_version >= ENDPOINTS_SINCE[type(request).__name__]
+        leader = self.address_of(waiter.answer.leader_id) if says_where else None
+        return response_for_wire(request, asked, waiter.answer, leader)
 
     async def answer_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
         """The response to another node that fetches a checkpoint of ours."""
@@ -187,10 +251,10 @@ class Peers:
         Raises:
             SnapshotUnavailable, NodeUnreachable, ProtocolError: it did not come.
         """
-        lane = self._lanes.get((leader_id, False))
-        if lane is None:
-            raise SnapshotUnavailable(f"node {leader_id} leads, but is none of the voters known here")
-        client = lane.another_client()
+        address = self.address_of(leader_id)
+        if address is None:
+            raise SnapshotUnavailable(f"node {leader_id} leads, but nobody told where it listens")
+        client = self.client(address)
         try:
             epoch = self._node.known_leader()[1]
             return await download_snapshot(client, snapshot, epoch, replica, self._cluster_id, self._request_timeout_ms)
@@ -198,17 +262,43 @@ class Peers:
             with trio.CancelScope(shield=True):
                 await client.close()
 
-    async def ask(self, voter: int, client: NodeClient, asked: Request) -> None:
+    async def probe(self, voter: Voter) -> tuple[int, int] | None:
+        """The kraft.versions that the node at a voter's address can run, None if it names none.
+
+        Raises:
+            ProbeFailed: it does not answer.
+        """
+        endpoint = voter.endpoint(self.listener_name)
+        if endpoint is None:
+            raise ProbeFailed(f"node {voter.key.node_id} has no listener {self.listener_name}")
+        client = self.client(NodeAddress(endpoint.host, endpoint.port))
+        try:
+            return (await client.features(self._request_timeout_ms)).get(KRAFT_VERSION)
+        except (NodeUnreachable, ProtocolError) as error:
+            raise ProbeFailed(str(error)) from error
+        finally:
+            with trio.CancelScope(shield=True):
+                await client.close()
+
+    async def ask(self, voter: int, client: NodeClient, asked: Request | VoterRequest) -> None:
         """One request of ours to a voter, and what its response says to the node.
 
         Raises:
             NodeUnreachable, ProtocolError: it has no usable response.
         """
-        # The directory of a voter is only known where the message names it, as a vote does.
-        request = request_for_wire(asked, voter, bytes(16), self._cluster_id, self._limits)
+        known = self._voters.voter(voter)
+        directory_id = NO_DIRECTORY_ID if known is None else known.key.directory_id
+        request = request_for_wire(asked, voter, directory_id, self._cluster_id, self._limits, self._endpoints)
         response = await client.request(request, self._request_timeout_ms)
         self._silent.discard(voter)
-        message = message_from_response(asked, voter, response)
+        leader = address_in_response(response)
+        if leader is not None:
+            self.learn(leader[0], NodeAddress(*leader[1:]))
+        message: raft.Message | None
+        if isinstance(asked, raft.UpdateVoterRequest | raft.AddVoterRequest | raft.RemoveVoterRequest):
+            message = message_from_voter_response(asked, voter, response)
+        else:
+            message = message_from_response(asked, voter, response)
         if message is not None:
             self._node.deliver(message)
 
@@ -221,19 +311,15 @@ class Peers:
 class _Lane:
     """One connection to a voter, and the newest unsent message of each kind."""
 
-    def __init__(self, peers: Peers, voter: int, client: NodeClient) -> None:
+    def __init__(self, peers: Peers, voter: int) -> None:
         self._peers = peers
         self._voter = voter
-        self._client = client
-        self._unsent: dict[type, Request] = {}
+        self._client: NodeClient | None = None
+        self._unsent: dict[type, Request | VoterRequest] = {}
         self._filled = trio.Event()
         self._has_failed = False
 
-    def another_client(self) -> NodeClient:
-        """A further connection to the same voter."""
-        return self._client.another()
-
-    def put(self, message: Request) -> None:
+    def put(self, message: Request | VoterRequest) -> None:
         """Takes the place of an unsent message of its kind."""
         self._unsent.pop(type(message), None)
         self._unsent[type(message)] = message
@@ -249,11 +335,22 @@ class _Lane:
                     await self._send_next()
         finally:
             with trio.CancelScope(shield=True):
-                await self._client.close()
+                await self._close()
+
+    async def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     async def _send_next(self) -> None:
         kind = next(iter(self._unsent))
         message = self._unsent.pop(kind)
+        address = self._peers.address_of(self._voter)
+        if address is None:
+            return
+        if self._client is None or self._client.address != address:
+            await self._close()
+            self._client = self._peers.client(address)
         try:
             await self._peers.ask(self._voter, self._client, message)
         except (NodeUnreachable, ProtocolError) as error:

@@ -13,11 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from pykbroker.controller.control_records import control_of, records_of
 from pykbroker.controller.quorum_state_file import read_quorum_state, write_quorum_state
 from pykbroker.controller.raft.log_view import BEGINNING, LogView, OffsetAndEpoch
-from pykbroker.controller.raft.messages import Entries, LeaderChange
+from pykbroker.controller.raft.messages import Entries
 from pykbroker.controller.raft.output import Output, QuorumState
-from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.controller.raft.quorum import VoterSet
+from pykbroker.controller.raft.voter_history import ControlRecord
 from pykbroker.controller.snapshot_file import (
     Snapshot,
     list_snapshots,
@@ -30,10 +32,7 @@ from pykbroker.logstore.errors import CorruptFile, CorruptSegment
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
-from pykbroker.protocol.codec import encode
-from pykbroker.protocol.log_messages.raft_records import LeaderChangeMessage, Voter
 from pykbroker.protocol.records.batch import RecordBatch, build_batch, iter_batches
-from pykbroker.protocol.records.control import ControlRecordType, control_record_key
 from pykbroker.protocol.records.record import Record
 from pykbroker.protocol.uuids import METADATA_TOPIC_ID
 
@@ -45,11 +44,10 @@ SNAPSHOTS_KEPT = 2
 
 
 class StorageSettings(NamedTuple):
-    """`metadata.log.*` of Kafka's settings, and the level of the quorum's own feature (KIP-853)."""
+    """`metadata.log.*` of Kafka's settings."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000
-    kraft_version: int = 0
 
 
 class CommittedBatch(NamedTuple):
@@ -70,15 +68,11 @@ class RaftStorage:
         snapshots: checkpoints on disk, oldest first.
     """
 
-    def __init__(
-        self, folder: str, log: PartitionLog, filesystem: FileSystem, voters: VoterSet, settings: StorageSettings
-    ) -> None:
+    def __init__(self, folder: str, log: PartitionLog, filesystem: FileSystem) -> None:
         """Takes files that `open` made; the arguments are as there."""
         self._folder = folder
         self._log = log
         self._filesystem = filesystem
-        self._voters = voters
-        self._settings = settings
         self.state = read_quorum_state(filesystem, folder) or QuorumState()
         self.snapshots: list[OffsetAndEpoch] = []
         self._start = BEGINNING
@@ -89,7 +83,6 @@ class RaftStorage:
         data_directory: str,
         *,
         filesystem: FileSystem,
-        voters: VoterSet,
         settings: StorageSettings,
         now_ms: int,
         is_clean: bool = False,
@@ -138,7 +131,7 @@ class RaftStorage:
             log = open_log(is_clean=False)
         if is_new:
             filesystem.sync_directory(data_directory)
-        storage = cls(folder, log, filesystem, voters, settings)
+        storage = cls(folder, log, filesystem)
         if snapshots and snapshots[-1].offset > log.log_end_offset:
             # The checkpoint came from a leader, and the stop came before the log was cut.
             log.truncate_fully_and_start_at(snapshots[-1].offset, now_ms)
@@ -171,17 +164,36 @@ class RaftStorage:
         """What RaftCore must know of the log."""
         return LogView(self._log.leader_epochs.entries, self._log.log_end_offset, self._start)
 
-    def persist(self, output: Output, now_ms: int) -> int:
+    def control_records(self) -> Iterator[tuple[int, ControlRecord]]:
+        """What checkpoints and log say of voters and kraft.version, with the offsets from which it holds.
+
+        Raises:
+            CorruptFile: a checkpoint that is needed cannot be read.
+        """
+        for snapshot in self.snapshots:
+            try:
+                content = read_snapshot(self._filesystem, self._folder, snapshot)
+            except CorruptFile:
+                continue  # `newest_snapshot` says so where it matters
+            for record in content.control:
+                yield snapshot.offset - 1, record
+        for batch in self._log.iter_batches(self._log.log_start_offset):
+            if batch.is_control:
+                for offset, found in enumerate(control_of(batch), batch.base_offset):
+                    if found is not None:
+                        yield offset, found
+
+    def persist(self, output: Output, now_ms: int, voters: VoterSet, kraft_version: int = 0) -> int:
         """Does the first part of an output: quorum state, cut, entries; the log's end offset is durable then.
+
+        The quorum state names the voters while kraft.version is 0.
 
         Raises:
             StorageError: something could not be written. The log is then as long as it was or longer; see
                 `take_back`.
         """
         if output.quorum_state is not None:
-            write_quorum_state(
-                self._filesystem, self._folder, output.quorum_state, self._voters, self._settings.kraft_version
-            )
+            write_quorum_state(self._filesystem, self._folder, output.quorum_state, voters, kraft_version)
             self.state = output.quorum_state
         if output.truncate_to is not None:
             self._log.truncate_to(output.truncate_to, now_ms)
@@ -215,18 +227,9 @@ class RaftStorage:
             self._log.append_as_leader(data, epoch, now_ms, AppendOrigin.RAFT)
 
     def _batch(self, entries: Entries, now_ms: int) -> bytes:
-        payload = entries.payload
-        if isinstance(payload, LeaderChange):
-            version = 1 if self._settings.kraft_version else 0
-            message = LeaderChangeMessage(
-                version=version,
-                leader_id=payload.leader_id,
-                voters=[_voter(key, version) for key in payload.voters],
-                granting_voters=[_voter(key, version) for key in payload.granting_voters],
-            )
-            key = control_record_key(ControlRecordType.LEADER_CHANGE)
-            return build_batch([Record(0, now_ms, key, encode(message, version))], is_control=True)
-        return build_batch([Record(0, now_ms, None, value) for value in payload])
+        if entries.control:
+            return build_batch(records_of(entries.control, now_ms), is_control=True)
+        return build_batch([Record(0, now_ms, None, value) for value in entries.payload])
 
     # Reading
 
@@ -284,11 +287,23 @@ class RaftStorage:
         self._log.roll(now_ms)
 
     def write_snapshot(
-        self, snapshot: OffsetAndEpoch, values: Iterable[bytes], *, log_timestamp_ms: int, now_ms: int
+        self,
+        snapshot: OffsetAndEpoch,
+        values: Iterable[bytes],
+        *,
+        log_timestamp_ms: int,
+        now_ms: int,
+        control: Sequence[ControlRecord] = (),
     ) -> None:
         """Writes a checkpoint file. May be called in another thread: it touches nothing else."""
         write_snapshot(
-            self._filesystem, self._folder, snapshot, values, log_timestamp_ms=log_timestamp_ms, now_ms=now_ms
+            self._filesystem,
+            self._folder,
+            snapshot,
+            values,
+            log_timestamp_ms=log_timestamp_ms,
+            now_ms=now_ms,
+            control=control,
         )
 
     def snapshot_slice(self, snapshot: OffsetAndEpoch, position: int, size_max: int) -> tuple[int, bytes] | None:
@@ -335,9 +350,6 @@ class RaftStorage:
         return oldest
 
 
-def _voter(key: ReplicaKey, version: int) -> Voter:
-    return Voter(voter_id=key.node_id, voter_directory_id=key.directory_id) if version else Voter(voter_id=key.node_id)
-
-
 def _entries_of(batch: RecordBatch) -> Entries:
-    return Entries(batch.base_offset, batch.partition_leader_epoch, batch.last_offset_delta + 1, batch.to_bytes())
+    count = batch.last_offset_delta + 1
+    return Entries(batch.base_offset, batch.partition_leader_epoch, count, batch.to_bytes())

@@ -9,14 +9,24 @@ request keeps it until the response comes and gives both to `message_from_respon
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from pykbroker.controller.control_records import control_of
 from pykbroker.controller.raft import messages as raft
 from pykbroker.controller.raft.log_view import Diverging, OffsetAndEpoch
-from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey
+from pykbroker.controller.raft.quorum import ReplicaKey, VoterEndpoint
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
-from pykbroker.protocol.messages import begin_quorum_epoch, end_quorum_epoch, fetch, vote
+from pykbroker.protocol.messages import (
+    add_raft_voter,
+    begin_quorum_epoch,
+    end_quorum_epoch,
+    fetch,
+    remove_raft_voter,
+    update_raft_voter,
+    vote,
+)
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.uuids import METADATA_TOPIC_ID
 
@@ -24,7 +34,12 @@ TOPIC = "__cluster_metadata"
 PARTITION = 0
 
 Request = raft.VoteRequest | raft.BeginQuorumEpochRequest | raft.EndQuorumEpochRequest | raft.FetchRequest
+VoterRequest = raft.UpdateVoterRequest | raft.AddVoterRequest | raft.RemoveVoterRequest
+"""What a node asks of the leader about itself; the answers to these from others are not the state machine's alone."""
 Response = raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.FetchResponse
+
+ENDPOINTS_SINCE = {"FetchRequest": 17, "VoteRequest": 1, "BeginQuorumEpochRequest": 1, "EndQuorumEpochRequest": 1}
+"""From which version on the responses name the leader's address (KIP-853)."""
 
 NO_EPOCH = -1
 
@@ -47,20 +62,34 @@ class Refusal(Exception):
 
 
 class FetchLimits(NamedTuple):
-    """What a follower asks of the leader: how long it may wait for records, and how many bytes it may send."""
+    """What a follower asks of the leader: how long it may wait for records, how many bytes it may send, and how long a
+    change of voters may take."""
 
     max_wait_ms: int = 500
     max_bytes: int = 1 << 20
+    request_timeout_ms: int = 2000
 
 
 # Requests, to the wire
 
 
 def request_for_wire(
-    message: Request, destination: int, destination_directory_id: bytes, cluster_id: str, limits: FetchLimits
+    message: Request | VoterRequest,
+    destination: int,
+    destination_directory_id: bytes,
+    cluster_id: str,
+    limits: FetchLimits,
+    endpoints: Sequence[VoterEndpoint] = (),
 ) -> Any:
-    """Kafka's request for a message to a node. `destination_directory_id` is zero while voters have none."""
+    """Kafka's request for a message to a node.
+
+    Args:
+        destination_directory_id: zero while voters have none.
+        endpoints: where this node listens, for those who come to know it as their leader.
+    """
     match message:
+        case raft.UpdateVoterRequest() | raft.AddVoterRequest() | raft.RemoveVoterRequest():
+            return _voter_request(message, cluster_id, limits)
         case raft.VoteRequest():
             return _vote_request(message, destination, cluster_id)
         case raft.BeginQuorumEpochRequest():
@@ -72,10 +101,15 @@ def request_for_wire(
             )
             topic = begin_quorum_epoch.TopicData(topic_name=TOPIC, partitions=[partition])
             return begin_quorum_epoch.BeginQuorumEpochRequest(
-                cluster_id=cluster_id, voter_id=destination, topics=[topic]
+                cluster_id=cluster_id,
+                voter_id=destination,
+                topics=[topic],
+                leader_endpoints=[
+                    begin_quorum_epoch.LeaderEndpoint(name=name, host=host, port=port) for name, host, port in endpoints
+                ],
             )
         case raft.EndQuorumEpochRequest():
-            return _end_request(message, cluster_id)
+            return _end_request(message, cluster_id, endpoints)
         case raft.FetchRequest():
             return _fetch_request(message, cluster_id, limits)
 
@@ -95,19 +129,58 @@ def _vote_request(message: raft.VoteRequest, destination: int, cluster_id: str) 
     return vote.VoteRequest(cluster_id=cluster_id, voter_id=destination, topics=[topic])
 
 
-def _end_request(message: raft.EndQuorumEpochRequest, cluster_id: str) -> end_quorum_epoch.EndQuorumEpochRequest:
+def _voter_request(message: VoterRequest, cluster_id: str, limits: FetchLimits) -> Any:
+    if isinstance(message, raft.RemoveVoterRequest):
+        key = message.voter
+        return remove_raft_voter.RemoveRaftVoterRequest(
+            cluster_id=cluster_id, voter_id=key.node_id, voter_directory_id=key.directory_id
+        )
+    voter = message.voter
+    if isinstance(message, raft.AddVoterRequest):
+        return add_raft_voter.AddRaftVoterRequest(
+            cluster_id=cluster_id,
+            timeout_ms=limits.request_timeout_ms,
+            voter_id=voter.key.node_id,
+            voter_directory_id=voter.key.directory_id,
+            listeners=[
+                add_raft_voter.Listener(name=name, host=host, port=port) for name, host, port in voter.endpoints
+            ],
+            ack_when_committed=False,
+        )
+    low, high = voter.kraft_versions
+    return update_raft_voter.UpdateRaftVoterRequest(
+        cluster_id=cluster_id,
+        current_leader_epoch=message.epoch,
+        voter_id=voter.key.node_id,
+        voter_directory_id=voter.key.directory_id,
+        listeners=[update_raft_voter.Listener(name=name, host=host, port=port) for name, host, port in voter.endpoints],
+        kraft_version_feature=update_raft_voter.KRaftVersionFeature(
+            min_supported_version=low, max_supported_version=high
+        ),
+    )
+
+
+def _end_request(
+    message: raft.EndQuorumEpochRequest, cluster_id: str, endpoints: Sequence[VoterEndpoint]
+) -> end_quorum_epoch.EndQuorumEpochRequest:
     partition = end_quorum_epoch.PartitionData(
         partition_index=PARTITION,
         leader_id=message.source,
         leader_epoch=message.epoch,
         preferred_candidates=[
-            end_quorum_epoch.ReplicaInfo(candidate_id=node_id, candidate_directory_id=NO_DIRECTORY_ID)
-            for node_id in message.successors
+            end_quorum_epoch.ReplicaInfo(candidate_id=node_id, candidate_directory_id=directory_id)
+            for node_id, directory_id in message.successors
         ],
-        preferred_successors=list(message.successors),
+        preferred_successors=[key.node_id for key in message.successors],
     )
     topic = end_quorum_epoch.TopicData(topic_name=TOPIC, partitions=[partition])
-    return end_quorum_epoch.EndQuorumEpochRequest(cluster_id=cluster_id, topics=[topic])
+    return end_quorum_epoch.EndQuorumEpochRequest(
+        cluster_id=cluster_id,
+        topics=[topic],
+        leader_endpoints=[
+            end_quorum_epoch.LeaderEndpoint(name=name, host=host, port=port) for name, host, port in endpoints
+        ],
+    )
 
 
 def _fetch_request(message: raft.FetchRequest, cluster_id: str, limits: FetchLimits) -> fetch.FetchRequest:
@@ -199,8 +272,8 @@ def _read_end(
 ) -> raft.EndQuorumEpochRequest | None:
     if partition.leader_id < 0:
         return None
-    candidates = [candidate.candidate_id for candidate in partition.preferred_candidates]
-    successors = candidates or partition.preferred_successors
+    candidates = [ReplicaKey(each.candidate_id, each.candidate_directory_id) for each in partition.preferred_candidates]
+    successors = candidates or map(ReplicaKey, partition.preferred_successors)
     return raft.EndQuorumEpochRequest(partition.leader_id, partition.leader_epoch, tuple(successors))
 
 
@@ -231,8 +304,11 @@ _RESPONSE_CLASSES: dict[type, type[Any]] = {
 # Responses, to the wire
 
 
-def response_for_wire(request: Any, asked: Request, answer: Response) -> Any:
-    """Kafka's response to `request`, which meant `asked`, out of the state machine's answer to it."""
+def response_for_wire(request: Any, asked: Request, answer: Response, leader: tuple[str, int] | None = None) -> Any:
+    """Kafka's response to `request`, which meant `asked`, out of the state machine's answer to it.
+
+    `leader`: host and port of the leader of the answer, None when unknown or when the version cannot say it.
+    """
     error = ErrorCode.NONE
     if asked.epoch < answer.epoch:
         error = FENCED
@@ -251,6 +327,11 @@ def response_for_wire(request: Any, asked: Request, answer: Response) -> Any:
             snapshot = answer.snapshot
             partition.snapshot_id = fetch.SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch)
         partition.records = b"".join(batch.payload for batch in answer.entries)
+    if leader is not None and answer.leader_id >= 0:
+        node_endpoint: Any = fetch.NodeEndpoint if isinstance(answer, raft.FetchResponse) else None
+        if node_endpoint is None:
+            node_endpoint = _MODULES[type(request)].NodeEndpoint
+        response.node_endpoints = [node_endpoint(node_id=answer.leader_id, host=leader[0], port=leader[1])]
     return response
 
 
@@ -287,6 +368,28 @@ _MODULES: dict[type, Any] = {
 
 
 # Responses, from the wire
+
+
+def address_in_response(response: Any) -> tuple[int, str, int] | None:
+    """The leader's node id and address, if a response names them."""
+    endpoints = getattr(response, "node_endpoints", None)
+    if endpoints:
+        return endpoints[0].node_id, endpoints[0].host, endpoints[0].port
+    leader = getattr(response, "current_leader", None)
+    if leader is not None and leader.leader_id >= 0 and leader.host:
+        return leader.leader_id, leader.host, leader.port
+    return None
+
+
+def message_from_voter_response(asked: VoterRequest, source: int, response: Any) -> raft.UpdateVoterResponse | None:
+    """What the leader says to a request about this node as a voter; None if the log will tell."""
+    if not isinstance(asked, raft.UpdateVoterRequest):
+        return None
+    leader = response.current_leader
+    if leader.leader_epoch < 0:
+        return None
+    is_done = response.error_code in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
+    return raft.UpdateVoterResponse(source, leader.leader_epoch, leader.leader_id, is_done)
 
 
 def message_from_response(asked: Request, source: int, response: Any) -> Response | None:
@@ -333,6 +436,7 @@ def _entries(records: Any, offset: int) -> list[raft.Entries]:
         if batch.base_offset != offset or not batch.verify_crc():
             raise ProtocolError(f"the leader's batch at {batch.base_offset} is damaged, or does not follow {offset}")
         count = batch.last_offset_delta + 1
-        found.append(raft.Entries(offset, batch.partition_leader_epoch, count, batch.to_bytes()))
+        control = control_of(batch) if batch.is_control else ()
+        found.append(raft.Entries(offset, batch.partition_leader_epoch, count, batch.to_bytes(), control))
         offset = batch.next_offset
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, SUPPORTED_FEATURES
-from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, VoterSet
+from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, VoterEndpoint, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings
 from pykbroker.controller.raft_storage import StorageSettings
 
@@ -15,8 +15,11 @@ class ControllerSettings(NamedTuple):
     """Settings with Kafka's names where Kafka has one.
 
     data_directory        where `__cluster_metadata-0` lies (`metadata.log.dir`)
-    voters                the quorum; the node's own id among them, or it is an observer
-    directory_id          16 bytes, the directory's id; stays out of a static quorum (kraft.version 0)
+    voters                the configured quorum, the node's own id among them, or it is an observer; none where log and
+                          checkpoints say who votes (KIP-853)
+    directory_id          16 bytes, the directory's id
+    endpoints             where this node listens for the quorum, if it may be a voter that log and checkpoints name
+    bootstrap_count       how many `controller.quorum.bootstrap.servers` there are; `Peers` knows them as -2, -3, ...
     partition_count_default, replication_factor_default   `num.partitions`, `default.replication.factor`
     snapshot_bytes        `metadata.log.max.record.bytes.between.snapshots`
     snapshot_interval_ms  `metadata.log.max.snapshot.interval.ms`; looked at when something is written, 0 for never
@@ -28,6 +31,8 @@ class ControllerSettings(NamedTuple):
     data_directory: str
     voters: VoterSet
     directory_id: bytes = NO_DIRECTORY_ID
+    endpoints: tuple[VoterEndpoint, ...] = ()
+    bootstrap_count: int = 0
     partition_count_default: int = 1
     replication_factor_default: int = 1
     snapshot_bytes: int = 20 << 20

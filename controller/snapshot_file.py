@@ -6,17 +6,19 @@ control batch with the header, the image's records, a control batch with the foo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from pykbroker.controller.control_records import control_values, read_control, records_of
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
+from pykbroker.controller.raft.voter_history import ControlRecord
 from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.log_messages.raft_records import SnapshotFooterRecord, SnapshotHeaderRecord
-from pykbroker.protocol.records.batch import RecordBatch, build_batch, iter_batches
-from pykbroker.protocol.records.control import ControlRecordType, control_record_key, control_record_type
+from pykbroker.protocol.records.batch import build_batch, iter_batches
+from pykbroker.protocol.records.control import ControlRecordType, control_record_key
 from pykbroker.protocol.records.record import Record
 
 SUFFIX = ".checkpoint"
@@ -24,10 +26,12 @@ RECORDS_PER_BATCH = 1024
 
 
 class Snapshot(NamedTuple):
-    """What a checkpoint file holds: when the last record that it contains was written, and its records' values."""
+    """What a checkpoint file holds: when the last record that it contains was written, its records' values, and what it
+    says of the voters."""
 
     timestamp_ms: int
     values: list[bytes]
+    control: tuple[ControlRecord, ...] = ()
 
 
 def snapshot_name(snapshot: OffsetAndEpoch) -> str:
@@ -53,13 +57,20 @@ def write_snapshot(
     *,
     log_timestamp_ms: int,
     now_ms: int,
+    control: Sequence[ControlRecord] = (),
 ) -> None:
     """Writes a checkpoint file in one step, durably."""
-    content = b"".join(_batches(snapshot, values, log_timestamp_ms, now_ms))
+    content = b"".join(_batches(snapshot, values, control, log_timestamp_ms, now_ms))
     filesystem.write_file(f"{folder}/{snapshot_name(snapshot)}", content)
 
 
-def _batches(snapshot: OffsetAndEpoch, values: Iterable[bytes], log_timestamp_ms: int, now_ms: int) -> Iterator[bytes]:
+def _batches(
+    snapshot: OffsetAndEpoch,
+    values: Iterable[bytes],
+    control: Sequence[ControlRecord],
+    log_timestamp_ms: int,
+    now_ms: int,
+) -> Iterator[bytes]:
     offset = 0
 
     def batch(records: list[Record], *, is_control: bool = False) -> bytes:
@@ -69,7 +80,8 @@ def _batches(snapshot: OffsetAndEpoch, values: Iterable[bytes], log_timestamp_ms
         return data
 
     header = encode(SnapshotHeaderRecord(last_contained_log_timestamp=log_timestamp_ms), 0)
-    yield batch([_control(ControlRecordType.SNAPSHOT_HEADER, header, now_ms)], is_control=True)
+    head = _control(ControlRecordType.SNAPSHOT_HEADER, header, now_ms)
+    yield batch([head, *records_of(control, now_ms)], is_control=True)
     records: list[Record] = []
     for value in values:
         records.append(Record(0, now_ms, None, value))
@@ -105,6 +117,7 @@ def parse_snapshot(path: str, content: bytes) -> Snapshot:
     timestamp_ms = -1
     is_whole = False
     values: list[bytes] = []
+    control: list[ControlRecord] = []
     try:
         for batch in iter_batches(content):
             if not batch.verify_crc():
@@ -112,19 +125,15 @@ def parse_snapshot(path: str, content: bytes) -> Snapshot:
             if not batch.is_control:
                 values += [record.value or b"" for record in batch.records()]
                 continue
-            for kind, value in control_records(batch):
+            for kind, value in control_values(batch):
                 if kind is ControlRecordType.SNAPSHOT_HEADER:
                     timestamp_ms = decode(SnapshotHeaderRecord, 0, value).last_contained_log_timestamp
                 elif kind is ControlRecordType.SNAPSHOT_FOOTER:
                     is_whole = True
+                elif (record := read_control(kind, value)) is not None:
+                    control.append(record)
     except ProtocolError as error:
         raise CorruptFile(path, str(error)) from error
     if not is_whole:
         raise CorruptFile(path, "it has no footer: it was cut off")
-    return Snapshot(timestamp_ms, values)
-
-
-def control_records(batch: RecordBatch) -> Iterator[tuple[ControlRecordType, bytes]]:
-    """Kind and value of each record of a control batch."""
-    for record in batch.records():
-        yield control_record_type(record.key), record.value or b""
+    return Snapshot(timestamp_ms, values, tuple(control))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from pykbroker.controller.metadata.features import METADATA_VERSION, METADATA_VERSION_LATEST
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
+from pykbroker.controller.raft.voter_history import ControlRecord
 from pykbroker.controller.raft_storage import RaftStorage
 from pykbroker.controller.settings import ControllerSettings
 from pykbroker.controller.snapshot_file import Snapshot
@@ -50,8 +51,10 @@ class SnapshotTaker:
         age_ms = self._wall_clock_ms() - self._snapshot_at_ms
         return 0 < settings.snapshot_interval_ms <= age_ms
 
-    async def write(self, image: ClusterImage, snapshot: OffsetAndEpoch) -> OffsetAndEpoch | None:
-        """Writes a checkpoint in a thread and drops the log that it replaces.
+    async def write(
+        self, image: ClusterImage, snapshot: OffsetAndEpoch, control: Sequence[ControlRecord]
+    ) -> OffsetAndEpoch | None:
+        """Writes a checkpoint in a thread and drops the log that it replaces. `control`: who votes at its end.
 
         Returns the checkpoint that the log begins behind now, None when nothing could be written.
         """
@@ -67,6 +70,7 @@ class SnapshotTaker:
                 encode_records(image_to_records(image), metadata_version),
                 log_timestamp_ms=image.timestamp_ms,
                 now_ms=now_ms,
+                control=control,
             )
 
         size_bytes = self._storage.size_bytes

@@ -89,13 +89,21 @@ def quorum_of(context: RequestContext) -> Peers:
     return peers
 
 
+def inconsistent_cluster(context: RequestContext, cluster_id: str | None) -> str | None:
+    """What a request that names another cluster is told, None for one that names this one or none."""
+    own = context.services.cluster_id
+    if cluster_id is None or cluster_id == own:
+        return None
+    return f'The given id "{cluster_id}" doesn\'t match the cluster id "{own}"'
+
+
 async def answer_of_quorum(context: RequestContext, request: Any) -> Any:
     """What the state machine of the quorum answers to a request of another node.
 
     Raises:
         CloseConnection: it does not answer; the other node will ask again.
     """
-    response = await quorum_of(context).answer(request)
+    response = await quorum_of(context).answer(request, context.api_version)
     if response is None:
         raise CloseConnection(f"the quorum has no answer to {context.api_key.name} of {context.client_host}")
     return response

@@ -16,7 +16,7 @@ import trio
 import pykbroker
 from pykbroker.config_rules import ServerConfigRules
 from pykbroker.controller.node import ControllerNode, ControllerSettings
-from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.controller.raft.quorum import ReplicaKey, VoterEndpoint, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings
 from pykbroker.controller.raft_storage import StorageSettings
 from pykbroker.controller_channel import ControllerChannel
@@ -63,7 +63,12 @@ def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: Me
             host.open_stream,
             software_version=pykbroker.__version__,
             request_timeout_ms=config.controller_quorum_request_timeout_ms,
-            limits=FetchLimits(max_bytes=config.controller_quorum_fetch_max_bytes),
+            limits=FetchLimits(
+                max_bytes=config.controller_quorum_fetch_max_bytes,
+                request_timeout_ms=config.controller_quorum_request_timeout_ms,
+            ),
+            bootstrap=[NodeAddress(*address) for address in config.quorum_bootstrap_servers],
+            endpoints=_endpoints(config),
         )
     controller = ControllerNode(
         _settings(config, directory.path, identity),
@@ -74,6 +79,8 @@ def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: Me
         run_in_thread=host.run_in_thread,
         send=None if peers is None else peers.send,
         download=None if peers is None else peers.download,
+        probe=None if peers is None else peers.probe,
+        on_voters=None if peers is None else peers.set_voters,
     )
     if peers is not None:
         peers.attach(controller)
@@ -86,6 +93,8 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
         data_directory=folder,
         voters=VoterSet(map(ReplicaKey, config.quorum_voters)),
         directory_id=uuid_from_text(identity.directory_id),
+        endpoints=_endpoints(config),
+        bootstrap_count=len(config.quorum_bootstrap_servers),
         partition_count_default=config.num_partitions,
         replication_factor_default=config.default_replication_factor,
         snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
@@ -96,9 +105,25 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
         raft=RaftSettings(
             election_timeout_ms=config.controller_quorum_election_timeout_ms,
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+            request_timeout_ms=config.controller_quorum_request_timeout_ms,
+            auto_join=config.controller_quorum_auto_join_enable,
         ),
         unclean_election=config.topic_defaults["unclean.leader.election.enable"] == "true",
     )
+
+
+def _endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
+    """Where the others reach this node as a controller; none for a broker, and for a node that is alone."""
+    endpoints = []
+    for address in config.controller_listeners:
+        advertised = config.advertised_controller_listeners.get(address.name, address)
+        if advertised.port:
+            endpoints.append(VoterEndpoint(address.name.upper(), advertised.host or "localhost", advertised.port))
+    configured = config.quorum_voters.get(config.node_id)
+    if configured is not None and configured[1] and endpoints:
+        # What the others' settings say of it is what they can reach.
+        endpoints[0] = VoterEndpoint(endpoints[0].name, *configured)
+    return tuple(endpoints)
 
 
 class StoppedEarly(Exception):

@@ -23,10 +23,10 @@ METADATA_VERSION_LATEST = 30
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_LATEST),
     TRANSACTION_VERSION: (0, 2),
+    KRAFT_VERSION: (0, 1),
 }
 """Levels that this software can run; what is not named is at level 0. Others are added here when their behaviour
-exists: kraft.version 1 with dynamic voters (KIP-853), and so on. A level that is promised but not kept would be worse
-than one that clients see missing."""
+exists. A level that is promised but not kept would be worse than one that clients see missing."""
 
 BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: METADATA_VERSION_LATEST, TRANSACTION_VERSION: 2}
 """What a new cluster finalizes; one that is older than a feature stays at level 0 until somebody raises it."""

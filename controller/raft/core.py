@@ -12,10 +12,10 @@ A quorum of one voter walks the same path: it is its own majority, and gets thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
-from pykbroker.controller.raft import election, following, leadership
+from pykbroker.controller.raft import election, following, leadership, voter_changes
 from pykbroker.controller.raft.log_view import LogView, OffsetAndEpoch
 from pykbroker.controller.raft.messages import (
     NO_LEADER,
@@ -26,11 +26,12 @@ from pykbroker.controller.raft.messages import (
     FetchRequest,
     FetchResponse,
     Message,
+    UpdateVoterResponse,
     VoteRequest,
     VoteResponse,
 )
 from pykbroker.controller.raft.output import Envelope, Leadership, Output, QuorumState
-from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
 from pykbroker.controller.raft.roles import (
     NEVER_MS,
     NotLeader,
@@ -40,6 +41,8 @@ from pykbroker.controller.raft.roles import (
     ReplicaDescription,
     Role,
 )
+from pykbroker.controller.raft.voter_history import ControlRecord, VoterHistory
+from pykbroker.protocol.error_codes import ErrorCode
 
 
 class RaftCore:
@@ -49,6 +52,8 @@ class RaftCore:
         epoch, leader_id, voted: the quorum state; leader_id is -1 while unknown.
         role: what this node is in the epoch.
         log: offsets and epochs of its log.
+        history: the voters and the kraft.version by offset.
+        itself: how this node would stand in a VotersRecord; without endpoints while it cannot be a voter of one.
         high_watermark: records below it are committed, for ever; -1 until the first is known.
     """
 
@@ -60,10 +65,23 @@ class RaftCore:
         state: QuorumState,
         settings: RaftSettings,
         random: RandomSource,
+        *,
+        control: Iterable[tuple[int, ControlRecord]] = (),
+        itself: Voter | None = None,
+        bootstrap_ids: Sequence[int] = (),
     ) -> None:
-        """A replica with what it remembered: `state` and `log` as they are on disk."""
+        """A replica with what it remembered: `state` and `log` as they are on disk.
+
+        Args:
+            voters: those that vote while no VotersRecord is known; may be none.
+            control: the control records of checkpoint and log, by offset.
+            itself: see the attribute.
+            bootstrap_ids: names, below -1, of servers that may know the leader (`controller.quorum.bootstrap.servers`).
+        """
         self.key = key
-        self.voters = voters
+        self.itself = itself or Voter(key)
+        self.history = VoterHistory(voters, control)
+        self.bootstrap_ids = bootstrap_ids
         self.log = log
         self.settings = settings
         self.random = random
@@ -142,6 +160,51 @@ class RaftCore:
         leadership.answer_waiting(self)
         return self._take()
 
+    def add_voter(self, change_id: Hashable, voter: Voter, now_ms: int, *, acks_commit: bool = True) -> Output:
+        """Begins to make a node a voter; an output has the answer for `change_id` sooner or later."""
+        self.now_ms = now_ms
+        voter_changes.add(self, change_id, voter, acks_commit=acks_commit)
+        return self._take()
+
+    def remove_voter(self, change_id: Hashable, key: ReplicaKey, now_ms: int) -> Output:
+        """Begins to remove a voter; as `add_voter`."""
+        self.now_ms = now_ms
+        voter_changes.remove(self, change_id, key)
+        self._answer_fetches()
+        return self._take()
+
+    def update_voter(self, change_id: Hashable, voter: Voter, now_ms: int) -> Output:
+        """Takes note of what a voter says of itself; as `add_voter`."""
+        self.now_ms = now_ms
+        voter_changes.update(self, change_id, voter)
+        return self._take()
+
+    def probed(
+        self, node_id: int, versions: tuple[int, int] | None, now_ms: int, error: ErrorCode = ErrorCode.NONE
+    ) -> Output:
+        """Takes in what a node says that an output asked to probe: the range of kraft.versions, None if it has none."""
+        self.now_ms = now_ms
+        voter_changes.on_probed(self, node_id, versions, error)
+        self._answer_fetches()
+        return self._take()
+
+    def upgrade_kraft_version(self, level: int, now_ms: int, *, validate_only: bool) -> tuple[str | None, Output]:
+        """Raises kraft.version on this leader; why it cannot be, or None, and what is to be done.
+
+        Raises:
+            NotLeader: this node does not lead.
+        """
+        self.now_ms = now_ms
+        if self.role is not Role.LEADER:
+            raise NotLeader(self.leader_id, self.epoch)
+        why_not = voter_changes.upgrade(self, level, validate_only=validate_only)
+        self._answer_fetches()
+        return why_not, self._take()
+
+    def _answer_fetches(self) -> None:
+        if self.role is Role.LEADER:
+            leadership.answer_waiting(self)
+
     def persisted(self, end_offset: int, now_ms: int) -> Output:
         """Takes note that the log below `end_offset` is durable here."""
         self.now_ms = now_ms
@@ -152,19 +215,33 @@ class RaftCore:
             following.on_persisted(self)
         return self._take()
 
-    def drop_unpersisted(self) -> None:
+    def drop_unpersisted(self) -> Output:
         """Forgets what a leader proposed that could not be written. Nobody was sent any of it: persist comes first."""
         self.log.truncate(self.log.persisted_offset)
+        change = self.leading.change
+        if change is not None and change.offset >= self.log.end_offset:
+            voter_changes.give_up(self, ErrorCode.KAFKA_STORAGE_ERROR)
+        if self.history.truncate(self.log.end_offset):
+            self._voters_changed()
+        return self._take()
 
     def snapshot_taken(self, snapshot: OffsetAndEpoch) -> None:
         """Takes note that the log before a snapshot was dropped; its end is at most the high watermark."""
         assert snapshot.offset <= self.high_watermark, (snapshot, self.high_watermark)
         self.log.start_behind(snapshot)
+        self.history.drop_before(snapshot.offset)
 
-    def snapshot_installed(self, snapshot: OffsetAndEpoch, now_ms: int) -> Output:
-        """Takes note that `fetch_snapshot` was done: the log is empty and begins behind the snapshot."""
+    def snapshot_installed(
+        self, snapshot: OffsetAndEpoch, now_ms: int, control: Iterable[ControlRecord] = ()
+    ) -> Output:
+        """Takes note that `fetch_snapshot` was done: the log is empty and begins behind the snapshot.
+
+        `control`: the control records that the snapshot holds.
+        """
         self.now_ms = now_ms
         self.log.replace_by(snapshot)
+        self.history.restart(snapshot.offset, control)
+        self._voters_changed()
         self.set_high_watermark(snapshot.offset)
         if self.role is Role.FOLLOWER:
             following.fetch(self)
@@ -184,12 +261,32 @@ class RaftCore:
         if self.role is Role.LEADER:
             deadline = min(deadline, leadership.next_deadline_ms(self))
         elif self.role in (Role.FOLLOWER, Role.UNATTACHED):
-            deadline = min(deadline, self.following.retry_at_ms)
+            deadline = min(deadline, following.next_deadline_ms(self))
         return deadline
+
+    @property
+    def voters(self) -> VoterSet:
+        """Who votes, by the newest record in the log, committed or not."""
+        return self.history.voters
+
+    @property
+    def kraft_version(self) -> int:
+        return self.history.kraft_version
 
     @property
     def is_voter(self) -> bool:
         return self.key in self.voters
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether this node may be elected: a voter, or one whose removal is in the log but not known to be committed.
+
+        The others may need its log: where it holds more than theirs they cannot be elected.
+        """
+        if self.is_voter:
+            return True
+        offset = self.history.voters_offset
+        return offset is not None and offset >= max(self.high_watermark, 0) and self.key in self.history.voters_before
 
     def describe(self, now_ms: int) -> QuorumDescription:
         """The quorum as this node knows it; whole on the leader only."""
@@ -208,15 +305,43 @@ class RaftCore:
         self._output.entries.append(Entries(self.log.end_offset, self.epoch, record_count, payload))
         self.log.append(self.epoch, record_count)
 
+    def append_control(self, records: Sequence[ControlRecord]) -> None:
+        """Appends control records to the log of this leader, as one batch; voters in it vote from now on."""
+        self._append_batch(Entries(self.log.end_offset, self.epoch, len(records), None, tuple(records)))
+
     def append_fetched(self, entries: Sequence[Entries]) -> None:
         for batch in entries:
-            self._output.entries.append(batch)
-            self.log.append(batch.epoch, batch.record_count)
+            self._append_batch(batch)
+
+    def _append_batch(self, batch: Entries) -> None:
+        self._output.entries.append(batch)
+        self.log.append(batch.epoch, batch.record_count)
+        is_change = False
+        for number, record in enumerate(batch.control):
+            if record is not None:
+                is_change |= self.history.add(batch.base_offset + number, record)
+        if is_change:
+            self._voters_changed()
+
+    def _voters_changed(self) -> None:
+        self._output.voters = self.voters
+        if self.role is Role.LEADER:
+            leadership.on_voters(self)
+        elif self.role is Role.UNATTACHED and self.may_stand and self.deadline_ms == NEVER_MS:
+            self.deadline_ms = self.now_ms + self.random_timeout()
+
+    def answer(self, answer: voter_changes.ChangeAnswer) -> None:
+        self._output.answers.append(answer)
+
+    def probe(self, voter: Voter) -> None:
+        self._output.probes.append(voter)
 
     def truncate(self, offset: int) -> None:
         assert offset >= self.high_watermark, f"cutting committed records: {offset} < {self.high_watermark}"
         self._output.truncate_to = offset
         self.log.truncate(offset)
+        if self.history.truncate(offset):
+            self._voters_changed()
 
     def download_snapshot(self, leader_id: int, snapshot: OffsetAndEpoch) -> None:
         self._output.fetch_snapshot = (leader_id, snapshot)
@@ -238,13 +363,21 @@ class RaftCore:
         self.leader_id = NO_LEADER
         self._wait_for_leader()
 
+    def end_leading(self) -> None:
+        """Forgets what it knew as leader, if it was one."""
+        voter_changes.give_up(self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.leading = leadership.Leading()
+
     def become_follower(self, leader_id: int) -> None:
         """Follows the leader of this epoch."""
         self.role = Role.FOLLOWER
         self.leader_id = leader_id
-        self.leading = leadership.Leading()
+        self.end_leading()
         self.following = following.Following(self.following.asked)
         self.deadline_ms = self.now_ms + self.settings.fetch_timeout_ms
+        self.following.describe_at_ms = self.now_ms + (
+            following.DESCRIBE_INTERVAL_FETCH_TIMEOUTS * self.settings.fetch_timeout_ms
+        )
         following.fetch(self)
 
     def become_prospective(self) -> None:
@@ -253,8 +386,8 @@ class RaftCore:
 
     def _wait_for_leader(self) -> None:
         self.role = Role.UNATTACHED
-        self.leading = leadership.Leading()
-        self.deadline_ms = self.now_ms + self.random_timeout() if self.is_voter else NEVER_MS
+        self.end_leading()
+        self.deadline_ms = self.now_ms + self.random_timeout() if self.may_stand else NEVER_MS
         following.look_for_leader(self)
 
     def follow_if_later(self, epoch: int, leader_id: int) -> bool:
@@ -294,6 +427,7 @@ _HANDLERS: dict[type, Callable[[RaftCore, Any], None]] = {
     EndQuorumEpochRequest: following.on_end_quorum_epoch,
     FetchRequest: leadership.on_fetch_request,
     FetchResponse: following.on_fetch_response,
+    UpdateVoterResponse: following.on_update_voter_response,
 }
 
 

@@ -31,7 +31,7 @@ class Votes:
 
 def become_prospective(core: RaftCore) -> None:
     """Asks the others whether they would vote for this node, without raising the epoch."""
-    if not core.is_voter:
+    if not core.may_stand:
         core.become_unattached(core.epoch)
         return
     core.role = Role.PROSPECTIVE
@@ -101,7 +101,8 @@ def on_vote_response(core: RaftCore, response: VoteResponse) -> None:
 
 def _ask(core: RaftCore, *, is_pre_vote: bool) -> None:
     core.votes = Votes()
-    core.votes.granted.add(core.key.node_id)
+    if core.is_voter:
+        core.votes.granted.add(core.key.node_id)
     core.deadline_ms = core.now_ms + core.random_timeout()
     for voter in core.voters.keys:
         if voter.node_id != core.key.node_id:

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.raft.messages import (
     NO_LEADER,
+    AddVoterRequest,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
+    RemoveVoterRequest,
+    UpdateVoterRequest,
+    UpdateVoterResponse,
 )
 from pykbroker.controller.raft.roles import NEVER_MS, Role
 
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 
 LOOK_BACKOFFS = 5
 """After how many `retry_backoff_ms` a node without a leader asks the next voter."""
+
+
+DESCRIBE_INTERVAL_FETCH_TIMEOUTS = 2
 
 
 class Following:
@@ -40,9 +47,20 @@ class Following:
         asked: how many voters were asked in turn who leads.
         is_leader_gone: whether the leader's machine refused a connection since it answered last.
         leaderless: nodes that said that they know of no leader either.
+        describe_at_ms: when to look next whether the leader knows this voter as it is, or to ask to become one.
+        is_described: whether the leader has taken note in this epoch.
     """
 
-    __slots__ = ("asked", "has_fetched", "is_behind_persist", "is_leader_gone", "leaderless", "retry_at_ms")
+    __slots__ = (
+        "asked",
+        "describe_at_ms",
+        "has_fetched",
+        "is_behind_persist",
+        "is_described",
+        "is_leader_gone",
+        "leaderless",
+        "retry_at_ms",
+    )
 
     def __init__(self, asked: int = 0) -> None:
         self.has_fetched = False
@@ -50,6 +68,8 @@ class Following:
         self.is_leader_gone = False
         self.leaderless: set[int] = set()
         self.retry_at_ms = NEVER_MS
+        self.describe_at_ms = NEVER_MS
+        self.is_described = False
         self.asked = asked
 
 
@@ -70,7 +90,7 @@ def look_for_leader(core: RaftCore) -> None:
 
 
 def _ask_next_voter(core: RaftCore, following: Following) -> None:
-    ids = [node_id for node_id in core.voters.ids if node_id != core.key.node_id]
+    ids = [node_id for node_id in (*core.voters.ids, *core.bootstrap_ids) if node_id != core.key.node_id]
     following.retry_at_ms = core.now_ms + core.settings.retry_ms if ids else NEVER_MS
     if not ids:
         return
@@ -83,8 +103,14 @@ def _request(core: RaftCore) -> FetchRequest:
     return FetchRequest(core.key.node_id, core.epoch, core.key, core.log.end, core.high_watermark)
 
 
+def next_deadline_ms(core: RaftCore) -> int:
+    return min(core.following.retry_at_ms, core.following.describe_at_ms)
+
+
 def tick(core: RaftCore) -> None:
     following = core.following
+    if core.now_ms >= following.describe_at_ms:
+        _describe_itself(core)
     if core.now_ms < following.retry_at_ms:
         return
     if core.leader_id == NO_LEADER:
@@ -96,6 +122,34 @@ def tick(core: RaftCore) -> None:
 def on_persisted(core: RaftCore) -> None:
     if core.following.is_behind_persist and core.log.persisted_offset == core.log.end_offset:
         fetch(core)
+
+
+def _describe_itself(core: RaftCore) -> None:
+    """Tells the leader how this voter stands if its record is out of date; an observer that may be a voter asks for it.
+
+    While kraft.version is 0 there is no record, and the leader is told once per epoch (KIP-853).
+    """
+    following = core.following
+    following.describe_at_ms = core.now_ms + DESCRIBE_INTERVAL_FETCH_TIMEOUTS * core.settings.fetch_timeout_ms
+    if not core.itself.endpoints:
+        following.describe_at_ms = NEVER_MS
+    elif core.is_voter:
+        must_tell = core.voters.is_out_of_date(core.itself) if core.kraft_version else not following.is_described
+        if must_tell:
+            core.send(core.leader_id, UpdateVoterRequest(core.key.node_id, core.epoch, core.itself))
+    elif core.settings.auto_join and core.kraft_version:
+        lost = core.voters.voter(core.key.node_id)
+        if lost is not None:
+            core.send(core.leader_id, RemoveVoterRequest(core.key.node_id, lost.key))
+        else:
+            core.send(core.leader_id, AddVoterRequest(core.key.node_id, core.itself))
+
+
+def on_update_voter_response(core: RaftCore, response: UpdateVoterResponse) -> None:
+    if not core.follow_if_later(response.epoch, response.leader_id):
+        return
+    if response.is_done and core.role is Role.FOLLOWER and response.source == core.leader_id:
+        core.following.is_described = True
 
 
 def on_begin_quorum_epoch(core: RaftCore, request: BeginQuorumEpochRequest) -> None:
@@ -110,11 +164,10 @@ def on_end_quorum_epoch(core: RaftCore, request: EndQuorumEpochRequest) -> None:
     if not core.follow_if_later(request.epoch, request.source) or core.leader_id != request.source:
         return
     core.become_unattached(core.epoch)
-    if not core.is_voter:
+    if not core.may_stand:
         return
-    position = (
-        request.successors.index(core.key.node_id) if core.key.node_id in request.successors else len(core.voters)
-    )
+    places = [number for number, key in enumerate(request.successors) if key.is_same_voter(core.key)]
+    position = places[0] if places else len(core.voters)
     if position == 0:
         core.become_prospective()
     else:
@@ -165,7 +218,7 @@ def _on_leaderless(core: RaftCore, node_id: int) -> None:
     following, settings = core.following, core.settings
     following.leaderless.add(node_id)
     pause_ms = settings.retry_backoff_ms * LOOK_BACKOFFS
-    if core.is_voter and len(following.leaderless) + 1 >= core.voters.majority:
+    if core.may_stand and len(following.leaderless) + 1 >= core.voters.majority:
         pause_ms = settings.retry_ms
         if settings.lost_leader_ms:
             core.deadline_ms = min(core.deadline_ms, core.now_ms + 1 + core.random.randrange(settings.lost_leader_ms))
@@ -181,7 +234,7 @@ def on_unreachable(core: RaftCore, node_id: int, *, is_gone: bool) -> None:
     if core.role is not Role.FOLLOWER or node_id != core.leader_id or following.retry_at_ms == NEVER_MS:
         return
     following.retry_at_ms = min(following.retry_at_ms, again_ms)
-    if is_gone and settings.lost_leader_ms and core.is_voter and not following.is_leader_gone:
+    if is_gone and settings.lost_leader_ms and core.may_stand and not following.is_leader_gone:
         following.is_leader_gone = True
         following.has_fetched = False
         pause_ms = 1 + core.random.randrange(settings.lost_leader_ms)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.raft import voter_changes
 from pykbroker.controller.raft.messages import (
     NO_LEADER,
     BeginQuorumEpochRequest,
@@ -15,13 +16,19 @@ from pykbroker.controller.raft.messages import (
     EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
+    KRaftVersion,
     LeaderChange,
 )
-from pykbroker.controller.raft.quorum import ReplicaKey, offset_of_majority
+from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, VoterSet, offset_of_majority
 from pykbroker.controller.raft.roles import NEVER_MS, ReplicaDescription, Role
+from pykbroker.controller.raft.voter_history import ControlRecord
 
 if TYPE_CHECKING:
     from pykbroker.controller.raft.core import RaftCore
+
+
+OBSERVER_SESSION_TIMEOUT_MS = 300_000
+"""After what time without a Fetch an observer is not shown any more, as in Kafka."""
 
 
 class Progress:
@@ -66,7 +73,16 @@ class WaitingFetch:
 class Leading:
     """The state of a leader; empty on other nodes."""
 
-    __slots__ = ("announce_at_ms", "epoch_start_offset", "observers", "quorum_seen_ms", "voters", "waiting")
+    __slots__ = (
+        "announce_at_ms",
+        "change",
+        "epoch_start_offset",
+        "observers",
+        "quorum_seen_ms",
+        "volatile_voters",
+        "voters",
+        "waiting",
+    )
 
     def __init__(self) -> None:
         self.epoch_start_offset = 0
@@ -75,6 +91,9 @@ class Leading:
         self.waiting: dict[int, WaitingFetch] = {}
         self.announce_at_ms = 0
         self.quorum_seen_ms = 0
+        self.change: voter_changes.Change | None = None
+        # What the voters of a static quorum said of themselves, for the day when kraft.version is raised.
+        self.volatile_voters = VoterSet(())
 
 
 def become_leader(core: RaftCore) -> None:
@@ -86,18 +105,52 @@ def become_leader(core: RaftCore) -> None:
     leading.epoch_start_offset = core.log.end_offset
     leading.voters = {key.node_id: Progress(key) for key in core.voters.keys if key.node_id != core.key.node_id}
     leading.quorum_seen_ms = core.now_ms
+    leading.volatile_voters = core.voters.with_voter(core.itself)
     granted = tuple(key for key in core.voters.keys if key.node_id in core.votes.granted)
-    core.append(LeaderChange(core.key.node_id, tuple(core.voters.keys), granted), 1)
+    records: list[ControlRecord] = [LeaderChange(core.key.node_id, tuple(core.voters.keys), granted)]
+    if core.kraft_version and _must_write_voters(core):
+        itself = [core.itself] if core.itself.endpoints else []
+        records += [KRaftVersion(core.kraft_version), VoterSet([*core.voters.voters, *itself])]
+    core.append_control(records)
     _announce(core)
+
+
+def _must_write_voters(core: RaftCore) -> bool:
+    """Whether the log does not say yet who votes, only the checkpoint of the format step; or says it wrongly of this
+    leader, which cannot tell itself by an UpdateRaftVoter."""
+    is_wrong = bool(core.itself.endpoints) and core.voters.is_out_of_date(core.itself)
+    return core.history.voters_offset == -1 or is_wrong
+
+
+def on_voters(core: RaftCore) -> None:
+    """Other voters: what is known of each replica goes along."""
+    leading = core.leading
+    old = leading.voters
+    leading.voters = {}
+    for key in core.voters.keys:
+        if key.node_id == core.key.node_id:
+            continue
+        progress = leading.observers.pop(key, None)
+        known = old.get(key.node_id)
+        if progress is None and known is not None and known.key.directory_id in (NO_DIRECTORY_ID, key.directory_id):
+            progress = old.pop(key.node_id)
+            progress.key = key
+        leading.voters[key.node_id] = progress or Progress(key)
+    for progress in old.values():
+        if progress.key != core.key and leading.voters.get(progress.key.node_id) is not progress:
+            leading.observers[progress.key] = progress
+    # Whoever is new has the time of a new leader's voters to be heard of.
+    leading.quorum_seen_ms = core.now_ms
+    leading.announce_at_ms = core.now_ms
 
 
 def resign(core: RaftCore) -> None:
     """Gives up the epoch and names the successors, those with the longest logs first (KIP-595)."""
     progress = sorted(core.leading.voters.values(), key=lambda p: (-p.end_offset, p.key.node_id))
-    successors = tuple(p.key.node_id for p in progress)
-    for node_id in successors:
-        core.send(node_id, EndQuorumEpochRequest(core.key.node_id, core.epoch, successors))
-    core.leading = Leading()
+    successors = tuple(p.key for p in progress)
+    for key in successors:
+        core.send(key.node_id, EndQuorumEpochRequest(core.key.node_id, core.epoch, successors))
+    core.end_leading()
     core.role = Role.RESIGNED
     core.leader_id = NO_LEADER
     core.deadline_ms = core.now_ms + core.random_timeout()
@@ -105,6 +158,7 @@ def resign(core: RaftCore) -> None:
 
 def tick(core: RaftCore) -> None:
     """What is due: answers to fetches that waited long enough, announcements, and the check for a majority."""
+    voter_changes.tick(core)
     leading = core.leading
     for node_id, waiting in list(leading.waiting.items()):
         if core.now_ms >= waiting.answer_at_ms:
@@ -119,7 +173,7 @@ def tick(core: RaftCore) -> None:
 def next_deadline_ms(core: RaftCore) -> int:
     leading = core.leading
     deadlines = [waiting.answer_at_ms for waiting in leading.waiting.values()]
-    deadlines += [leading.announce_at_ms, _resign_at_ms(core)]
+    deadlines += [leading.announce_at_ms, _resign_at_ms(core), voter_changes.next_deadline_ms(core)]
     return min(deadlines)
 
 
@@ -134,11 +188,13 @@ def _announce(core: RaftCore) -> None:
 
 def _resign_at_ms(core: RaftCore) -> int:
     """When to give up because a majority was not heard of: it may have elected another leader by then."""
-    if len(core.voters) == 1:
+    # This node and the best of the others are a majority since the fetch of the last one that is needed for it.
+    # A leader that is being removed is none of the majority.
+    needed = core.voters.majority - (1 if core.is_voter else 0)
+    if needed == 0:
         return NEVER_MS
     heard = sorted((p.last_fetch_ms for p in core.leading.voters.values()), reverse=True)
-    # This node and the best of the others are a majority since the fetch of the last one that is needed for it.
-    majority_heard_ms = heard[core.voters.majority - 2]
+    majority_heard_ms = heard[needed - 1]
     return max(majority_heard_ms, core.leading.quorum_seen_ms) + core.settings.fetch_timeout_ms * 3 // 2
 
 
@@ -166,11 +222,12 @@ def on_fetch_request(core: RaftCore, request: FetchRequest) -> None:
     core.leading.waiting[request.source] = WaitingFetch(request, core.now_ms + core.settings.fetch_wait_max_ms)
     if request.replica in core.voters:
         advance_high_watermark(core)
-    answer_waiting(core)
+    if core.role is Role.LEADER:
+        answer_waiting(core)
 
 
 def _progress_of(core: RaftCore, key: ReplicaKey) -> Progress:
-    if key in core.voters:
+    if key in core.voters and key.node_id in core.leading.voters:
         return core.leading.voters[key.node_id]
     progress = core.leading.observers.get(key)
     if progress is None:
@@ -188,6 +245,9 @@ def advance_high_watermark(core: RaftCore) -> None:
     if reached > leading.epoch_start_offset and reached > core.high_watermark:
         core.set_high_watermark(reached)
         answer_waiting(core)
+        voter_changes.on_high_watermark(core)
+        if voter_changes.must_resign(core):
+            resign(core)
 
 
 def answer_waiting(core: RaftCore) -> None:
@@ -219,7 +279,13 @@ def describe(core: RaftCore, now_ms: int) -> tuple[tuple[ReplicaDescription, ...
         return ReplicaDescription(progress.key, progress.end_offset, progress.last_fetch_ms, progress.last_caught_up_ms)
 
     voters = [of(progress) for progress in core.leading.voters.values()]
-    observers = [of(progress) for progress in core.leading.observers.values()]
+    heard_of = [
+        progress
+        for progress in core.leading.observers.values()
+        if now_ms - progress.last_fetch_ms < OBSERVER_SESSION_TIMEOUT_MS
+    ]
+    core.leading.observers = {progress.key: progress for progress in heard_of}
+    observers = [of(progress) for progress in heard_of]
     itself = ReplicaDescription(core.key, core.log.end_offset, now_ms, now_ms)
     (voters if core.is_voter else observers).append(itself)
     return tuple(sorted(voters)), tuple(sorted(observers))

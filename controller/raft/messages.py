@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pykbroker.controller.raft.log_view import Diverging, OffsetAndEpoch
-from pykbroker.controller.raft.quorum import ReplicaKey
+from pykbroker.controller.raft.quorum import ReplicaKey, Voter
+from pykbroker.controller.raft.voter_history import ControlRecord
+from pykbroker.controller.raft.voter_history import KRaftVersion as KRaftVersion
+from pykbroker.controller.raft.voter_history import LeaderChange as LeaderChange
 
 NO_LEADER = -1
 
@@ -20,22 +23,16 @@ class Entries(NamedTuple):
 
     base_offset   offset of the first record
     record_count  how many offsets they take
-    payload       what they hold, opaque here: for a proposal what was proposed, for a leader's first entry a
-                  LeaderChange, for a follower what the leader sent
+    payload       what they hold, opaque here: for a proposal what was proposed, None for a control batch of a leader,
+                  for a follower what the leader sent
+    control       the records of a control batch, each at the next offset
     """
 
     base_offset: int
     epoch: int
     record_count: int
     payload: Any
-
-
-class LeaderChange(NamedTuple):
-    """The control record at the start of an epoch: who leads, who votes, who voted for it."""
-
-    leader_id: int
-    voters: tuple[ReplicaKey, ...]
-    granting_voters: tuple[ReplicaKey, ...]
+    control: tuple[ControlRecord | None, ...] = ()
 
 
 class VoteRequest(NamedTuple):
@@ -77,7 +74,7 @@ class EndQuorumEpochRequest(NamedTuple):
 
     source: int
     epoch: int
-    successors: tuple[int, ...]
+    successors: tuple[ReplicaKey, ...]
 
 
 class FetchRequest(NamedTuple):
@@ -110,6 +107,37 @@ class FetchResponse(NamedTuple):
     entries: Sequence[Entries] = ()
 
 
+class UpdateVoterRequest(NamedTuple):
+    """A voter tells the leader where it listens and which kraft.versions it can run (KIP-853)."""
+
+    source: int
+    epoch: int
+    voter: Voter
+
+
+class UpdateVoterResponse(NamedTuple):
+    """`is_done`: the leader has taken note, or cannot."""
+
+    source: int
+    epoch: int
+    leader_id: int
+    is_done: bool
+
+
+class AddVoterRequest(NamedTuple):
+    """An observer asks to become a voter (KIP-1186). How it ends shows in the log."""
+
+    source: int
+    voter: Voter
+
+
+class RemoveVoterRequest(NamedTuple):
+    """An observer asks that the voter with its node id and another directory, which it lost, be removed (KIP-1186)."""
+
+    source: int
+    voter: ReplicaKey
+
+
 Message = (
     VoteRequest
     | VoteResponse
@@ -118,4 +146,8 @@ Message = (
     | EndQuorumEpochRequest
     | FetchRequest
     | FetchResponse
+    | UpdateVoterRequest
+    | UpdateVoterResponse
+    | AddVoterRequest
+    | RemoveVoterRequest
 )

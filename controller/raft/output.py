@@ -11,6 +11,8 @@ For each output, in this order and before the next call of the core with anythin
 `leadership` says that leader or epoch changed; proposals that this node made as leader and that are not committed yet
 may or may not be, as far as it can know.
 `fetch_snapshot` asks for a download of the leader's snapshot, after which `snapshot_installed` is to be called.
+`voters` says that others vote now, or listen elsewhere; `answers` are for who asked to change the voters; each of
+`probes` is to be asked for the kraft.versions that it can run, and `probed` to be called with what it says.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from typing import NamedTuple
 
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.messages import NO_LEADER, Entries, Message
-from pykbroker.controller.raft.quorum import ReplicaKey
+from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
+from pykbroker.controller.raft.voter_changes import ChangeAnswer
 
 
 class QuorumState(NamedTuple):
@@ -47,7 +50,18 @@ class Envelope(NamedTuple):
 class Output:
     """See above. None and empty mean that there is nothing to do."""
 
-    __slots__ = ("entries", "fetch_snapshot", "high_watermark", "leadership", "quorum_state", "send", "truncate_to")
+    __slots__ = (
+        "answers",
+        "entries",
+        "fetch_snapshot",
+        "high_watermark",
+        "leadership",
+        "probes",
+        "quorum_state",
+        "send",
+        "truncate_to",
+        "voters",
+    )
 
     def __init__(self) -> None:
         self.quorum_state: QuorumState | None = None
@@ -57,6 +71,9 @@ class Output:
         self.high_watermark: int | None = None
         self.leadership: Leadership | None = None
         self.fetch_snapshot: tuple[int, OffsetAndEpoch] | None = None
+        self.voters: VoterSet | None = None
+        self.answers: list[ChangeAnswer] = []
+        self.probes: list[Voter] = []
 
     @property
     def must_persist(self) -> bool:

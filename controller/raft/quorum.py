@@ -24,35 +24,93 @@ class ReplicaKey(NamedTuple):
         )
 
 
+class VoterEndpoint(NamedTuple):
+    """Where a voter listens: the listener's name in upper case, and its address."""
+
+    name: str
+    host: str
+    port: int
+
+
+class Voter(NamedTuple):
+    """A voter as a VotersRecord tells of it. `kraft_versions`: the lowest and highest level that it can run."""
+
+    key: ReplicaKey
+    endpoints: tuple[VoterEndpoint, ...] = ()
+    kraft_versions: tuple[int, int] = (0, 0)
+
+    def supports(self, kraft_version: int) -> bool:
+        return self.kraft_versions[0] <= kraft_version <= self.kraft_versions[1]
+
+    def endpoint(self, listener_name: str) -> VoterEndpoint | None:
+        """Where it listens under a name, None if it does not."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
+
+
 class VoterSet:
     """The voters, by node id. Immutable."""
 
     __slots__ = ("_voters",)
 
-    def __init__(self, voters: Iterable[ReplicaKey]) -> None:
-        self._voters: Mapping[int, ReplicaKey] = {voter.node_id: voter for voter in voters}
+    def __init__(self, voters: Iterable[ReplicaKey | Voter]) -> None:
+        """A bare replica key is a voter of which nothing else is known."""
+        by_id = {}
+        for voter in voters:
+            whole = voter if isinstance(voter, Voter) else Voter(voter)
+            by_id[whole.key.node_id] = whole
+        self._voters: Mapping[int, Voter] = dict(sorted(by_id.items()))
 
     def __contains__(self, key: ReplicaKey) -> bool:
+        """A voter without a directory id, from the configuration, is known by its node id; others by both."""
         voter = self._voters.get(key.node_id)
-        return voter is not None and voter.is_same_voter(key)
+        return voter is not None and voter.key.directory_id in (NO_DIRECTORY_ID, key.directory_id)
 
     def __len__(self) -> int:
         return len(self._voters)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VoterSet) and self._voters == other._voters
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._voters.values()))
+
+    def __repr__(self) -> str:
+        return f"VoterSet({list(self._voters.values())})"
+
     @property
     def ids(self) -> list[int]:
         """Node ids, ascending."""
-        return sorted(self._voters)
+        return list(self._voters)
 
     @property
     def keys(self) -> list[ReplicaKey]:
         """Replica keys by ascending node id."""
-        return [self._voters[node_id] for node_id in sorted(self._voters)]
+        return [voter.key for voter in self._voters.values()]
+
+    @property
+    def voters(self) -> list[Voter]:
+        """All of them by ascending node id."""
+        return list(self._voters.values())
 
     @property
     def majority(self) -> int:
         """How many voters must agree."""
         return len(self._voters) // 2 + 1
+
+    def voter(self, node_id: int) -> Voter | None:
+        return self._voters.get(node_id)
+
+    def with_voter(self, voter: Voter) -> VoterSet:
+        """This set and one voter more, or in the place of the one with its node id."""
+        return VoterSet([*self._voters.values(), voter])
+
+    def without(self, node_id: int) -> VoterSet:
+        return VoterSet(voter for voter in self._voters.values() if voter.key.node_id != node_id)
+
+    def is_out_of_date(self, voter: Voter) -> bool:
+        """Whether the set has this voter, with other endpoints or another range of versions."""
+        known = self._voters.get(voter.key.node_id)
+        return known is not None and voter.key in self and known != voter
 
 
 def offset_of_majority(end_offsets: Iterable[int]) -> int:

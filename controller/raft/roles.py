@@ -30,6 +30,8 @@ class RaftSettings(NamedTuple):
                           leads: the leader's machine refuses connections, so nothing listens there any more, or a
                           majority said that it knows of no leader. 0 waits for the other two timeouts, as Kafka does
     fetch_wait_max_ms     how long a leader keeps a Fetch that has nothing to answer
+    request_timeout_ms    how long a change of the voters may take
+    auto_join             whether a node that may be a voter asks to become one (`controller.quorum.auto.join.enable`)
     """
 
     election_timeout_ms: int = 1000
@@ -38,6 +40,8 @@ class RaftSettings(NamedTuple):
     retry_backoff_ms: int = 20
     lost_leader_ms: int = 100
     fetch_wait_max_ms: int = 500
+    request_timeout_ms: int = 2000
+    auto_join: bool = False
 
 
 class Role(Enum):
@@ -66,6 +70,14 @@ class ReplicaDescription(NamedTuple):
     last_fetch_ms: int
     last_caught_up_ms: int
 
+    def shifted(self, shift_ms: int) -> ReplicaDescription:
+        """The same by a clock that is so much ahead."""
+        fetch_ms, caught_up_ms = self.last_fetch_ms, self.last_caught_up_ms
+        return self._replace(
+            last_fetch_ms=fetch_ms + shift_ms if fetch_ms >= 0 else -1,
+            last_caught_up_ms=caught_up_ms + shift_ms if caught_up_ms >= 0 else -1,
+        )
+
 
 class QuorumDescription(NamedTuple):
     """What `kafka-metadata-quorum describe` shows. Replicas are only known on the leader, elsewhere empty."""
@@ -75,3 +87,10 @@ class QuorumDescription(NamedTuple):
     high_watermark: int
     voters: tuple[ReplicaDescription, ...]
     observers: tuple[ReplicaDescription, ...]
+
+    def shifted(self, shift_ms: int) -> QuorumDescription:
+        """The same by a clock that is so much ahead."""
+        return self._replace(
+            voters=tuple(replica.shifted(shift_ms) for replica in self.voters),
+            observers=tuple(replica.shifted(shift_ms) for replica in self.observers),
+        )

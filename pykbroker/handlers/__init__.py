@@ -127,6 +127,9 @@ _ALL = (
     _api(ApiKey.BROKER_HEARTBEAT, 0, 2, 0, _CONTROLLER),
     _api(ApiKey.UNREGISTER_BROKER, 0, 0, 0, _BOTH, forwardable=True),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
+    _api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, _BOTH, forwardable=True),
+    _api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, _BOTH, forwardable=True),
+    _api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, _CONTROLLER),
 )
 
 APIS: dict[int, Api] = {int(api.key): api for api in _ALL if ListenerKind.BROKER in api.listeners}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from pykbroker.handlers import APIS, APIS_OF
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
@@ -39,6 +39,7 @@ async def handle_api_versions(context: RequestContext, request: ApiVersionsReque
     if context.connection.sasl is not None:
         context.connection.sasl.versions_were_sent()
     image = context.services.metadata.image
+    finalized = {**image.features, KRAFT_VERSION: context.services.controller.kraft_version}
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised_lowest, max_version=api.highest)
@@ -53,7 +54,7 @@ async def handle_api_versions(context: RequestContext, request: ApiVersionsReque
         finalized_features_epoch=image.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in image.features.items()
+            for name, level in finalized.items()
             if level > 0
         ],
     )

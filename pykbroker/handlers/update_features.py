@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.features import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate, UpdateFeatures
+from pykbroker.controller.metadata.features import (
+    KRAFT_VERSION,
+    SAFE_DOWNGRADE,
+    UPGRADE,
+    FeatureUpdate,
+    UpdateFeatures,
+)
 from pykbroker.controller_requests import submit
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
@@ -49,6 +55,9 @@ async def handle_update_features(context: RequestContext, request: UpdateFeature
         )
     if error.is_failure:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+    why_not = await _raise_kraft_version(context, request, updates)
+    if why_not is not None:
+        return why_not
     response = UpdateFeaturesResponse(error_message=None)
     if context.api_version < NO_RESULTS_VERSION:
         response.results = [
@@ -56,3 +65,26 @@ async def handle_update_features(context: RequestContext, request: UpdateFeature
             for update in updates
         ]
     return response
+
+
+async def _raise_kraft_version(
+    context: RequestContext, request: UpdateFeaturesRequest, updates: list[FeatureUpdate]
+) -> UpdateFeaturesResponse | None:
+    """kraft.version is the quorum's own: a control record, none of the metadata (KIP-853). None when all is well."""
+    controller = context.services.controller
+    for update in updates:
+        if update.name != KRAFT_VERSION:
+            continue
+        answer = controller.voter_requests.upgrade(update.level, validate_only=request.validate_only)
+        if answer is None:
+            return UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=None)
+        if answer.why_not is not None:
+            return UpdateFeaturesResponse(
+                error_code=ErrorCode.INVALID_UPDATE_VERSION,
+                error_message=(
+                    f"The update failed for all features since the following feature had an error: {answer.why_not}"
+                ),
+            )
+        if not await controller.applied(answer.end_offset, request.timeout_ms):
+            return UpdateFeaturesResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None)
+    return None

@@ -45,7 +45,7 @@ def written(values: list[bytes]) -> tuple[FakeFileSystem, bytes]:
 def test_a_checkpoint_is_read_back(count: int) -> None:
     values = [number.to_bytes(4, "big") for number in range(count)]
     filesystem, _ = written(values)
-    assert read_snapshot(filesystem, FOLDER, SNAPSHOT) == (77, values)
+    assert read_snapshot(filesystem, FOLDER, SNAPSHOT) == (77, values, ())
     assert snapshot_name(SNAPSHOT) == "00000000000000012345-0000000006.checkpoint"
 
 
@@ -68,7 +68,7 @@ def test_a_damaged_checkpoint_is_told(data: st.DataObject) -> None:
     del damaged[data.draw(st.integers(0, len(damaged))) or len(damaged) :]
     filesystem.write_file(f"{FOLDER}/{snapshot_name(SNAPSHOT)}", bytes(damaged))
     with suppress(CorruptFile):
-        assert read_snapshot(filesystem, FOLDER, SNAPSHOT) == (77, values)
+        assert read_snapshot(filesystem, FOLDER, SNAPSHOT) == (77, values, ())
 
 
 @pytest.mark.parametrize(

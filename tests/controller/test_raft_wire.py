@@ -61,7 +61,12 @@ requests = st.one_of(
     vote_requests(),
     fetch_requests(),
     st.builds(raft.BeginQuorumEpochRequest, ids, epochs),
-    st.builds(raft.EndQuorumEpochRequest, ids, epochs, st.lists(ids, max_size=4).map(tuple)),
+    st.builds(
+        raft.EndQuorumEpochRequest,
+        ids,
+        epochs,
+        st.lists(keys, max_size=4).map(tuple),
+    ),
 )
 
 
@@ -128,12 +133,12 @@ def test_an_answer_means_on_arrival_what_was_meant(pair: tuple[Any, Any]) -> Non
 
 
 def test_an_end_of_the_epoch_is_answered_with_what_is_known() -> None:
-    request = wire_request(raft.EndQuorumEpochRequest(1, 4, (2, 3)))
+    request = wire_request(raft.EndQuorumEpochRequest(1, 4, (ReplicaKey(2), ReplicaKey(3))))
     response = over_the_wire(end_response_for_wire(request, 5, 3), 1)
     assert isinstance(response, EndQuorumEpochResponse)
     (partition,) = response.topics[0].partitions
     assert (partition.leader_epoch, partition.leader_id, partition.error_code) == (5, 3, 0)
-    assert message_from_response(raft.EndQuorumEpochRequest(1, 4, (2, 3)), 3, response) is None
+    assert message_from_response(raft.EndQuorumEpochRequest(1, 4, (ReplicaKey(2), ReplicaKey(3))), 3, response) is None
 
 
 @given(message=requests)

@@ -75,6 +75,8 @@ class World:
             wall_clock_ms=lambda: WALL_CLOCK_MS + int(trio.current_time() * 1000),
             send=peers.send,
             download=peers.download,
+            probe=peers.probe,
+            on_voters=peers.set_voters,
         )
         peers.attach(node)
         node.open()
@@ -118,7 +120,7 @@ class World:
                 elif isinstance(request, FetchSnapshotRequest):
                     response = await self.peers[node_id].answer_snapshot(request)
                 else:
-                    response = await self.peers[node_id].answer(request)
+                    response = await self.peers[node_id].answer(request, header.api_version)
                 if response is None or node_id in self.cut_off or node_id not in self.nodes:
                     return
                 assert isinstance(response, response_class(type(request)))

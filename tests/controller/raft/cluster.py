@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.log_view import LogView, OffsetAndEpoch
 from pykbroker.controller.raft.messages import (
+    AddVoterRequest,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
     Entries,
     FetchRequest,
     FetchResponse,
-    LeaderChange,
     Message,
+    RemoveVoterRequest,
+    UpdateVoterRequest,
+    UpdateVoterResponse,
     VoteRequest,
     VoteResponse,
 )
 from pykbroker.controller.raft.output import Envelope, Output, QuorumState
-from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings, Role
+from pykbroker.controller.raft.voter_changes import ChangeAnswer
+from pykbroker.controller.raft.voter_history import ControlRecord, KRaftVersion, LeaderChange
+from pykbroker.protocol.error_codes import ErrorCode
 
 
 class Disk:
@@ -33,6 +39,15 @@ class Disk:
         self.log: list[Entries] = []
         self.snapshot = OffsetAndEpoch(0, 0)
         self.snapshot_content: tuple[Any, ...] = ()
+        self.snapshot_control: tuple[ControlRecord, ...] = ()
+
+    def control(self) -> list[tuple[int, ControlRecord]]:
+        """The control records of snapshot and log, by offset."""
+        found = [(self.snapshot.offset - 1, record) for record in self.snapshot_control]
+        for entries in self.log:
+            numbered = enumerate(entries.control, entries.base_offset)
+            found += [(offset, record) for offset, record in numbered if record is not None]
+        return found
 
     @property
     def end_offset(self) -> int:
@@ -60,7 +75,15 @@ class Member:
     def start(self) -> None:
         cluster = self.cluster
         self.core = RaftCore(
-            self.key, cluster.voters, self.disk.view(), self.disk.state, cluster.settings, cluster.random
+            self.key,
+            cluster.voters,
+            self.disk.view(),
+            self.disk.state,
+            cluster.settings,
+            cluster.random,
+            control=self.disk.control(),
+            itself=voter_of(self.key.node_id),
+            bootstrap_ids=[-2 - node_id for node_id in cluster.members] if cluster.is_dynamic else (),
         )
         self.applied = list(self.disk.snapshot_content)
         self.perform(self.core.start(cluster.now_ms))
@@ -78,6 +101,8 @@ class Member:
         while True:
             core = self.core
             assert core is not None
+            for answer in output.answers:
+                cluster.on_answer(node_id, answer)
             if output.quorum_state is not None:
                 disk.state = output.quorum_state
                 cluster.say(f"{node_id} remembers {show_state(output.quorum_state)}")
@@ -89,6 +114,8 @@ class Member:
                 assert entries.base_offset == disk.end_offset
                 disk.log.append(entries)
                 cluster.say(f"{node_id} appends {show_entries(entries)}")
+            for voter in output.probes:
+                cluster.network.append((voter.key.node_id, node_id, Probed()))
             for envelope in output.send:
                 cluster.post(node_id, self.fill(envelope))
             if output.leadership is not None:
@@ -97,7 +124,7 @@ class Member:
                 self.apply(output.high_watermark)
             if output.fetch_snapshot is not None:
                 self.download(*output.fetch_snapshot)
-                output = core.snapshot_installed(disk.snapshot, cluster.now_ms)
+                output = core.snapshot_installed(disk.snapshot, cluster.now_ms, disk.snapshot_control)
             elif output.entries:
                 output = core.persisted(disk.end_offset, cluster.now_ms)
             else:
@@ -114,8 +141,7 @@ class Member:
         first = len(self.applied)
         for entries in self.disk.log:
             if len(self.applied) <= entries.base_offset < high_watermark:
-                payload = entries.payload
-                self.applied += [payload] if isinstance(payload, LeaderChange) else list(payload)
+                self.applied += entries.control or entries.payload
         assert len(self.applied) == high_watermark, (self.applied, high_watermark)
         cluster = self.cluster
         cluster.say(f"{self.key.node_id} commits up to {high_watermark}{show_applied(self.applied[first:])}")
@@ -125,6 +151,7 @@ class Member:
         source = self.cluster.members[leader_id].disk
         self.disk.log = []
         self.disk.snapshot, self.disk.snapshot_content = source.snapshot, source.snapshot_content
+        self.disk.snapshot_control = source.snapshot_control
         self.applied = list(source.snapshot_content)
         self.cluster.say(f"{self.key.node_id} downloads the snapshot at {source.snapshot.offset} from {leader_id}")
 
@@ -136,23 +163,47 @@ class Member:
         kept = [e for e in disk.log if e.base_offset < offset]
         disk.snapshot = OffsetAndEpoch(offset, kept[-1].epoch if kept else disk.snapshot.epoch)
         disk.snapshot_content = tuple(self.applied)
+        disk.snapshot_control = core.history.records_at(offset)
         disk.log = [e for e in disk.log if e.base_offset >= offset]
         core.snapshot_taken(disk.snapshot)
+
+
+class Probed(NamedTuple):
+    """What a node says when it is asked for the kraft.versions that it can run."""
+
+
+def voter_of(node_id: int) -> Voter:
+    """A node as it stands in a VotersRecord."""
+    key = ReplicaKey(node_id, bytes([node_id]) * 16)
+    return Voter(key, (VoterEndpoint("CONTROLLER", "host", node_id),), (0, 1))
 
 
 class Cluster:
     """Members by node id and the messages between them, which stay in `network` until they are delivered."""
 
     def __init__(
-        self, voter_ids: Iterable[int], observer_ids: Iterable[int] = (), *, seed: int = 0, is_silent: bool = False
+        self,
+        voter_ids: Iterable[int],
+        observer_ids: Iterable[int] = (),
+        *,
+        seed: int = 0,
+        is_silent: bool = False,
+        is_dynamic: bool = False,
     ) -> None:
+        """`is_dynamic`: the voters stand in the checkpoint that their disks are formatted with, not in the settings."""
         voter_ids = list(voter_ids)
         self.random = random.Random(seed)
         self.settings = RaftSettings()
         self.now_ms = 0
         self.voters = VoterSet(ReplicaKey(n, bytes([n]) * 16) for n in voter_ids)
         self.members = {n: Member(self, ReplicaKey(n, bytes([n]) * 16)) for n in (*voter_ids, *observer_ids)}
-        self.network: list[tuple[int, int, Message]] = []
+        self.is_dynamic = is_dynamic
+        if is_dynamic:
+            for node_id in voter_ids:
+                first = (KRaftVersion(1), VoterSet(map(voter_of, voter_ids)))
+                self.members[node_id].disk.snapshot_control = first
+            self.voters = VoterSet(())
+        self.network: list[tuple[int, int, Message | Probed]] = []
         self.cut_off: set[int] = set()
         self.lines: list[str] = []
         self.is_silent = is_silent
@@ -175,6 +226,16 @@ class Cluster:
         role = "leads" if leader_id == member.key.node_id else f"follows {leader_id} in"
         self.say(f"{member.key.node_id} {role} epoch {epoch}")
 
+    def on_answer(self, node_id: int, answer: ChangeAnswer) -> None:
+        core = self.members[node_id].core
+        assert core is not None
+        if isinstance(answer.change_id, tuple):  # an UpdateRaftVoter of another node
+            is_done = answer.error in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
+            response = UpdateVoterResponse(node_id, core.epoch, core.leader_id, is_done)
+            self.post(node_id, Envelope(answer.change_id[0], response))
+        elif answer.change_id is not None:
+            self.say(f"{node_id} answers {answer.change_id}: {answer.error.name}")
+
     def on_applied(self, member: Member) -> None:
         known = len(self.committed)
         assert member.applied[:known] == self.committed[: len(member.applied)], "committed logs differ"
@@ -183,19 +244,36 @@ class Cluster:
     # The network
 
     def post(self, source: int, envelope: Envelope) -> None:
+        if envelope.destination < -1:  # a bootstrap server, known by its address
+            envelope = envelope._replace(destination=-2 - envelope.destination)
+            if envelope.destination == source:
+                return
         self.say(f"{source} -> {envelope.destination} {show_message(envelope.message)}")
         self.network.append((source, envelope.destination, envelope.message))
 
-    def deliver(self, source: int, destination: int, message: Message) -> None:
+    def deliver(self, source: int, destination: int, message: Message | Probed) -> None:
         core = self.members[destination].core
         if {source, destination} & self.cut_off:
+            return
+        if isinstance(message, Probed):
+            if core is not None and self.members[source].core is not None:
+                self.members[destination].perform(core.probed(source, (0, 1), self.now_ms))
             return
         if core is None:
             sender = self.members[source]
             if self.refuses and sender.core is not None:
                 sender.perform(sender.core.unreachable(destination, self.now_ms, is_gone=True))
             return
-        self.members[destination].perform(core.step(message, self.now_ms))
+        match message:
+            case UpdateVoterRequest():
+                output = core.update_voter((source, message), message.voter, self.now_ms)
+            case AddVoterRequest():
+                output = core.add_voter(None, message.voter, self.now_ms, acks_commit=False)
+            case RemoveVoterRequest():
+                output = core.remove_voter(None, message.voter, self.now_ms)
+            case _:
+                output = core.step(message, self.now_ms)
+        self.members[destination].perform(output)
 
     def settle(self, message_count_max: int = 500) -> None:
         """Delivers messages in the order they were sent until there are none."""
@@ -239,6 +317,18 @@ class Cluster:
         assert member.core is not None
         member.perform(member.core.propose(tuple(values), len(values), self.now_ms))
 
+    def add_voter(self, node_id: int, other: int) -> None:
+        """Asks one node to make another a voter."""
+        member = self.members[node_id]
+        assert member.core is not None
+        member.perform(member.core.add_voter(f"add {other}", voter_of(other), self.now_ms))
+
+    def remove_voter(self, node_id: int, other: int) -> None:
+        """Asks one node to remove a voter."""
+        member = self.members[node_id]
+        assert member.core is not None
+        member.perform(member.core.remove_voter(f"remove {other}", voter_of(other).key, self.now_ms))
+
 
 def show_state(state: QuorumState) -> str:
     voted = "" if state.voted is None else f" voted {state.voted.node_id}"
@@ -247,12 +337,20 @@ def show_state(state: QuorumState) -> str:
 
 
 def show_entries(entries: Entries) -> str:
-    if isinstance(entries.payload, LeaderChange):
-        granted = " ".join(str(key.node_id) for key in entries.payload.granting_voters)
-        what = f"LeaderChange(leader {entries.payload.leader_id}, granted by {granted})"
-    else:
-        what = " ".join(entries.payload)
+    what = " ".join(map(show_control, entries.control)) if entries.control else " ".join(entries.payload)
     return f"{entries.base_offset} e{entries.epoch}: {what}"
+
+
+def show_control(record: ControlRecord | None) -> str:
+    match record:
+        case LeaderChange():
+            granted = " ".join(str(key.node_id) for key in record.granting_voters)
+            return f"LeaderChange(leader {record.leader_id}, granted by {granted})"
+        case VoterSet():
+            return f"Voters({' '.join(map(str, record.ids))})"
+        case KRaftVersion():
+            return f"KRaftVersion({record.level})"
+    return "?"
 
 
 def show_applied(payloads: Sequence[Any]) -> str:
@@ -273,7 +371,8 @@ def show_message(message: Message) -> str:
         case BeginQuorumEpochResponse():
             return f"BeginQuorumEpoch e{message.epoch}{_leader(message.leader_id)}"
         case EndQuorumEpochRequest():
-            return f"EndQuorumEpoch? e{message.epoch} successors {' '.join(map(str, message.successors))}"
+            successors = " ".join(str(key.node_id) for key in message.successors)
+            return f"EndQuorumEpoch? e{message.epoch} successors {successors}"
         case FetchRequest():
             end, known = message.log_end, message.high_watermark
             return f"Fetch? e{message.epoch} from {end.offset}/e{end.epoch} hw {known}"
@@ -287,6 +386,14 @@ def show_message(message: Message) -> str:
                 parts.append(f"snapshot {message.snapshot.offset}/e{message.snapshot.epoch}")
             parts += [show_entries(entries) for entries in message.entries]
             return ", ".join(parts)
+        case UpdateVoterRequest():
+            return f"UpdateVoter? e{message.epoch}"
+        case UpdateVoterResponse():
+            return f"UpdateVoter {'yes' if message.is_done else 'no'} e{message.epoch}{_leader(message.leader_id)}"
+        case AddVoterRequest():
+            return "AddVoter?"
+        case RemoveVoterRequest():
+            return "RemoveVoter?"
     raise AssertionError(message)
 
 

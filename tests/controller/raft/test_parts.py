@@ -33,7 +33,8 @@ def test_a_voter_is_known_by_its_directory_where_one_is_given() -> None:
     voters = VoterSet([old])
     assert old in voters
     assert new not in voters
-    assert ReplicaKey(1) in voters
+    assert ReplicaKey(1) not in voters
+    assert new in VoterSet([ReplicaKey(1)])
     assert ReplicaKey(2) not in voters
 
 

@@ -25,7 +25,6 @@ from pathlib import Path
 
 import pytest
 
-from pykbroker.controller.raft.messages import LeaderChange
 from tests.controller.raft.cluster import Cluster
 
 FOLDER = Path(__file__).parents[2] / "transcripts" / "raft"
@@ -96,8 +95,7 @@ class Interpreter:
     def show(self, node_id: int) -> str:
         member = self.cluster.members[node_id]
         log = " ".join(
-            f"e{entries.epoch}:{'*' if isinstance(entries.payload, LeaderChange) else ','.join(entries.payload)}"
-            for entries in member.disk.log
+            f"e{entries.epoch}:{'*' * len(entries.control) or ','.join(entries.payload)}" for entries in member.disk.log
         )
         if member.disk.snapshot.offset:
             log = f"[snapshot {member.disk.snapshot.offset}] {log}".rstrip()

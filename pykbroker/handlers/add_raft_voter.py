@@ -1,0 +1,49 @@
+"""AddRaftVoter (key 80): a controller that follows as an observer becomes a voter (KIP-853).
+
+Versions 0-1. v1 may have its answer before the change is committed. Only kraft.version 1 has voters that can change.
+What is checked, in which order and with which text, is in `controller/raft/voter_changes.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, Voter, VoterEndpoint
+from pykbroker.controller_requests import inconsistent_cluster, quorum_of
+from pykbroker.protocol.acl_codes import ALTER
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterResponse
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_add_raft_voter(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+    """Makes it a voter, or says what stands against it."""
+    context.require_cluster(ALTER)
+    wrong_cluster = inconsistent_cluster(context, request.cluster_id)
+    if wrong_cluster is not None:
+        return _response(ErrorCode.INCONSISTENT_CLUSTER_ID, wrong_cluster)
+    controller = context.services.controller
+    if not controller.is_leader:
+        return _response(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+    if request.voter_id < 0 or request.voter_directory_id == NO_DIRECTORY_ID:
+        return _response(ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
+    endpoints = tuple(VoterEndpoint(each.name.upper(), each.host, each.port) for each in request.listeners)
+    voter = Voter(ReplicaKey(request.voter_id, request.voter_directory_id), endpoints)
+    name = quorum_of(context).listener_name
+    if voter.endpoint(name) is None:
+        given = ", ".join(f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
+        return _response(
+            ErrorCode.INVALID_REQUEST,
+            f"Add voter request didn't include the endpoint ({given}) for the default listener {name}",
+        )
+    answer = await controller.voter_requests.add(
+        voter, context.services.config.request_timeout_ms, acks_commit=request.ack_when_committed
+    )
+    return _response(answer.error, answer.message)
+
+
+def _response(error: ErrorCode, message: str | None) -> AddRaftVoterResponse:
+    return AddRaftVoterResponse(error_code=error, error_message=message)

@@ -1,0 +1,39 @@
+"""RemoveRaftVoter (key 81): a voter becomes an observer (KIP-853).
+
+Version 0. A leader that is removed resigns when that is committed. What is checked, and with which text, is in
+`controller/raft/voter_changes.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey
+from pykbroker.controller_requests import inconsistent_cluster
+from pykbroker.protocol.acl_codes import ALTER
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.remove_raft_voter import RemoveRaftVoterResponse
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+    from pykbroker.request_context import RequestContext
+
+
+async def handle_remove_raft_voter(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+    """Removes it, or says what stands against it."""
+    context.require_cluster(ALTER)
+    wrong_cluster = inconsistent_cluster(context, request.cluster_id)
+    if wrong_cluster is not None:
+        return _response(ErrorCode.INCONSISTENT_CLUSTER_ID, wrong_cluster)
+    controller = context.services.controller
+    if not controller.is_leader:
+        return _response(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+    if request.voter_id < 0 or request.voter_directory_id == NO_DIRECTORY_ID:
+        return _response(ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter")
+    key = ReplicaKey(request.voter_id, request.voter_directory_id)
+    answer = await controller.voter_requests.remove(key, context.services.config.request_timeout_ms)
+    return _response(answer.error, answer.message)
+
+
+def _response(error: ErrorCode, message: str | None) -> RemoveRaftVoterResponse:
+    return RemoveRaftVoterResponse(error_code=error, error_message=message)
