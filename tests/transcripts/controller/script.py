@@ -338,6 +338,8 @@ class Script:
         yield from self.beat("is fenced, wants to stop", 1, want_shut_down=True)
         yield from self.beat("leads a partition and wants to stop", 5, want_shut_down=True)
         yield from self.beat("wants both", 4, want_shut_down=True, want_fence=True)
+        # Or two would fall silent at the same moment, and be fenced in any order.
+        yield Ask("forget 5", 0, unregister_broker.UnregisterBrokerRequest(broker_id=5))
 
     def _sessions(self) -> Steps:
         """Brokers 2 and 3 beat, 4 came back and falls silent, 1 comes back as another process."""
