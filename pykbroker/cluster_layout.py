@@ -15,13 +15,12 @@ INTERNAL_HOST = "127.0.0.1"
 """Where nodes of one machine find each other; clients may be asked to come to another address."""
 
 LOCAL_CLUSTER_DEFAULTS = {
-    # A node that is dead is replaced within about a second: first the quorum notices that its leader is silent, then
-    # the new leader, which gives each broker a whole session, that a broker is.
+    # A dead node is replaced within a second: that nothing listens any more where the quorum's leader was is noticed at
+    # once, and the new leader gives each broker a whole session. The other two matter when a node stands still.
     "broker.heartbeat.interval.ms": "150",
-    "broker.session.timeout.ms": "700",
-    "controller.quorum.election.timeout.ms": "200",
-    "controller.quorum.fetch.timeout.ms": "500",
-    "controller.quorum.election.backoff.max.ms": "100",
+    "broker.session.timeout.ms": "750",
+    "controller.quorum.election.timeout.ms": "300",
+    "controller.quorum.fetch.timeout.ms": "1000",
     "replica.lag.time.max.ms": "5000",
     # As many replicas as a cluster of Apache Kafka in production has, so that it behaves as one.
     "default.replication.factor": "3",

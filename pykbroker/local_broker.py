@@ -220,6 +220,12 @@ class LocalBroker:
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)
 
+    def hurry(self) -> None:
+        """Let a process that is stopping no longer wait for the other nodes of its cluster."""
+        process = self._resources.process
+        if process is not None:
+            _close_stdin(process)
+
     def kill(self) -> None:
         """End the process at once (SIGKILL), as a crash would; the data stays for `restart()`."""
         process = self._resources.process

@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -20,6 +21,9 @@ from pykbroker.cluster_layout import INTERNAL_HOST, LOCAL_CLUSTER_DEFAULTS, Node
 from pykbroker.local_broker import LocalBroker, LocalBrokerError
 
 __all__ = ["LOCAL_CLUSTER_DEFAULTS", "LocalCluster"]
+
+_POLL_S = 0.005
+_STOP_TOGETHER_S = 5.0
 
 
 class LocalCluster:
@@ -150,6 +154,15 @@ class LocalCluster:
             for node in self._nodes.values():
                 at_end.callback(node.close)
                 node.begin_to_stop()
+            deadline = time.monotonic() + _STOP_TOGETHER_S
+            while len(self._running()) > len(self._nodes) // 2 and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+            # Without a majority no controller gives the others leave to go.
+            for node in self._running():
+                node.hurry()
+
+    def _running(self) -> list[LocalBroker]:
+        return [node for node in self._nodes.values() if node.is_running]
 
 
 def _remove(folder: str | None) -> None:

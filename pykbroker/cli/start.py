@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+LEAVE_WITHOUT_PARENT_S = 3.0
+"""How long a broker whose parent has ended tries to hand over what it leads."""
 
 
 def start(words: list[str]) -> int:
@@ -186,14 +188,19 @@ async def _serve(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stop_on_signal)
         nursery.start_soon(announce_when_ready)
+        hurry = trio.CancelScope()
         if stop_with_stdin:
-            nursery.start_soon(_stop_with_stdin, stop)
-        await run_broker(config, cluster_id=cluster_id, on_ready=on_ready, stop=stop)
+            nursery.start_soon(_stop_with_stdin, stop, hurry)
+        with hurry:
+            await run_broker(config, cluster_id=cluster_id, on_ready=on_ready, stop=stop)
         nursery.cancel_scope.cancel()
 
 
-async def _stop_with_stdin(stop: trio.Event) -> None:
-    """Stop the broker when standard input ends: the kernel closes it even when the parent was killed."""
+async def _stop_with_stdin(stop: trio.Event, hurry: trio.CancelScope) -> None:
+    """Stop the broker when standard input ends: the kernel closes it even when the parent was killed.
+
+    Who is stopping already waits no longer for the controller to let it go: nobody does when a whole cluster stops.
+    """
     import trio
 
     descriptor = sys.stdin.fileno()
@@ -201,7 +208,10 @@ async def _stop_with_stdin(stop: trio.Event) -> None:
         await trio.lowlevel.wait_readable(descriptor)
         if not os.read(descriptor, 4096):
             break
-    stop.set()
+    if not stop.is_set():
+        stop.set()
+        await trio.sleep(LEAVE_WITHOUT_PARENT_S)
+    hurry.cancel()
 
 
 def dialable(address: BrokerAddress) -> BrokerAddress:

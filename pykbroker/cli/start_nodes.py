@@ -119,6 +119,12 @@ class Node:
         """Whether the process lives."""
         return self.status is None
 
+    def cut_lifeline(self) -> None:
+        """Tells the node that we are gone, or that it need not wait for the others to stop."""
+        if self.lifeline >= 0:
+            os.close(self.lifeline)
+            self.lifeline = -1
+
     @property
     def end(self) -> str:
         """How it ended, in words."""
@@ -208,8 +214,9 @@ class Supervisor:
             signal.set_wakeup_fd(-1)
             self._selector.close()
             for node in self._nodes:
-                for descriptor in (node.output, node.ready, node.lifeline):
-                    os.close(descriptor)
+                os.close(node.output)
+                os.close(node.ready)
+                node.cut_lifeline()
             for source, target in ((stdin, 0), (output, 1), (output, 2)):
                 os.dup2(source, target)
             sys.stdin = os.fdopen(0, closefd=False)
@@ -301,7 +308,9 @@ class Supervisor:
                 continue
             node.status = status
             self._pass_on(node)
-            os.close(node.lifeline)
+            node.cut_lifeline()
+            if self._signals:
+                self._hurry_if_lost()
             if self._signals and status == 0:
                 continue
             self._has_failed = True
@@ -341,6 +350,16 @@ class Supervisor:
         for node in self._nodes:
             if node.is_running:
                 os.kill(node.pid, signal.SIGTERM)
+                # One that is paused would hear it only when it goes on.
+                os.kill(node.pid, signal.SIGCONT)
+        self._hurry_if_lost()
+
+    def _hurry_if_lost(self) -> None:
+        """Without a majority no controller gives the others leave to go."""
+        living = [node for node in self._nodes if node.is_running]
+        if len(living) <= len(self._nodes) // 2:
+            for node in living:
+                node.cut_lifeline()
 
     def _kill_all(self) -> None:
         self._stop_deadline = None
