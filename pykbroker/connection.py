@@ -1,15 +1,21 @@
-"""One client: frames in, one request at a time, replies out in order (P-8)."""
+"""One client: frames in, one request at a time, replies out in order (P-8).
+
+Of produce requests with acks=all the next one begins while the one before waits for followers: a producer with five
+requests under way has them replicated together, where Apache Kafka takes up the next when it has answered the last.
+"""
 
 from __future__ import annotations
 
 import logging
 import socket
+from collections import deque
 from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.dispatch import dispatch
+from pykbroker.dispatch import UnfinishedReply, dispatch
 from pykbroker.errors import CloseConnection
+from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.errors import FrameTooLarge, ProtocolError
 from pykbroker.protocol.framing import BUFFER_SIZE_KEPT, FrameReader
 from pykbroker.reply import SEND_TIMEOUT_S, send_chunks
@@ -27,6 +33,10 @@ REQUESTS_PER_TURN = 8
 TURN_S = 0.01
 """Requests of one connection served, and time used, before other tasks get their turn. Waiting for the socket yields by
 itself; this is for a client that always has the next request ready."""
+
+
+UNFINISHED_MAX = 16
+"""Produce requests of one connection that wait for followers; a producer has five by default."""
 
 
 class Connection:
@@ -111,8 +121,16 @@ class Connection:
         if info.sasl is not None:
             reader.frame_size_max = info.sasl.frame_size_max(limit)
         turns = 0
+        # Replies that wait for other brokers; without them a producer's next requests would not begin.
+        unfinished: deque[UnfinishedReply] = deque()
+        may_be_unfinished = isinstance(connected, socket.socket)
         while True:
             frame = reader.next_frame()
+            if unfinished and (frame is None or len(unfinished) == UNFINISHED_MAX or not _is_produce(frame)):
+                if frame is not None or not self._receive_now(reader):
+                    await self._finish(unfinished, all_of_them=frame is not None)
+                if frame is None:
+                    continue
             if frame is None:
                 if reader.announced > BUFFER_SIZE_KEPT and (size := reader.must_grow_to):
                     await self._memory.reserve(self, size)
@@ -121,7 +139,12 @@ class Connection:
                 if reader.received_nothing:
                     return
                 continue
-            chunks = await dispatch(services, info, frame)
+            chunks = await dispatch(services, info, frame, may_be_unfinished=may_be_unfinished)
+            if isinstance(chunks, UnfinishedReply):
+                unfinished.append(chunks)
+                chunks = None
+            elif unfinished:
+                await self._finish(unfinished, all_of_them=True)
             if info.sasl is not None:
                 reader.frame_size_max = info.sasl.frame_size_max(limit)
             if chunks is not None:
@@ -139,6 +162,32 @@ class Connection:
                 turns = 0
                 await trio.lowlevel.checkpoint()
                 self.last_used = trio.current_time()
+
+    async def _finish(self, unfinished: deque[UnfinishedReply], *, all_of_them: bool) -> None:
+        """Sends the oldest reply that was not complete, or all of them, in their order."""
+        while unfinished:
+            chunks = await unfinished.popleft().finish()
+            self.is_sending = True
+            await send_chunks(self._connected, chunks, self._memory)
+            self.is_sending = False
+            self.last_used = trio.current_time()
+            if not all_of_them:
+                return
+
+    def _receive_now(self, reader: FrameReader) -> bool:
+        """Receives what is there already; whether there was anything. Nothing large is begun in this way."""
+        assert isinstance(self._connected, socket.socket)
+        if reader.announced > BUFFER_SIZE_KEPT:
+            return False
+        try:
+            count = self._connected.recv_into(reader.buffer())
+        except BlockingIOError:
+            return False
+        if count == 0:
+            # The end of the stream is seen again, when all replies are sent.
+            return False
+        reader.received(count)
+        return True
 
     async def _receive(self, reader: FrameReader) -> bool:
         """Receives what is there; says whether it had to wait for it."""
@@ -162,6 +211,10 @@ class Connection:
         room[: len(received)] = received
         reader.received(len(received))
         self.last_used = trio.current_time()
+
+
+def _is_produce(frame: memoryview) -> bool:
+    return len(frame) >= 2 and frame[0] == 0 and frame[1] == ApiKey.PRODUCE
 
 
 _STRANGERS = (

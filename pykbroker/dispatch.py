@@ -10,7 +10,7 @@ from pykbroker.listener_kind import ListenerKind
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode_chunks
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
-from pykbroker.request_context import RequestContext
+from pykbroker.request_context import RequestContext, Unfinished
 from pykbroker.request_handling import ELEMENTS_MAX, failed, handlers_of, load
 from pykbroker.security.sasl import State
 
@@ -22,8 +22,28 @@ FORWARDED_IN_PART = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CO
 requests that only the active controller can carry out are forwarded to it as they came (KIP-590)."""
 
 
-async def dispatch(services: Services, connection: ConnectionInfo, frame: memoryview) -> list[Any] | None:
+class UnfinishedReply:
+    """The reply to a request that others of its connection need not wait for; it goes out before theirs."""
+
+    __slots__ = ("_has_tags", "_header", "_unfinished")
+
+    def __init__(self, unfinished: Unfinished, header: RequestHeader, has_tags: bool) -> None:
+        self._unfinished = unfinished
+        self._header = header
+        self._has_tags = has_tags
+
+    async def finish(self) -> list[Any]:
+        """Waits for what is missing, and gives the chunks as `dispatch` does."""
+        await self._unfinished.finish()
+        return _reply(self._header, self._unfinished.response, self._header.api_version, self._has_tags)
+
+
+async def dispatch(
+    services: Services, connection: ConnectionInfo, frame: memoryview, *, may_be_unfinished: bool = False
+) -> list[Any] | UnfinishedReply | None:
     """Serves one request; gives the chunks of the reply with its size in front, or None if none is to be sent.
+
+    With `may_be_unfinished` a reply that waits for other brokers may be given before it is complete.
 
     Raises:
         CloseConnection: the request cannot be answered (P-4), or its API says so (P-10, P-15).
@@ -59,7 +79,10 @@ async def dispatch(services: Services, connection: ConnectionInfo, frame: memory
                 reply = await channel.forward(connection, bytes(frame))
                 if reply is not None:
                     return [len(reply).to_bytes(4, "big") + reply]
+        context.may_be_unfinished = may_be_unfinished
         response = await handler(context, request)
+        if isinstance(response, Unfinished):
+            return UnfinishedReply(response, header, has_tags)
         return None if response is None else _reply(header, response, version, has_tags)
     except CloseConnection:
         raise

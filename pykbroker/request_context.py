@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pykbroker.metadata_cache import MetadataCache
     from pykbroker.producer_ids import ProducerIds
     from pykbroker.protocol.api_keys import ApiKey
+    from pykbroker.protocol.fields import Message
     from pykbroker.replication.fetch_sessions import FetchSessions
     from pykbroker.replication.partitions import Partitions
     from pykbroker.replication.replica_manager import ReplicaManager
@@ -107,10 +108,36 @@ class ConnectionInfo:
         self.sasl = sasl
 
 
-class RequestContext:
-    """One request in progress."""
+class Unfinished:
+    """A response that is complete but for what has to be waited for; the client's next request can begin meanwhile.
 
-    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id", "services")
+    Args:
+        response: the response's message.
+        finish: waits, and puts into the response what came of it.
+    """
+
+    __slots__ = ("finish", "response")
+
+    def __init__(self, response: Message, finish: Callable[[], Awaitable[None]]) -> None:
+        self.response = response
+        self.finish = finish
+
+
+class RequestContext:
+    """One request in progress.
+
+    `may_be_unfinished`: whether the handler may give an `Unfinished` in place of its response.
+    """
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "may_be_unfinished",
+        "services",
+    )
 
     def __init__(
         self,
@@ -127,6 +154,7 @@ class RequestContext:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.may_be_unfinished = False
 
     @property
     def client_host(self) -> str:

@@ -11,6 +11,7 @@ are appended once its coordinator knows of the partition (P-135).
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,7 @@ from pykbroker.protocol.messages.produce import (
 )
 from pykbroker.protocol.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, LENGTH_OVERHEAD
 from pykbroker.protocol.records.errors import RecordError
+from pykbroker.request_context import Unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -76,7 +78,7 @@ _PRODUCER = Struct(">qhi")
 _PRODUCER_POSITION = 43
 
 
-async def handle_produce(context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+async def handle_produce(context: RequestContext, request: ProduceRequest) -> ProduceResponse | Unfinished | None:
     """Appends every partition's batch; None with acks=0, where the client waits for nothing (P-10)."""
     refused = _refusal_of_all(context, request)
     has_repeats = _has_repeats(request)
@@ -115,9 +117,19 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
         if failed:
             raise CloseConnection(f"Produce with acks=0 failed with {failed.name}; closing tells the client")
         return None
+    response = ProduceResponse(responses=responses)
     if appended:
-        await _wait_replicated(context, request, appended, endpoints)
-    return ProduceResponse(responses=responses, node_endpoints=list(endpoints.values()))
+        # The request with its records is not needed any more.
+        finish = partial(_finish, context, response, appended, endpoints, _deadline(request))
+        if context.may_be_unfinished:
+            return Unfinished(response, finish)
+        await finish()
+    response.node_endpoints = list(endpoints.values())
+    return response
+
+
+def _deadline(request: ProduceRequest) -> float:
+    return trio.current_time() + max(request.timeout_ms, 0) / 1000
 
 
 class _Appended(NamedTuple):
@@ -129,19 +141,23 @@ class _Appended(NamedTuple):
     response: PartitionProduceResponse
 
 
-async def _wait_replicated(
-    context: RequestContext, request: ProduceRequest, appended: list[_Appended], endpoints: dict[int, NodeEndpoint]
+async def _finish(
+    context: RequestContext,
+    response: ProduceResponse,
+    appended: list[_Appended],
+    endpoints: dict[int, NodeEndpoint],
+    deadline: float,
 ) -> None:
     """Waits for the in-sync replicas of all partitions; those that do not get there in time have an error (P-46)."""
-    deadline = trio.current_time() + max(request.timeout_ms, 0) / 1000
-    for partition, end_offset, leadership, response in appended:
+    for partition, end_offset, leadership, answer in appended:
         # One after the other comes to the same as all at once: they have one deadline.
-        response.error_code = await partition.wait_replicated(end_offset, deadline, leadership)
-        if response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        answer.error_code = await partition.wait_replicated(end_offset, deadline, leadership)
+        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             image = context.services.metadata.topic(partition.topic)
             found = None if image is None else image.partitions.get(partition.partition)
             if found is not None:
-                _name_leader(context, response, found, endpoints)
+                _name_leader(context, answer, found, endpoints)
+    response.node_endpoints = list(endpoints.values())
 
 
 def _refusal_of_all(context: RequestContext, request: ProduceRequest) -> ErrorCode:

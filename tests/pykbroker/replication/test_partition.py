@@ -15,6 +15,7 @@ from pykbroker.handlers.delete_records import handle_delete_records
 from pykbroker.handlers.fetch import handle_fetch
 from pykbroker.handlers.list_offsets import handle_list_offsets
 from pykbroker.handlers.produce import handle_produce
+from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -26,6 +27,7 @@ from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListO
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.throttle import ReplicationThrottle
+from tests.support.connections import served
 from tests.support.data_path import DataPath, batch, cluster_image, topic_id, topic_image, with_delta
 
 NO_DIRECTORY = bytes(16)
@@ -364,3 +366,46 @@ async def test_replicas_that_are_not_in_sync_are_throttled(path: Replicated) -> 
     assert len((await path.fetch(3, 0)).records)
     rates["rate"] = None
     assert len((await path.fetch(3, 0)).records)
+
+
+def produce_frame(acks: int, correlation_id: int, timeout_ms: int = 10_000) -> bytes:
+    """As it arrives, with its size in front."""
+    data = [PartitionProduceData(index=0, records=batch())]
+    topics = [TopicProduceData(name="t", topic_id=topic_id("t"), partition_data=data)]
+    body = encode(ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics), 13)
+    header = b"\0\0\0\x0d" + correlation_id.to_bytes(4, "big") + b"\0\4test\0"
+    return (len(header) + len(body)).to_bytes(4, "big") + header + body
+
+
+async def test_requests_that_wait_for_followers_do_not_keep_the_next_ones_waiting(path: Replicated) -> None:
+    """Their records are replicated together; the answers come in order, also before that to another request."""
+    order: list[int] = []
+    async with served(path.services) as client:
+
+        async def read() -> None:
+            for _ in range(5):
+                frame = await client.frame()
+                assert frame is not None
+                order.append(int.from_bytes(frame[:4], "big"))
+
+        # The last one waits for nobody; it begins when all before it are answered.
+        await client.stream.send_all(b"".join(produce_frame(-1 if n < 4 else 1, n) for n in range(5)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            while path.partition.log.log_end_offset < 4:
+                await wait_all_tasks_blocked()
+            assert order == []
+            for replica in (2, 3):
+                await path.fetch(replica, 4)
+    assert order == [0, 1, 2, 3, 4]
+    assert path.partition.log.log_end_offset == 5
+
+
+async def test_a_client_that_goes_away_while_its_records_are_replicated(path: Replicated) -> None:
+    async with served(path.services) as client:
+        await client.stream.send_all(b"".join(produce_frame(-1, n, timeout_ms=500) for n in range(40)))
+        while path.partition.log.log_end_offset < 16:
+            await wait_all_tasks_blocked()
+        # No more than so many wait at a time.
+        assert path.partition.log.log_end_offset == 16
+        await client.stream.aclose()
