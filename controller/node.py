@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from pykbroker.controller.metadata.bootstrap import Bootstrap
+from pykbroker.controller.formatting import first_command
 from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, PlanContext, RandomSource
 from pykbroker.controller.metadata.features import (
     KRAFT_VERSION,
@@ -137,15 +137,18 @@ class ControllerNode:
             now_ms=self._wall_clock_ms(),
             is_clean=is_clean,
         )
+        first_values: list[bytes] = []
         newest = self._storage.newest_snapshot()
         if newest is not None:
             snapshot, content = newest
             if snapshot == BEGINNING:
                 # The checkpoint of the format step: its records are the first of a new cluster, to be written yet.
-                newest = None
+                newest, first_values = None, content.values
             else:
                 self._image = image_of_snapshot(snapshot, content)
                 self._applied = snapshot
+        is_new = self._storage.end_offset == 0
+        self._bootstrap = first_command(self._filesystem, settings, first_values, is_new=is_new)
         key = ReplicaKey(settings.node_id, settings.directory_id)
         self._core = RaftCore(
             key,
@@ -345,7 +348,7 @@ class ControllerNode:
                 self._fail_all(not_written(self._leftover))
                 return
         if self._must_bootstrap:
-            self._queue.appendleft(Proposal(Bootstrap(self.settings.bootstrap_levels)))
+            self._queue.appendleft(Proposal(self._bootstrap))
         output = Output()
         planned: list[Proposal] = []
         while self._queue and len(planned) < ROUND_SIZE_MAX:

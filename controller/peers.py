@@ -97,7 +97,8 @@ class Peers:
         request_timeout_ms: Kafka's `controller.quorum.request.timeout.ms`.
         limits: what a Fetch of ours asks for.
         bootstrap: servers that may know the leader; raft names them -2, -3, ...
-        endpoints: where this node listens for the others. By the name of the first, voters in the log are dialled.
+        endpoints: where this node listens for the others.
+        listener_name: by which voters are dialled that the log names.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Peers:
         limits: FetchLimits = FetchLimits(),  # noqa: B008  immutable
         bootstrap: Sequence[NodeAddress] = (),
         endpoints: Sequence[VoterEndpoint] = (),
+        listener_name: str = "CONTROLLER",
     ) -> None:
         self._node_id = node_id
         self._cluster_id = cluster_id
@@ -124,6 +126,7 @@ class Peers:
         self._open_stream = open_stream
         self._software_version = software_version
         self._endpoints = endpoints
+        self.listener_name = listener_name
         self._configured = {**voters, **dict(zip(range(-2, -2 - len(bootstrap), -1), bootstrap, strict=True))}
         self._voters = VoterSet(())
         # Where leaders said that they listen: it may be newer than what the voters' record says.
@@ -166,11 +169,6 @@ class Peers:
         endpoint = voter.endpoint(self.listener_name) if voter is not None else None
         recorded = self._configured.get(node_id) if endpoint is None else NodeAddress(endpoint.host, endpoint.port)
         return self._leaders.get(node_id, recorded)
-
-    @property
-    def listener_name(self) -> str:
-        """The name of the listeners by which voters are dialled."""
-        return self._endpoints[0].name if self._endpoints else "CONTROLLER"
 
     def learn(self, node_id: int, address: NodeAddress) -> None:
         """Takes note of where a leader says that it listens."""

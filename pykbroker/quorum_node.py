@@ -71,6 +71,7 @@ def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: Me
             ),
             bootstrap=[NodeAddress(*address) for address in config.quorum_bootstrap_servers],
             endpoints=_endpoints(config),
+            listener_name=(config.controller_listener_names or ["CONTROLLER"])[0].upper(),
         )
     controller = ControllerNode(
         _settings(config, directory.path, identity),
@@ -177,15 +178,19 @@ async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> 
 
 
 def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int) -> NodeAddress | None:
-    """Where a controller listens for other nodes: by `controller.quorum.voters`, else by its registration."""
+    """Where a controller listens for other nodes: by `controller.quorum.voters`, as a voter, or by its registration."""
     from pykbroker.controller.node_client import NodeAddress
 
     configured = config.quorum_voters.get(node_id)
     if configured is not None:
         return NodeAddress(*configured)
+    name = config.controller_listener_names[0].upper()
+    voter = node.voters.voter(node_id)
+    recorded = None if voter is None else voter.endpoint(name)
+    if recorded is not None:
+        return NodeAddress(recorded.host, recorded.port)
     registered = node.image.controllers.get(node_id)
     if registered is not None:
-        name = config.controller_listener_names[0].upper()
         for endpoint in registered.endpoints:
             if endpoint.name == name:
                 return NodeAddress(endpoint.host, endpoint.port)
@@ -207,4 +212,4 @@ def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerC
 
 def is_quorum_gone(parts: NodeParts) -> bool:
     """Whether so many controllers do not answer that nobody can lead."""
-    return parts.peers is not None and parts.peers.are_gone(parts.config.quorum_voters.keys())
+    return parts.peers is not None and parts.peers.are_gone(parts.controller.voters.ids)

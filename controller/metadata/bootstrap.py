@@ -18,10 +18,13 @@ from pykbroker.protocol.log_messages.metadata_records import (
 class Bootstrap(NamedTuple):
     """Finalizes the feature levels of a new cluster, in a metadata transaction as Kafka does; the result is None.
 
+    `others`: further records that the format step left, SCRAM credentials for example.
+
     Nothing is done when the cluster has a metadata.version already.
     """
 
     levels: Mapping[str, int] = BOOTSTRAP_LEVELS
+    others: tuple[Any, ...] = ()
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
         if METADATA_VERSION in image.features:
@@ -29,5 +32,5 @@ class Bootstrap(NamedTuple):
         records: list[Any] = [BeginTransactionRecord(name="Bootstrap records")]
         names = sorted(self.levels, key=lambda name: (name != METADATA_VERSION, name))
         records += [FeatureLevelRecord(name=name, feature_level=self.levels[name]) for name in names]
-        records.append(EndTransactionRecord())
+        records += [*self.others, EndTransactionRecord()]
         return Plan(records, None)

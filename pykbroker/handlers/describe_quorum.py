@@ -92,8 +92,17 @@ def _replica(replica: ReplicaDescription, version: int) -> ReplicaState:
 
 
 def _nodes(context: RequestContext) -> list[Node]:
-    """The voters' addresses from `controller.quorum.voters`; none for a voter that only this process can reach."""
+    """The voters' addresses as the log says them, or `controller.quorum.voters`; none for one that nobody dials."""
     config = context.services.config
+    voters = context.services.controller.voters.voters
+    if any(voter.endpoints for voter in voters):
+        return [
+            Node(
+                node_id=voter.key.node_id,
+                listeners=[Listener(name=name, host=host, port=port) for name, host, port in voter.endpoints],
+            )
+            for voter in voters
+        ]
     names = config.controller_listener_names or ["CONTROLLER"]
     return [
         Node(

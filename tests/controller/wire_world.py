@@ -6,20 +6,29 @@ import importlib
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import trio
 import trio.testing
 
 from pykbroker.controller.node import ControllerNode, ControllerSettings
-from pykbroker.controller.node_client import NodeAddress, response_class
+from pykbroker.controller.node_client import NodeAddress, OpenStream, response_class
 from pykbroker.controller.peers import Peers
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.handlers.add_raft_voter import handle_add_raft_voter
+from pykbroker.handlers.remove_raft_voter import handle_remove_raft_voter
+from pykbroker.handlers.update_raft_voter import handle_update_raft_voter
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.framing import FrameReader
 from pykbroker.protocol.headers import read_request_header, response_header
-from pykbroker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from pykbroker.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SupportedFeatureKey,
+)
 from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from tests.controller.nodes import DATA, WALL_CLOCK_MS
 from tests.controller.world import FewConfigs
@@ -33,8 +42,18 @@ SERVED = {
     ApiKey.BEGIN_QUORUM_EPOCH: (0, 1, 1),
     ApiKey.END_QUORUM_EPOCH: (0, 1, 1),
     ApiKey.FETCH_SNAPSHOT: (0, 1, 0),
+    ApiKey.ADD_RAFT_VOTER: (0, 1, 0),
+    ApiKey.REMOVE_RAFT_VOTER: (0, 0, 0),
+    ApiKey.UPDATE_RAFT_VOTER: (0, 0, 0),
 }
 """Lowest, highest and first flexible version of what a controller's port has here."""
+
+
+VOTER_HANDLERS: dict[int, Any] = {
+    ApiKey.ADD_RAFT_VOTER: handle_add_raft_voter,
+    ApiKey.REMOVE_RAFT_VOTER: handle_remove_raft_voter,
+    ApiKey.UPDATE_RAFT_VOTER: handle_update_raft_voter,
+}
 
 
 class World:
@@ -49,24 +68,23 @@ class World:
         self.peers: dict[int, Peers] = {}
         self.scopes: dict[int, trio.CancelScope] = {}
         self.cut_off: set[int] = set()
+        self.moved: dict[int, int] = {}
         self.streams: list[tuple[int, int, trio.abc.Stream]] = []
 
     async def start(self, node_id: int, **settings: Any) -> ControllerNode:
         """A voter, or an observer if the id is not one of the voters'."""
 
-        async def open_stream(host: str, port: int) -> trio.abc.Stream:
-            await trio.lowlevel.checkpoint()
-            if port not in self.peers or {node_id, port} & self.cut_off:
-                raise ConnectionRefusedError(f"node {port} is not there")
-            ours, theirs = trio.testing.memory_stream_pair()
-            self.streams += [(node_id, port, ours), (node_id, port, theirs)]
-            self.nursery.start_soon(self.serve, port, theirs)
-            return ours
-
         disk = self.disks.setdefault(node_id, FakeFileSystem())
         disk.make_directory(DATA)
         addresses = {voter: NodeAddress("memory", voter) for voter in self.voters}
-        peers = Peers(node_id, CLUSTER, addresses, open_stream, software_version="1")
+        peers = Peers(
+            node_id,
+            CLUSTER,
+            addresses,
+            self.opener(node_id),
+            software_version="1",
+            endpoints=settings.get("endpoints", ()),
+        )
         node = ControllerNode(
             ControllerSettings(node_id, DATA, VoterSet(map(ReplicaKey, self.voters)), **{**self.settings, **settings}),
             filesystem=disk,
@@ -83,6 +101,21 @@ class World:
         self.nodes[node_id], self.peers[node_id] = node, peers
         self.scopes[node_id] = await self.nursery.start(self.run, node, peers)
         return node
+
+    def opener(self, node_id: int) -> OpenStream:
+        """How a node connects: a port is the id of a node, unless `moved` says otherwise."""
+
+        async def open_stream(host: str, port: int) -> trio.abc.Stream:
+            await trio.lowlevel.checkpoint()
+            there = self.moved.get(port, port)
+            if there not in self.peers or {node_id, there} & self.cut_off:
+                raise ConnectionRefusedError(f"node {there} is not there")
+            ours, theirs = trio.testing.memory_stream_pair()
+            self.streams += [(node_id, there, ours), (node_id, there, theirs)]
+            self.nursery.start_soon(self.serve, there, theirs)
+            return ours
+
+        return open_stream
 
     async def run(self, node: ControllerNode, peers: Peers, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
         with trio.CancelScope() as scope:
@@ -116,7 +149,12 @@ class World:
                         ApiVersion(api_key=key, min_version=low, max_version=high)
                         for key, (low, high, _) in SERVED.items()
                     ]
+                    feature = SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
                     response = ApiVersionsResponse(api_keys=keys)
+                    if header.api_version >= 4:
+                        response.supported_features = [feature]
+                elif header.api_key in VOTER_HANDLERS:
+                    response = await VOTER_HANDLERS[header.api_key](self.context(node_id), request)
                 elif isinstance(request, FetchSnapshotRequest):
                     response = await self.peers[node_id].answer_snapshot(request)
                 else:
@@ -131,6 +169,16 @@ class World:
             pass
         finally:
             await trio.aclose_forcefully(stream)
+
+    def context(self, node_id: int) -> Any:
+        """What handlers of requests about voters need of a connection."""
+        services = SimpleNamespace(
+            controller=self.nodes[node_id],
+            peers=self.peers[node_id],
+            cluster_id=CLUSTER,
+            config=SimpleNamespace(request_timeout_ms=5000),
+        )
+        return SimpleNamespace(services=services, require_cluster=lambda operation: None)
 
     async def cut(self, node_id: int) -> None:
         """Takes a node off the network."""

@@ -1,0 +1,85 @@
+"""What a data directory is formatted with before its first start, and what is read of it then (KIP-853).
+
+A quorum whose voters stand in the log begins with a checkpoint of no records that says who votes first,
+`00000000000000000000-0000000000.checkpoint`. The records that a new cluster begins with are in `bootstrap.checkpoint`
+beside the log's folder, or in that first checkpoint, where Apache Kafka's format step wrote them. Both are read here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from pykbroker.controller.metadata.bootstrap import Bootstrap
+from pykbroker.controller.metadata.features import METADATA_VERSION
+from pykbroker.controller.metadata.record_framing import decode_record
+from pykbroker.controller.raft.log_view import BEGINNING
+from pykbroker.controller.raft.quorum import VoterSet
+from pykbroker.controller.raft.voter_history import KRaftVersion
+from pykbroker.controller.raft_storage import TOPIC
+from pykbroker.controller.settings import ControllerSettings
+from pykbroker.controller.snapshot_file import parse_snapshot, write_snapshot
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
+
+log = logging.getLogger(__name__)
+
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+
+
+def write_first_voters(filesystem: FileSystem, data_directory: str, voters: VoterSet, now_ms: int) -> None:
+    """Makes the metadata log's folder with the checkpoint that says who votes first."""
+    folder = f"{data_directory}/{TOPIC}-0"
+    filesystem.make_directory(folder)
+    write_snapshot(
+        filesystem,
+        folder,
+        BEGINNING,
+        (),
+        log_timestamp_ms=now_ms,
+        now_ms=now_ms,
+        control=(KRaftVersion(1), voters),
+    )
+    filesystem.sync_directory(data_directory)
+
+
+def first_command(
+    filesystem: FileSystem, settings: ControllerSettings, values: Iterable[bytes], *, is_new: bool
+) -> Bootstrap:
+    """The command that begins a new cluster. Features of the format step that do not exist here are left out, and said.
+
+    Args:
+        filesystem, settings: of the node, in whose data directory `bootstrap.checkpoint` may lie.
+        values: the records of the first checkpoint, which come before those of the file.
+        is_new: whether the log is empty; otherwise nothing is looked for.
+
+    Raises:
+        CorruptFile: `bootstrap.checkpoint` is damaged.
+        DecodeError: it has records that this software does not know.
+    """
+    levels = settings.bootstrap_levels
+    if not is_new:
+        return Bootstrap(levels)
+    records = [decode_record(value) for value in values]
+    if not records:
+        path = f"{settings.data_directory}/{BOOTSTRAP_FILE}"
+        content = filesystem.read_file(path)
+        if content is not None:
+            records = [decode_record(value) for value in parse_snapshot(path, content).values]
+    wished = {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
+    if METADATA_VERSION not in wished:
+        return Bootstrap(levels)
+    taken: dict[str, int] = {}
+    left_out: list[str] = []
+    for name, level in sorted(wished.items()):
+        lowest, highest = settings.supported_features.get(name, (0, 0))
+        if lowest <= level <= highest:
+            taken[name] = level
+        else:
+            left_out.append(f"{name}={level}")
+    if left_out:
+        log.warning("the new cluster begins without features that do not exist here: %s", ", ".join(left_out))
+    taken.setdefault(METADATA_VERSION, levels[METADATA_VERSION])
+    others: list[Any] = [record for record in records if not isinstance(record, FeatureLevelRecord)]
+    return Bootstrap(taken, tuple(others))
