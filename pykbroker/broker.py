@@ -120,7 +120,7 @@ async def _run_in_directory(
     controller.open(is_clean=directory.was_clean)
     metadata = MetadataCache(config, config.node_id, controller.image)
     controller.subscribe(metadata.apply)
-    parts = NodeParts(config, host, directory, identity, controller, quorum.peers, metadata)
+    parts = NodeParts(config, host, directory, identity, controller, quorum.peers, metadata, [])
     for_clients = bound[: len(config.listeners)]
     for_nodes = bound[len(config.listeners) :]
     server: ControllerServer | None = None
@@ -159,6 +159,9 @@ async def _run_in_directory(
         raise
     finally:
         controller.close()
+        with trio.CancelScope(shield=True):
+            for channel in parts.channels:
+                await channel.close()
 
 
 async def _stop_when_asked(

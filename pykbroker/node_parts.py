@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pykbroker.config import BrokerConfig
     from pykbroker.controller.node import ControllerNode
     from pykbroker.controller.peers import Peers
+    from pykbroker.controller_channel import ControllerChannel
     from pykbroker.host import Host
     from pykbroker.listener_addresses import ListenerAddress
     from pykbroker.logstore.log_directory import LogDirectory
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class NodeParts(NamedTuple):
-    """The parts that there are once in a process, whatever its roles; `peers` is None for a node that is alone."""
+    """The parts that there are once in a process, whatever its roles.
+
+    `peers` is None for a node that is alone; `channels` are those to the active controller, to be closed at the end.
+    """
 
     config: BrokerConfig
     host: Host
@@ -29,6 +33,7 @@ class NodeParts(NamedTuple):
     controller: ControllerNode
     peers: Peers | None
     metadata: MetadataCache
+    channels: list[ControllerChannel]
 
 
 def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAuthorizer | None:

@@ -200,7 +200,7 @@ def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int)
 def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerChannel:
     """A channel to the active controller with connections of its own; `call` reaches it in this process."""
     config, controller = parts.config, parts.controller
-    return ControllerChannel(
+    channel = ControllerChannel(
         controller,
         partial(controller_address, config, controller),
         parts.host.open_stream,
@@ -208,6 +208,8 @@ def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerC
         client_id=f"{purpose}-{config.node_id}",
         request_timeout_ms=config.controller_socket_timeout_ms,
     )
+    parts.channels.append(channel)
+    return channel
 
 
 def is_quorum_gone(parts: NodeParts) -> bool:

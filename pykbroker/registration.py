@@ -299,6 +299,7 @@ class Registration:
                     return STARTING_PAUSE_S
             case State.PENDING_CONTROLLED_SHUTDOWN:
                 if response.should_shut_down:
+                    log.info("the controller lets broker %d stop", self._config.node_id)
                     self._is_over = True
                     self._may_stop.set()
                 return SHUTDOWN_PAUSE_S
