@@ -53,7 +53,7 @@ def controller() -> Iterator[int]:
 
 
 def fields_at_controller(api: ApiKey, name: str) -> dict[str, Any]:
-    """What a request says that brokers do not serve, or serve otherwise; of old epochs, so that it brings nothing down."""
+    """What a request says that brokers do not serve, or serve otherwise; of old epochs, to bring nothing down."""
     forwarded = CreateTopicsRequest(topics=[CreatableTopic(name=name)], validate_only=True)
     table: dict[ApiKey, dict[str, Any]] = {
         ApiKey.FETCH: {
