@@ -100,7 +100,7 @@ class NodeClient:
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
             await self.close()
             why = f"no answer within {timeout_ms} ms" if isinstance(error, trio.TooSlowError) else str(error)
-            raise NodeUnreachable(f"{self.address}: {why}", is_refused=_is_refused(error)) from error
+            raise NodeUnreachable(f"{self.address}: {why}", is_refused=is_refused(error)) from error
         except BaseException:
             # A response that is still under way would be taken for that to the next request.
             await self.close()
@@ -185,11 +185,11 @@ class NodeClient:
         return frame if self._lends else bytes(frame)
 
 
-def _is_refused(error: BaseException | None) -> bool:
+def is_refused(error: BaseException | None) -> bool:
     """Whether every address that was tried refused the connection."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_refused, error.exceptions))
-    return isinstance(error, ConnectionRefusedError) or (error is not None and _is_refused(error.__cause__))
+        return all(map(is_refused, error.exceptions))
+    return isinstance(error, ConnectionRefusedError) or (error is not None and is_refused(error.__cause__))
 
 
 def response_class(request_class: type[Message]) -> type[Message]:

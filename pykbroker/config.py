@@ -81,6 +81,7 @@ class BrokerConfig:
     auto_create_topics_enable: bool
     broker_heartbeat_interval_ms: int
     broker_rack: str | None
+    broker_session_end_on_refusal: bool
     broker_session_timeout_ms: int
     connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int

@@ -96,6 +96,8 @@ class Connection:
             log.exception("closing the connection from %s after an error of ours", self._client)
         finally:
             self._memory.release(self)
+            if self.info.when_closed is not None:
+                self.info.when_closed()
             if isinstance(self._connected, socket.socket):
                 trio.lowlevel.notify_closing(self._connected)
                 self._connected.close()

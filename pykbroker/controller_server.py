@@ -6,6 +6,7 @@ partitions or groups is a fault of ours, and `Absent` says so.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
@@ -25,9 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pykbroker.config import BrokerConfig
+    from pykbroker.controller.metadata.image import Endpoint
+    from pykbroker.host import Host
     from pykbroker.node_parts import NodeParts
     from pykbroker.protocol.fields import Message
     from pykbroker.registration import Bound
+
+
+PROBE_TIMEOUT_S = 1.0
 
 
 class Absent:
@@ -81,7 +87,8 @@ class ControllerServer:
         self._parts = parts
         # Who is alone watches nobody, and a broker is not to be asked.
         is_watching = parts.config.is_controller and parts.peers is not None
-        self._active = ActiveController(parts.controller, _settings(parts.config)) if is_watching else None
+        refuses = partial(_refuses, parts.host) if parts.config.broker_session_end_on_refusal else None
+        self._active = ActiveController(parts.controller, _settings(parts.config), refuses) if is_watching else None
         self._services = controller_services(parts, self._active)
         limits = ListenerLimits(self._services)
         self._listeners = [
@@ -143,6 +150,19 @@ async def call(services: Services, message: Message) -> Any:
         return await handler(context, message)
     except Exception as error:
         return failed(context, message, error)
+
+
+async def _refuses(host: Host, endpoint: Endpoint) -> bool:
+    """Whether the machine answers, and says that nothing listens there."""
+    from pykbroker.controller.node_client import is_refused
+
+    with trio.move_on_after(PROBE_TIMEOUT_S):
+        try:
+            stream = await host.open_stream(endpoint.host, endpoint.port)
+        except OSError as error:
+            return is_refused(error)
+        await trio.aclose_forcefully(stream)
+    return False
 
 
 def _settings(config: BrokerConfig) -> ActiveControllerSettings:

@@ -77,6 +77,7 @@ class ConnectionInfo:
         principal: ``User:ANONYMOUS`` until a SASL exchange says otherwise.
         sasl: the SASL exchange on listeners that require one, else None.
         close_reason: set by a handler after whose answer the connection must end; goes into the log.
+        when_closed: set by a handler that wants to hear of the connection's end; called once.
     """
 
     __slots__ = (
@@ -89,6 +90,7 @@ class ConnectionInfo:
         "local_port",
         "principal",
         "sasl",
+        "when_closed",
     )
 
     def __init__(
@@ -105,6 +107,7 @@ class ConnectionInfo:
         self.local_host, self.local_port = local_address
         self.principal = "User:ANONYMOUS"
         self.close_reason: str | None = None
+        self.when_closed: Callable[[], None] | None = None
         self.sasl = sasl
 
 

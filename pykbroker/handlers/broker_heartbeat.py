@@ -6,6 +6,7 @@ replicas (KIP-1066).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.heartbeats import BrokerState, Heartbeat
@@ -30,6 +31,7 @@ async def handle_broker_heartbeat(context: RequestContext, request: BrokerHeartb
         request.want_shut_down,
     )
     active = active_controller_of(context)
+    context.connection.when_closed = partial(active.connection_lost, request.broker_id, request.broker_epoch)
     try:
         result = await active.heartbeat(heartbeat, request.offline_log_dirs, request.cordoned_log_dirs)
     except CommandRefused as refused:

@@ -38,9 +38,12 @@ class ChangeLeader(NamedTuple):
 
 
 class Brokers:
-    """Brokers that register and beat; whoever is in `silent` does not."""
+    """Brokers that register and beat; whoever is in `silent` does not. `refusing` are hosts where nothing listens."""
 
-    def __init__(self, node: ControllerNode, active: ActiveController, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, node: ControllerNode, active: ActiveController, nursery: trio.Nursery, refusing: set[str]
+    ) -> None:
+        self.refusing = refusing
         self.node = node
         self.active = active
         self.nursery = nursery
@@ -51,7 +54,7 @@ class Brokers:
             RegisterBroker(
                 broker_id=broker_id,
                 incarnation_id=bytes([incarnation]) * 16,
-                endpoints=[Endpoint("PLAINTEXT", "localhost", 9092, 0)],
+                endpoints=[Endpoint("PLAINTEXT", f"host-{broker_id}", 9092, 0)],
                 features=SUPPORTED_FEATURES,
                 log_dirs=[directory_id(broker_id)],
             )
@@ -74,6 +77,13 @@ class Brokers:
         (result,) = await self.node.submit(CreateTopics([NewTopic(name, assignments=[(0, replicas)])]), 1000)
         assert not result.error.is_failure, result
 
+    async def kill(self, broker_id: int) -> None:
+        """As kill -9: the machine answers for it."""
+        self.silent.add(broker_id)
+        self.active.connection_lost(broker_id, self.node.image.brokers[broker_id].epoch)
+        await trio.sleep(0.01)
+        self.refusing.add(f"host-{broker_id}")
+
     def partition(self, name: str) -> PartitionImage:
         return self.node.image.topics_by_name[name].partitions[0]
 
@@ -82,12 +92,20 @@ class Brokers:
 
 
 @asynccontextmanager
-async def cluster(*broker_ids: int, disk: FakeFileSystem | None = None, **settings: Any) -> AsyncIterator[Brokers]:
+async def cluster(
+    *broker_ids: int, disk: FakeFileSystem | None = None, is_asking: bool = True, **settings: Any
+) -> AsyncIterator[Brokers]:
+    refusing: set[str] = set()
+
+    async def refuses(endpoint: Endpoint) -> bool:
+        await trio.sleep(0.001)
+        return endpoint.host in refusing
+
     async with running(disk or FakeFileSystem()) as node, trio.open_nursery() as nursery:
-        active = ActiveController(node, ActiveControllerSettings(**settings))
+        active = ActiveController(node, ActiveControllerSettings(**settings), refuses if is_asking else None)
         node.subscribe(active.on_metadata_change)
         await nursery.start(active.run)
-        brokers = Brokers(node, active, nursery)
+        brokers = Brokers(node, active, nursery, refusing)
         for broker_id in broker_ids:
             await brokers.start(broker_id)
         yield brokers
@@ -206,3 +224,53 @@ async def test_a_full_disk_does_not_end_the_duties() -> None:
         disk.capacity_bytes = None
         await trio.sleep(INTERVAL_S)
         assert brokers.is_fenced(1)
+
+
+async def test_who_is_gone_is_fenced_at_once_and_may_come_back_at_once() -> None:
+    """The connections of a process that ends break a moment before its port is closed."""
+    async with cluster(1, 2) as brokers:
+        await brokers.create("t", 1, 2)
+        await brokers.kill(1)
+        await trio.sleep(0.2)
+        assert brokers.is_fenced(1)
+        assert brokers.partition("t").leader == 2
+        brokers.silent.clear()
+        brokers.refusing.clear()
+        await brokers.start(1, incarnation=2)
+        assert not brokers.is_fenced(1)
+
+
+async def test_a_broken_connection_alone_is_nothing() -> None:
+    async with cluster(1) as brokers:
+        brokers.active.connection_lost(1, brokers.node.image.brokers[1].epoch)
+        brokers.active.connection_lost(7, 0)
+        await trio.sleep(1)
+        assert not brokers.is_fenced(1)
+        with pytest.raises(CommandRefused):
+            await brokers.start(1, incarnation=2)
+
+
+async def test_it_can_be_switched_off() -> None:
+    async with cluster(1, 2, is_asking=False) as brokers:
+        await brokers.kill(1)
+        await trio.sleep(TIMEOUT_S - INTERVAL_S - 1)
+        assert not brokers.is_fenced(1)
+        await trio.sleep(INTERVAL_S + 1)
+        assert brokers.is_fenced(1)
+
+
+async def test_a_new_controller_does_not_wait_for_who_died_with_the_old_one() -> None:
+    disk = FakeFileSystem()
+    async with cluster(1, 2, disk=disk) as brokers:
+        await brokers.create("t", 1, 2)
+    async with running(disk) as node, trio.open_nursery() as nursery:
+
+        async def refuses(endpoint: Endpoint) -> bool:
+            await trio.lowlevel.checkpoint()
+            return endpoint.host == "host-1"
+
+        await nursery.start(ActiveController(node, ActiveControllerSettings(), refuses).run)
+        await trio.sleep(0.2)
+        assert [broker.is_fenced for broker in node.image.brokers.values()] == [True, False]
+        assert node.image.topics_by_name["t"].partitions[0].leader == 2
+        nursery.cancel_scope.cancel()

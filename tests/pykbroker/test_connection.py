@@ -467,3 +467,18 @@ async def send_something_before_authentication(client: Client, generator: random
         return False
     assert await client.call(HeartbeatRequest(), 4, HeartbeatResponse) is None
     return False
+
+
+async def test_who_wants_to_hear_of_a_connections_end_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = trio.Event()
+
+    async def listening(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        context.connection.when_closed = ended.set
+        return HeartbeatResponse()
+
+    monkeypatch.setitem(HANDLERS, ApiKey.HEARTBEAT, (HeartbeatRequest, listening))
+    async with served(services()) as client:
+        await client.call(HeartbeatRequest(), 4, HeartbeatResponse)
+        assert not ended.is_set()
+        await client.stream.aclose()
+        await ended.wait()
