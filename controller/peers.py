@@ -155,7 +155,14 @@ class Peers:
             self._lane(envelope.destination, is_fetch=isinstance(message, raft.FetchRequest)).put(message)
 
     def set_voters(self, voters: VoterSet) -> None:
-        """Takes note of who votes, and of where they listen if that is known."""
+        """Takes note of who votes, and of where they listen if that is known.
+
+        Who votes no longer may still lead, until that is committed: its address is kept.
+        """
+        for old in self._voters.ids:
+            address = self.address_of(old)
+            if voters.voter(old) is None and address is not None:
+                self._leaders[old] = address
         self._voters = voters
         for voter in voters.voters:
             if voter.endpoints:
