@@ -35,6 +35,9 @@ CONNECTIONS_MAX = 16
 
 RETRY_PAUSE_S = 0.05
 
+MOVED_GRACE_S = 0.5
+"""How long the answer of a controller may take that leads no more: most send it, or say so, at once."""
+
 SERVER_ERROR_MESSAGE = "The server experienced an unexpected error when processing the request."
 
 _MOVED = ErrorCode.NOT_CONTROLLER
@@ -146,7 +149,7 @@ class ControllerChannel:
         async with self._slots:
             client = await self._client(address)
             try:
-                response = await client.request(message, self._request_timeout_ms)
+                response = await self._unless_moved(client, message)
             except NodeUnreachable as error:
                 if not self._was_away:
                     log.warning("the active controller, node %d, does not answer: %s", leader_id, error)
@@ -159,6 +162,39 @@ class ControllerChannel:
         if _has_error(response, _MOVED):
             return None, f"node {leader_id} is not the active controller any more"
         return response, ""
+
+    async def _unless_moved(self, client: NodeClient, message: Message) -> Any:
+        """The response, unless another node leads by now and it still does not come.
+
+        A node that stands still, or is cut off, keeps its connections: the request would wait for its whole time.
+
+        Raises:
+            NodeUnreachable, ProtocolError: as `NodeClient.request`.
+        """
+        from pykbroker.controller.node_client import NodeUnreachable
+        from pykbroker.protocol.errors import ProtocolError
+
+        known = self._node.known_leader()
+        response: Any = None
+        failure: Exception = NodeUnreachable(f"{client.address}: another controller leads by now")
+
+        async def ask() -> None:
+            nonlocal response, failure
+            try:
+                response = await client.request(message, self._request_timeout_ms)
+            except (NodeUnreachable, ProtocolError) as error:
+                failure = error
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            while self._node.known_leader() == known:
+                await self._node.leadership_changed()
+            await trio.sleep(MOVED_GRACE_S)
+            nursery.cancel_scope.cancel()
+        if response is None:
+            raise failure
+        return response
 
     async def _client(self, address: NodeAddress) -> NodeClient:
         """A connection to this address that nobody uses; those to an earlier controller are closed."""

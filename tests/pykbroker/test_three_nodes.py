@@ -224,3 +224,19 @@ def test_a_broker_that_stops_in_order_leads_nothing_when_it_goes() -> None:
         assert {node for partition in topic.partitions for node in partition.isr_nodes} == leaders
 
     Cluster("three").run(scenario)
+
+
+def test_a_controller_that_stands_still_holds_nobody_up() -> None:
+    """Its connections stay open. Whoever asked it asks the next one as soon as there is one."""
+
+    async def scenario(cluster: Cluster) -> None:
+        stuck = await cluster.controller(1)
+        other = stuck % 3 + 1
+        # So that the broker has a connection which has been good so far.
+        assert await cluster.create(other, "before") == 0
+        cluster.world.machines[f"n{stuck}"].pause(25.0)
+        began = trio.current_time()
+        assert await cluster.create(other, "after", 2) == 0
+        assert trio.current_time() - began < 5
+
+    Cluster("three").run(scenario)
