@@ -45,6 +45,7 @@ def services() -> Any:
     image.offset = 12
     return SimpleNamespace(
         metadata=SimpleNamespace(image=image),
+        controller=SimpleNamespace(kraft_version=0),
         config=SimpleNamespace(connection_failed_authentication_delay_ms=100),
     )
 

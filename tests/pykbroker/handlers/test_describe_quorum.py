@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykbroker.controller.raft.quorum import ReplicaKey
+from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 from pykbroker.controller.raft.roles import QuorumDescription, ReplicaDescription
 from pykbroker.handlers.describe_quorum import handle_describe_quorum
 from pykbroker.protocol.error_codes import ErrorCode
@@ -20,6 +20,7 @@ def _ask(
     services = make_services(rest.get("properties"))
     controller: Any = services.controller
     controller.is_leader = leads
+    controller.voters = VoterSet(map(ReplicaKey, services.config.quorum_voters))
     controller.quorum_state = lambda: QuorumDescription(
         1, 3, 42, (ReplicaDescription(ReplicaKey(1, b"d" * 16), 42, 1000, 1001),), ()
     )
