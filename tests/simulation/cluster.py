@@ -59,18 +59,18 @@ class Shape(NamedTuple):
 def shape_of(seed: str) -> Shape:
     """Three nodes that are both broker and controller, mostly; one, five, or separate controllers at times.
 
-    A seed that begins with a kind and a dash, such as ``one-7``, gets that kind.
+    A seed that begins with a kind and a dash, such as ``one-7`` or ``power-7``, gets that kind.
     """
     chance = random.Random(f"{seed} shape")
     kind = chance.choices(KINDS, (12, 1, 1, 1))[0]
-    if seed.partition("-")[0] in KINDS:
-        kind = seed.partition("-")[0]
+    asked = seed.split("-")[:-1]
+    kind = next((word for word in asked if word in KINDS), kind)
     if kind == "apart":
         controllers, brokers = [101, 102, 103], [1, 2, 3]
     else:
         brokers = list(range(1, {"one": 2, "three": 4, "five": 6}[kind]))
         controllers = brokers
-    may_lose_power = chance.random() < 0.4
+    may_lose_power = chance.random() < 0.4 or "power" in asked
     common = dict(SETTINGS)
     common["controller.quorum.voters"] = ",".join(f"{n}@n{n}:{CONTROLLER_PORT}" for n in controllers)
     if kind == "one":

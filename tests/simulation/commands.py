@@ -8,10 +8,11 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from tests.simulation.mutations import MUTATIONS
 from tests.simulation.scenario import Outcome, run_seed
 from tests.simulation.world import RuleBroken
 
@@ -28,7 +29,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--quiet", action="store_true", help="with --seed: only the outcome")
     parser.add_argument("--keep-going", action="store_true", help="with --seeds: go on after a failure")
+    parser.add_argument("--mutations", nargs="*", help="break rules on purpose, all or those named; each must be found")
+    parser.add_argument("--tries", type=int, default=60, help="with --mutations: seeds at most for each")
     options = parser.parse_args(arguments)
+    if options.mutations is not None:
+        return mutations(options.mutations, options.tries, options.jobs)
     if options.seed is not None:
         return one(options.seed, quiet=options.quiet)
     return many(options.first, options.seeds or 100, options.jobs, keep_going=options.keep_going)
@@ -90,7 +95,7 @@ def _run(seed: str) -> tuple[str, Outcome | Failure, float]:
     return seed, found, time.process_time() - started
 
 
-def run_all(seeds: Iterator[str], jobs: int) -> Iterator[tuple[str, Outcome | Failure, float]]:
+def run_all(seeds: Iterator[str], jobs: int) -> Generator[tuple[str, Outcome | Failure, float]]:
     """Outcomes as they come, with the processor time of each."""
     if jobs <= 1:
         yield from map(_run, seeds)
@@ -134,6 +139,41 @@ def many(first: int, count: int, jobs: int, *, keep_going: bool) -> int:
         print(f"BROKEN: seed {failure.seed}: {failure.what}")
     print(f"{done - len(failures)} passed, {len(failures)} failed")
     return 1 if failures else 0
+
+
+def mutations(names: list[str], tries: int, jobs: int) -> int:
+    """Breaks each rule until a seed finds it; 0 when all are found."""
+    started = time.monotonic()
+    chosen = [mutation for mutation in MUTATIONS if not names or mutation.name in names]
+    missed: list[str] = []
+    for mutation in chosen:
+        began = time.monotonic()
+        prefix = f"{mutation.kind}-" if mutation.kind else ""
+        found: Failure | None = None
+        tried = 0
+        with mutation.applied():
+            outcomes = run_all((f"{prefix}{number}" for number in range(tries)), jobs)
+            for _, outcome, _ in outcomes:
+                tried += 1
+                if isinstance(outcome, Failure):
+                    found = outcome
+                    break
+            outcomes.close()
+        seconds = time.monotonic() - began
+        if found is None:
+            missed.append(mutation.name)
+            print(f"NOT FOUND  {mutation.name}: {mutation.rule} ({tried} seeds, {seconds:.0f} s)", flush=True)
+        else:
+            print(
+                f"found      {mutation.name}: {mutation.rule} ({tried} seeds, {seconds:.0f} s)\n"
+                f"           seed {found.seed}: {found.what[:200]}",
+                flush=True,
+            )
+    print(
+        f"{len(chosen) - len(missed)} passed, {len(missed)} failed of {len(chosen)} mutations "
+        f"in {time.monotonic() - started:.0f} s"
+    )
+    return 1 if missed else 0
 
 
 def _shown(outcome: Outcome) -> str:

@@ -1,0 +1,294 @@
+"""Rules broken on purpose, one at a time: the simulation must find each. What it does not find it does not check.
+
+Each is a change of the running code, not of a file, so it breaks when what it changes is renamed: then it is to be
+brought after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from pykbroker.controller.metadata import partition_changes
+from pykbroker.controller.raft import election, leadership
+from pykbroker.controller.raft.log_view import LogView
+from pykbroker.controller.raft.quorum import VoterSet
+from pykbroker.controller.raft.roles import Role
+from pykbroker.controller.raft_storage import RaftStorage
+from pykbroker.coordination.led_partitions import LedPartitions
+from pykbroker.coordination.replication_queue import ReplicationQueue
+from pykbroker.groups import offset_requests
+from pykbroker.handlers import fetch
+from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.logstore.producer_state import ProducerState
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.replication.leadership import Leadership
+from pykbroker.replication.partition import Partition
+from pykbroker.replication.replica import FetchBound, Replica
+from pykbroker.transaction_markers import MarkerWriter
+
+Patch = tuple[Any, str, Any]
+
+
+class Mutation(NamedTuple):
+    """A broken rule.
+
+    Attributes:
+        name: for the command line.
+        rule: the rule that is broken.
+        patches: (owner, attribute, what is put in its place) each; made anew for each run.
+        kind: what the seeds begin with, where the rule matters in one kind of cluster only.
+    """
+
+    name: str
+    rule: str
+    patches: Callable[[], list[Patch]]
+    kind: str = ""
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """While the rule is broken."""
+        with ExitStack() as stack:
+            for owner, attribute, replacement in self.patches():
+                stack.callback(setattr, owner, attribute, owner.__dict__[attribute])
+                setattr(owner, attribute, replacement)
+            yield
+
+
+# Replication
+
+
+def _no_divergence() -> list[Patch]:
+    return [(Replica, "_divergence", lambda self, offset, epoch: None)]
+
+
+def _high_watermark_at_the_end() -> list[Patch]:
+    return [(Leadership, "replicated_end", lambda self, end, minimum, now: end)]
+
+
+def _acknowledged_at_once() -> list[Patch]:
+    async def wait(self: Any, end_offset: int, deadline: float, leadership: Any = None) -> ErrorCode:
+        return ErrorCode.NONE
+
+    return [(Partition, "wait_replicated", wait)]
+
+
+def _beyond_the_high_watermark() -> list[Patch]:
+    original = Replica.read
+
+    def read(self: Any, offset: int, size_max: int, bound: int, **options: Any) -> Any:
+        return original(self, offset, size_max, FetchBound.LOG_END, **options)
+
+    return [(Replica, "read", read)]
+
+
+def _shrinks_alone() -> list[Patch]:
+    original = Leadership.propose_shrink
+
+    def shrink(self: Any, log_end_offset: int, now: float) -> Any:
+        proposal = original(self, log_end_offset, now)
+        if proposal is not None:
+            self._confirm(proposal.broker_ids)
+        return proposal
+
+    return [
+        (Leadership, "propose_shrink", shrink),
+        # What is left is enough, by itself.
+        (Leadership, "min_isr", lambda self, configured: 1),
+    ]
+
+
+def _joins_too_early() -> list[Patch]:
+    original = Leadership.propose_expansion
+
+    def expand(self: Any, follower: Any, high_watermark: int) -> Any:
+        end, follower.log_end_offset = follower.log_end_offset, 1 << 62
+        try:
+            return original(self, follower, high_watermark)
+        finally:
+            follower.log_end_offset = end
+
+    return [(Leadership, "propose_expansion", expand), (Leadership, "replicated_end", _of_confirmed)]
+
+
+def _of_confirmed(self: Any, log_end_offset: int, minimum: int, now: float) -> int:
+    """The high watermark waits for nobody who is about to join."""
+    if len(self.isr) < self.min_isr(minimum):
+        return -1
+    return min(
+        (f.log_end_offset for broker, f in self.followers.items() if broker in self.isr and f.log_end_offset >= 0),
+        default=log_end_offset,
+    )
+
+
+def _unclean_leader() -> list[Patch]:
+    original = partition_changes.elect_leader
+
+    def elect(partition: Any, isr: Any, is_active: Any, *, allow_unclean: bool) -> Any:
+        return original(partition, isr, is_active, allow_unclean=True)
+
+    return [(partition_changes, "elect_leader", elect)]
+
+
+def _end_too_early_told() -> list[Patch]:
+    return [(Partition, "is_behind_its_epoch", property(lambda self: False))]
+
+
+def _appends_are_not_synced() -> list[Patch]:
+    return [(PartitionLog, "flush", lambda self, **options: None)]
+
+
+# The quorum
+
+
+def _a_minority_elects() -> list[Patch]:
+    return [(VoterSet, "majority", property(lambda self: 1))]
+
+
+def _a_stranger_votes() -> list[Patch]:
+    original = election._count
+
+    def count(core: Any) -> None:
+        core.votes.granted.add(999)
+        original(core)
+
+    return [(election, "_count", count)]
+
+
+def _votes_twice() -> list[Patch]:
+    def may_vote(core: Any, request: Any) -> bool:
+        return core.role is not Role.LEADER and election._is_not_behind(request.log_end, core.log.end)
+
+    return [(election, "_may_vote", may_vote)]
+
+
+def _vote_is_not_written() -> list[Patch]:
+    original = RaftStorage.persist
+
+    def persist(self: Any, output: Any, now_ms: int) -> int:
+        output.quorum_state, state = None, output.quorum_state
+        end = original(self, output, now_ms)
+        if state is not None:
+            self.state = state
+        return end
+
+    return [(RaftStorage, "persist", persist), (election, "_is_not_behind", lambda candidate, own: True)]
+
+
+def _old_logs_win() -> list[Patch]:
+    return [(election, "_is_not_behind", lambda candidate, own: True)]
+
+
+def _one_log_is_enough() -> list[Patch]:
+    return [(leadership, "offset_of_majority", max)]
+
+
+def _metadata_is_not_synced() -> list[Patch]:
+    return [(RaftStorage, "_sync_records", lambda self: None)]
+
+
+def _metadata_does_not_diverge() -> list[Patch]:
+    return [(LogView, "divergence", lambda self, offset, epoch: None)]
+
+
+# Coordinators and transactions
+
+
+def _loads_nothing() -> list[Patch]:
+    async def read(self: Any, number: int, load: Any, partition: Any) -> Any:
+        return self._make(partition)
+
+    return [(LedPartitions, "_read", read)]
+
+
+def _coordinators_answer_at_once() -> list[Patch]:
+    original = ReplicationQueue.push
+
+    def push(self: Any, waiting: Any) -> bool:
+        started = original(self, waiting)
+        waiting.on_replicated()
+        waiting.answer(ErrorCode.NONE)
+        self._waiting.pop()
+        return started
+
+    return [(ReplicationQueue, "push", push)]
+
+
+def _marker_is_dropped() -> list[Patch]:
+    original = MarkerWriter.write
+
+    def write(self: Any, marker: Any, topic: str, partition: int) -> Any:
+        if partition == 1 and topic == "copies":
+            return ErrorCode.NONE
+        return original(self, marker, topic, partition)
+
+    return [(MarkerWriter, "write", write)]
+
+
+def _abort_is_commit() -> list[Patch]:
+    original = MarkerWriter.write
+
+    def write(self: Any, marker: Any, topic: str, partition: int) -> Any:
+        return original(self, marker._replace(is_commit=True) if partition == 1 else marker, topic, partition)
+
+    return [(MarkerWriter, "write", write)]
+
+
+def _aborted_are_not_told() -> list[Patch]:
+    return [(fetch, "_aborted", lambda partition, offset, found: [])]
+
+
+def _open_transactions_are_read() -> list[Patch]:
+    return [(Replica, "last_stable_offset", property(lambda self: self.high_watermark))]
+
+
+def _duplicates_are_appended() -> list[Patch]:
+    original = ProducerState.check_append
+
+    def check(self: Any, *arguments: Any, **options: Any) -> Any:
+        entry = self.producers.get(arguments[0])
+        if entry is not None and arguments[2] <= entry.last_sequence and arguments[1] == entry.epoch:
+            return None
+        return original(self, *arguments, **options)
+
+    return [(ProducerState, "check_append", check)]
+
+
+def _old_members_commit() -> list[Patch]:
+    return [(offset_requests, "_check_commit", lambda shard, request, version, now_ms: ErrorCode.NONE)]
+
+
+MUTATIONS = (
+    Mutation("no-divergence", "a follower whose log parts from the leader's cuts its own", _no_divergence),
+    Mutation("early-high-watermark", "the high watermark waits for the in-sync set", _high_watermark_at_the_end),
+    Mutation("early-acks", "acks=all is answered when the record is replicated", _acknowledged_at_once),
+    Mutation("beyond-high-watermark", "nobody reads beyond the high watermark", _beyond_the_high_watermark),
+    Mutation("shrink-alone", "the in-sync set changes when the controller says so", _shrinks_alone),
+    Mutation("join-early", "a replica joins the in-sync set when it has what is committed", _joins_too_early),
+    Mutation("unclean-leader", "a leader comes from the in-sync set", _unclean_leader),
+    Mutation("early-end", "a new leader tells no end before it knows its own (KIP-207)", _end_too_early_told),
+    Mutation("no-sync", "flush.messages=1 syncs each append", _appends_are_not_synced, "power"),
+    Mutation("minority", "a majority elects", _a_minority_elects),
+    Mutation("stranger", "only voters' votes count", _a_stranger_votes),
+    Mutation("two-votes", "one vote in an epoch", _votes_twice),
+    Mutation(
+        "forgotten-vote", "a vote is on disk before it is given, and only the newest log wins", _vote_is_not_written
+    ),
+    Mutation("old-log-wins", "who is behind is not elected", _old_logs_win),
+    Mutation("one-log", "what a majority has is committed", _one_log_is_enough),
+    Mutation("metadata-not-synced", "a voter answers for what is on its disk", _metadata_is_not_synced, "power"),
+    Mutation(
+        "metadata-no-divergence", "a voter whose log parts from the leader's cuts its own", _metadata_does_not_diverge
+    ),
+    Mutation("loads-nothing", "a coordinator reads its partition before it serves", _loads_nothing),
+    Mutation(
+        "early-coordinators", "coordinators answer when their records are replicated", _coordinators_answer_at_once
+    ),
+    Mutation("dropped-marker", "each partition of a transaction gets its marker", _marker_is_dropped),
+    Mutation("abort-is-commit", "all partitions get the same marker", _abort_is_commit),
+    Mutation("aborted-not-told", "readers of committed records hear of aborted ones", _aborted_are_not_told),
+    Mutation("open-read", "readers of committed records wait for open transactions", _open_transactions_are_read),
+    Mutation("duplicates", "a batch that was appended is not appended again", _duplicates_are_appended),
+    Mutation("old-members", "only the present generation commits offsets", _old_members_commit),
+)
