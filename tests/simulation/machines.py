@@ -110,6 +110,7 @@ class Machine:
             if self._life is life:
                 self._life = None
                 self.world.network.kill(self.name)
+                self.world.ended(self)
             life.ended.set()
 
     def _ended_by_itself(self, error: BaseException) -> None:

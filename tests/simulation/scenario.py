@@ -99,7 +99,7 @@ class _Run:
         faults = Faults(world, may_lose_power=self.shape.may_lose_power)
         with trio.move_on_after(WORK_S):
             await faults.run()
-        world.stop_starting()
+        world.keep_running()
         faults.heal()
         for worker in self._workers:
             worker.must_stop = True
@@ -107,6 +107,7 @@ class _Run:
         await self._within(REST_S, "every replica is in sync", self._in_sync)
         await self._within(REST_S, "offsets are there", self._final_offsets)
         self._compare_images()
+        world.let_end()
         for machine in world.machines.values():
             await machine.stop()
 

@@ -50,6 +50,7 @@ class World:
         self.broker_names: dict[int, str] = {}
         self.replicas: dict[tuple[str, int], list[str]] = {}
         self._may_start = True
+        self._keeps_running = False
         self.nursery: trio.Nursery
         self.is_over = False
         self._violation: RuleBroken | None = None
@@ -78,9 +79,18 @@ class World:
         if self._may_start and not machine.is_up:
             machine.start()
 
-    def stop_starting(self) -> None:
-        """From now on machines start only when they are told to."""
-        self._may_start = False
+    def keep_running(self) -> None:
+        """From now on whatever process ends, by a stop that was under way for instance, is started again."""
+        self._keeps_running = True
+
+    def let_end(self) -> None:
+        """From now on what ends has ended."""
+        self._may_start = self._keeps_running = False
+
+    def ended(self, machine: Machine) -> None:
+        """A machine's process has ended by itself or in order."""
+        if self._keeps_running:
+            self.start_at(machine, self.timeline.now + 0.5)
 
     def broken(self, what: str, cause: BaseException | None = None) -> None:
         """Notes that a rule was broken, the first one, and ends the run."""
