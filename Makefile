@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 jars format lint check test unit unit-all interop kafka-python fuzz spark demo bench bench-start build clean clean-all
+.PHONY: help setup java spark35 jars format lint check test unit unit-all interop kafka-python fuzz spark simulate demo bench bench-start build clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ spark: java setup spark35 ## the Spark tests alone, with Spark 4 and with Spark 
 
 fuzz: setup ## hostile frames at a broker process, for SECONDS=60; SEED=n repeats a run, findings go to reports/fuzz
 	@$(RUN) -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+simulate: setup ## clusters in one thread: SEED=n replays one, SEEDS=1000 runs many, MUTATIONS=1 breaks rules on purpose
+	@$(RUN) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MUTATIONS),--mutations) $(ARGS)
 
 check: lint unit ## what must pass before a commit: format, lint, types, import contracts, unit tests
 

@@ -34,6 +34,7 @@ class Faults:
             self._kill: 5,
             self._kill_in_write: 4,
             self._stop: 1,
+            self._one_by_one: 2,
             self._isolate: 3,
             self._cut_one_way: 3,
             self._split: 2,
@@ -99,6 +100,19 @@ class Faults:
         if machine.is_up:
             self._world.nursery.start_soon(machine.stop)
             self._start_later(machine)
+
+    def _one_by_one(self) -> None:
+        """All machines but one go down, each after the sessions of those before have ended, and come back in this
+        order just after the last one went: who has the newest records is missing then for the longest time."""
+        machines = self._random.sample(list(self._world.machines.values()), len(self._world.machines))
+        chance, now = self._random, self._world.timeline.now
+        gap_s = chance.uniform(1.0, 2.5)
+        last_s = gap_s * (len(machines) - 1)
+        for number, machine in enumerate(machines):
+            self._world.timeline.call_later(gap_s * number, machine.kill)
+            self._world.start_at(
+                machine, now + last_s + chance.uniform(0.02, 0.5) + 2.0 * (number == len(machines) - 1)
+            )
 
     def _start_later(self, machine: Machine) -> None:
         self._world.start_at(machine, self._world.timeline.now + self._random.choice((0.05, 0.3, 1.0, 2.5)))
