@@ -56,7 +56,7 @@ def fill_roles(
         _check_controller(values, texts, is_broker_too=BROKER in roles)
     else:
         _check_broker_only(values, texts, protocols)
-    _check_plain(values, protocols)
+    _check_plain(values, texts, protocols)
 
 
 def _fill_quorum(
@@ -172,13 +172,17 @@ def _check_controller(values: Mapping[str, Any], texts: Mapping[str, str], *, is
             raise ConfigError("advertised.listeners", f"{address.name}://", "needs a host name that nodes can dial")
 
 
-def _check_plain(values: Mapping[str, Any], protocols: Mapping[str, str]) -> None:
+def _check_plain(values: Mapping[str, Any], texts: Mapping[str, str], protocols: Mapping[str, str]) -> None:
     """Nodes dial one another without TLS and without SASL as yet."""
     if set(values["quorum_voters"]) == {values["node_id"]}:
         return
     for name in values["controller_listener_names"][:1]:
         if protocols.get(name.upper(), "PLAINTEXT") != "PLAINTEXT":
             raise ConfigError("controller.listener.names", name, PLAIN_ONLY)
+    if BROKER in values["process_roles"]:
+        name = inter_broker_listener(texts)
+        if protocols.get(name, "PLAINTEXT") != "PLAINTEXT":
+            raise ConfigError("inter.broker.listener.name", name, PLAIN_ONLY)
 
 
 def inter_broker_listener(texts: Mapping[str, str]) -> str:
