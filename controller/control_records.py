@@ -25,27 +25,19 @@ def _record(kind: ControlRecordType, value: bytes, now_ms: int) -> Record:
 def _encode(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
     match record:
         case LeaderChange():
-            # Directory ids came with kraft.version 1; nodes before it can read version 0 alone.
-            version = 1 if any(any(key.directory_id) for key in record.voters) else 0
+            # Version 1 has directory ids, but Kafka neither writes it nor reads it right.
             message = raft_records.LeaderChangeMessage(
-                version=version,
                 leader_id=record.leader_id,
-                voters=[_changed_voter(key, version) for key in record.voters],
-                granting_voters=[_changed_voter(key, version) for key in record.granting_voters],
+                voters=[raft_records.Voter(voter_id=key.node_id) for key in record.voters],
+                granting_voters=[raft_records.Voter(voter_id=key.node_id) for key in record.granting_voters],
             )
-            return ControlRecordType.LEADER_CHANGE, encode(message, version)
+            return ControlRecordType.LEADER_CHANGE, encode(message, 0)
         case KRaftVersion():
             level = raft_records.KRaftVersionRecord(kraft_version=record.level)
             return ControlRecordType.KRAFT_VERSION, encode(level, 0)
         case VoterSet():
             voters = raft_records.VotersRecord(voters=[_voter(voter) for voter in record.voters])
             return ControlRecordType.KRAFT_VOTERS, encode(voters, 0)
-
-
-def _changed_voter(key: ReplicaKey, version: int) -> raft_records.Voter:
-    if version == 0:
-        return raft_records.Voter(voter_id=key.node_id)
-    return raft_records.Voter(voter_id=key.node_id, voter_directory_id=key.directory_id)
 
 
 def _voter(voter: Voter) -> raft_records.VotersRecordVoter:

@@ -14,6 +14,7 @@ from pykbroker.cli.errors import CliError
 # name: (module, attribute in it, line in the overview)
 _COMMANDS = {
     "start": ("pykbroker.cli.start_command", "start_command", "Start a broker in the foreground."),
+    "format": ("pykbroker.cli.format", "format_directory", "Prepare a data directory for voters that can change."),
     "ready": ("pykbroker.cli.ready", "ready", "Wait until a broker answers; the exit code says whether it did."),
     "topic": ("pykbroker.cli.topic", "topic", "Create, list, describe, alter and delete topics."),
     "produce": ("pykbroker.cli.produce", "produce", "Write lines from standard input to a topic."),

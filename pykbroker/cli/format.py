@@ -1,0 +1,150 @@
+"""`pykbroker format`: prepares data directories before the first start, as Kafka's `kafka-storage format` does.
+
+Only a quorum whose voters can change (KIP-853) needs it: the first voters must know of one another. All other
+directories are formatted at the first start.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+
+import click
+
+from pykbroker.cli.errors import CliError
+from pykbroker.cli.start import config_of
+from pykbroker.cli.start_config import broker_properties
+from pykbroker.cli.start_options import StartOptions
+from pykbroker.config import BrokerConfig
+from pykbroker.config_roles import CONTROLLER
+from pykbroker.controller.formatting import write_first_voters
+from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
+from pykbroker.logstore.errors import StorageError
+from pykbroker.logstore.filesystem import OsFileSystem
+from pykbroker.logstore.log_directory import LogDirectory
+from pykbroker.logstore.meta_properties import MetaProperties
+from pykbroker.protocol.uuids import random_uuid, uuid_from_text, uuid_to_text
+
+KRAFT_VERSIONS = (0, 1)
+_VOTER = re.compile(r"(\d+)@(\[[^\]]+\]|[^:]+):(\d+):([A-Za-z0-9_-]{22})")
+
+
+@click.command()
+@click.option("-c", "--config", "config_file", metavar="FILE", required=True, help="The node's server.properties.")
+@click.option("--override", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one config; may be given again.")
+@click.option("-t", "--cluster-id", metavar="ID", help="Id of the cluster, 22 characters; drawn if it is not given.")
+@click.option("-s", "--standalone", is_flag=True, help="This node is the only voter at first.")
+@click.option(
+    "-I",
+    "--initial-controllers",
+    metavar="ID@HOST:PORT:DIRECTORY,...",
+    help="The first voters, the same on each of them; this node's directory gets the id that stands here.",
+)
+@click.option("-N", "--no-initial-controllers", is_flag=True, help="This node is no voter, or is made one later.")
+@click.option("-g", "--ignore-formatted", is_flag=True, help="Leave a directory alone that is formatted already.")
+def format_directory(
+    config_file: str,
+    overrides: tuple[str, ...],
+    cluster_id: str | None,
+    standalone: bool,
+    initial_controllers: str | None,
+    no_initial_controllers: bool,
+    ignore_formatted: bool,
+) -> None:
+    """Prepare a node's data directory for a quorum whose voters can change.
+
+    The settings need `controller.quorum.bootstrap.servers`, and no `controller.quorum.voters`.
+
+    \b
+    One controller, others to be added later (kafka-metadata-quorum add-controller):
+      pykbroker format --config server.properties --standalone
+    Three at once, the same words on each of them:
+      pykbroker format --config server.properties --cluster-id ID --initial-controllers
+          1@host1:9093:AAAAAAAAAAAAAAAAAAAAAQ,2@host2:9093:AAAAAAAAAAAAAAAAAAAAAg,...
+    """
+    if standalone + (initial_controllers is not None) + no_initial_controllers != 1:
+        raise CliError("give one of --standalone, --initial-controllers and --no-initial-controllers", 2)
+    config = _read_config(config_file, overrides)
+    if config.quorum_voters:
+        raise CliError("controller.quorum.voters names the voters; leave it out where they are to change", 2)
+    if not no_initial_controllers and not config.is_controller:
+        raise CliError(f"process.roles has no {CONTROLLER}: a broker is formatted with --no-initial-controllers", 2)
+    if cluster_id is None and not standalone:
+        raise CliError("--cluster-id is needed: it is the same on all nodes", 2)
+    generator = random.SystemRandom()
+    directory_id = random_uuid(generator.randbytes(16))
+    voters: VoterSet | None = None
+    if standalone:
+        voters = VoterSet([_standalone_voter(config, directory_id)])
+    elif initial_controllers is not None:
+        voters = parse_controllers(initial_controllers, (config.controller_listener_names or [""])[0].upper())
+        itself = voters.voter(config.node_id)
+        directory_id = directory_id if itself is None else itself.key.directory_id
+    identity = MetaProperties(
+        cluster_id or uuid_to_text(random_uuid(generator.randbytes(16))), config.node_id, uuid_to_text(directory_id)
+    )
+    is_voter = voters is not None and voters.voter(config.node_id) is not None
+    _write(config.log_dirs[0], identity, voters if is_voter else None, ignore_formatted=ignore_formatted)
+
+
+def _read_config(config_file: str, overrides: tuple[str, ...]) -> BrokerConfig:
+    options = StartOptions()
+    options.config_file = config_file
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator:
+            raise CliError(f"--override {override!r}: expected KEY=VALUE", 2)
+        options.overrides[key.strip()] = text.strip()
+    return config_of(broker_properties(options, os.environ), options)
+
+
+def _standalone_voter(config: BrokerConfig, directory_id: bytes) -> Voter:
+    endpoints = []
+    for address in config.controller_listeners:
+        advertised = config.advertised_controller_listeners.get(address.name, address)
+        endpoints.append(VoterEndpoint(address.name.upper(), advertised.host or "localhost", advertised.port))
+    return Voter(ReplicaKey(config.node_id, directory_id), tuple(endpoints), KRAFT_VERSIONS)
+
+
+def parse_controllers(text: str, listener_name: str) -> VoterSet:
+    """The voters of `--initial-controllers`, as Kafka writes them: `id@host:port:directory id`, with commas between.
+
+    Raises:
+        CliError: it is not written so, or names a node twice.
+    """
+    voters: dict[int, Voter] = {}
+    for part in text.replace(" ", "").split(","):
+        found = _VOTER.fullmatch(part)
+        if found is None or int(found[3]) > 65535:
+            raise CliError(
+                f"--initial-controllers: {part!r} is not ID@HOST:PORT:DIRECTORY, the last of 22 characters", 2
+            )
+        node_id = int(found[1])
+        if node_id in voters:
+            raise CliError(f"--initial-controllers names node {node_id} twice", 2)
+        endpoint = VoterEndpoint(listener_name, found[2].strip("[]"), int(found[3]))
+        voters[node_id] = Voter(ReplicaKey(node_id, uuid_from_text(found[4])), (endpoint,), KRAFT_VERSIONS)
+    return VoterSet(voters.values())
+
+
+def _write(path: str, identity: MetaProperties, voters: VoterSet | None, *, ignore_formatted: bool) -> None:
+    filesystem = OsFileSystem()
+    try:
+        directory = LogDirectory.open(path, filesystem=filesystem)
+        try:
+            if directory.meta_properties() is not None:
+                if not ignore_formatted:
+                    raise CliError(f"{path} is formatted already; --ignore-formatted leaves it as it is")
+                click.echo(f"{path} is formatted already.")
+                return
+            if voters is not None:
+                write_first_voters(filesystem, path, voters, int(time.time() * 1000))
+            directory.format(identity)
+        finally:
+            directory.abandon()
+    except StorageError as error:
+        raise CliError(str(error)) from error
+    what = "no voter" if voters is None else f"one of the voters {', '.join(map(str, voters.ids))}"
+    click.echo(f"Formatted {path} for node {identity.node_id} of cluster {identity.cluster_id}, {what}.")

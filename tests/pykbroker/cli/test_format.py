@@ -1,0 +1,95 @@
+"""`pykbroker format`: what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pykbroker.cli.errors import CliError
+from pykbroker.cli.format import format_directory, parse_controllers
+from pykbroker.controller.raft.log_view import BEGINNING
+from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
+from pykbroker.controller.raft.voter_history import KRaftVersion
+from pykbroker.controller.snapshot_file import read_snapshot
+from pykbroker.logstore.filesystem import OsFileSystem
+from pykbroker.protocol.uuids import uuid_from_text
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
+FIRST, SECOND = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
+SETTINGS = """
+process.roles=controller
+node.id=1
+listeners=CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers=localhost:9093
+log.dirs={}/data
+"""
+
+
+def run(folder: Path, *words: str, settings: str = SETTINGS) -> Result:
+    file = folder / "server.properties"
+    file.write_text(settings.format(folder))
+    return CliRunner().invoke(format_directory, ["--config", str(file), *words])
+
+
+def first_checkpoint(folder: Path) -> tuple[object, ...]:
+    return read_snapshot(OsFileSystem(), f"{folder}/data/__cluster_metadata-0", BEGINNING).control
+
+
+def test_one_voter_alone(tmp_path: Path) -> None:
+    result = run(tmp_path, "--standalone", "--cluster-id", CLUSTER)
+    assert result.exit_code == 0, result.output
+    properties = (tmp_path / "data/meta.properties").read_text()
+    assert f"cluster.id={CLUSTER}" in properties
+    directory_id = next(line for line in properties.splitlines() if line.startswith("directory.id=")).split("=")[1]
+    endpoint = VoterEndpoint("CONTROLLER", "localhost", 9093)
+    voter = Voter(ReplicaKey(1, uuid_from_text(directory_id)), (endpoint,), (0, 1))
+    assert first_checkpoint(tmp_path) == (KRaftVersion(1), VoterSet([voter]))
+
+
+def test_the_first_voters_know_of_one_another(tmp_path: Path) -> None:
+    voters = f"1@localhost:9093:{FIRST},2@[::1]:9094:{SECOND}"
+    result = run(tmp_path, "--initial-controllers", voters, "--cluster-id", CLUSTER)
+    assert result.exit_code == 0, result.output
+    assert f"directory.id={FIRST}" in (tmp_path / "data/meta.properties").read_text()
+    written = first_checkpoint(tmp_path)[1]
+    assert written == parse_controllers(voters, "CONTROLLER")
+    assert isinstance(written, VoterSet)
+    assert written.voters[1].endpoints == (VoterEndpoint("CONTROLLER", "::1", 9094),)
+
+
+def test_a_node_that_does_not_vote_has_no_checkpoint(tmp_path: Path) -> None:
+    assert run(tmp_path, "--no-initial-controllers", "--cluster-id", CLUSTER).exit_code == 0
+    assert not (tmp_path / "data/__cluster_metadata-0").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "give one of"),
+        (["--standalone", "--no-initial-controllers"], "give one of"),
+        (["--no-initial-controllers"], "--cluster-id is needed"),
+        (["--initial-controllers", "1@localhost:9093", "--cluster-id", CLUSTER], "is not ID@HOST:PORT:DIRECTORY"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(tmp_path: Path, words: list[str], why: str) -> None:
+    result = run(tmp_path, *words)
+    assert isinstance(result.exception, CliError)
+    assert why in str(result.exception)
+    assert not (tmp_path / "data/meta.properties").exists()
+
+
+def test_configured_voters_do_not_change(tmp_path: Path) -> None:
+    settings = SETTINGS.replace("bootstrap.servers=", "voters=1@")
+    result = run(tmp_path, "--standalone", settings=settings)
+    assert "controller.quorum.voters" in str(result.exception)
+
+
+def test_a_formatted_directory_stays_as_it_is(tmp_path: Path) -> None:
+    assert run(tmp_path, "--standalone").exit_code == 0
+    before = first_checkpoint(tmp_path)
+    assert "is formatted already" in str(run(tmp_path, "--standalone").exception)
+    assert run(tmp_path, "--standalone", "--ignore-formatted").exit_code == 0
+    assert first_checkpoint(tmp_path) == before
