@@ -105,6 +105,7 @@ OTHER_CONFIGS: tuple[tuple[str, str | None], ...] = (
     ("match", "nonsense"),
 )
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "GSSAPI", "", "nonsense")
+NULL_TOPICS = b"\xff" * 40
 HAS_TRANSACTIONS = ApiKey.END_TXN in APIS
 
 KEPT = {
@@ -175,7 +176,7 @@ class Values:
         if field.kind == "uuid":
             return self._pick((bytes(16), b"\x55" * 16, bytes(15) + b"\1", Ref("topic_id", self._pick(TOPICS))))
         if field.kind == "bytes":
-            return self._pick((b"", b"\0", b"\xff" * 40))
+            return self._pick((b"", b"\0", NULL_TOPICS))
         if field.kind == "records":
             return self._bad_records()
         if field.kind == "float64":
@@ -226,6 +227,9 @@ class Values:
         if api == "join_group":
             # Kafka counts a protocol that a member names twice twice: then nobody can join, or nobody is answered.
             request.protocols = list({protocol.name: protocol for protocol in request.protocols}.values())
+            for protocol in request.protocols:
+                # Kafka fails with an exception on a subscription whose list of topics is null, and the group is stuck.
+                protocol.metadata = b"\0" if protocol.metadata == NULL_TOPICS else protocol.metadata
         if api == "produce":
             for topic in request.topic_data:
                 # On a codec that nobody knows Kafka fails as a whole, and the other partitions' records are not stored.

@@ -162,6 +162,11 @@ def test_many_bombs_in_one_request_let_others_in(target: Target, connect: Opener
     """Each just below the limit and thus stored: a second of work in a few kilobytes."""
     records = build_batch([Record(0, int(time.time() * 1000), b"k", bytes(100 * MEGABYTE), [])], codec=4)
     assert len(records) < 10_000
+    wire = WireClient(target.address)
+    small = build_batch([Record(0, int(time.time() * 1000), b"k", b"v", [])])
+    # The files of all partitions are open then, and stay so.
+    assert len(wire.call(produce(small, TOPICS, PARTITIONS), 9).responses) == len(TOPICS)
+    wire.close()
     with memory_comes_back(target):
         attackers = [connect() for _ in range(3)]
         for attacker in attackers:
