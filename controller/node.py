@@ -136,6 +136,7 @@ class ControllerNode:
             settings=settings.storage,
             now_ms=self._wall_clock_ms(),
             is_clean=is_clean,
+            is_sole_voter=settings.voters.ids == [settings.node_id],
         )
         first_values: list[bytes] = []
         newest = self._storage.newest_snapshot()

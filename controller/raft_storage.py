@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
@@ -28,10 +29,15 @@ from pykbroker.controller.snapshot_file import (
     snapshot_name,
     write_snapshot,
 )
-from pykbroker.logstore.errors import CorruptFile, CorruptSegment
+from pykbroker.logstore.errors import CorruptFile, CorruptSegment, InconsistentDirectory
 from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
+from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.log_directory import parse_folder_name
+from pykbroker.logstore.log_loader import base_offset_of
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
+from pykbroker.logstore.segment import SNAPSHOT_SUFFIX
 from pykbroker.protocol.records.batch import RecordBatch, build_batch, iter_batches
 from pykbroker.protocol.records.record import Record
 from pykbroker.protocol.uuids import METADATA_TOPIC_ID
@@ -86,11 +92,16 @@ class RaftStorage:
         settings: StorageSettings,
         now_ms: int,
         is_clean: bool = False,
+        is_sole_voter: bool = False,
     ) -> RaftStorage:
         """Opens or makes the folder. `is_clean`: the last stop was in order, the log need not be scanned.
 
+        `is_sole_voter`: nothing that this node wrote was ever cut off, and nobody else has it. So a log that has become
+        shorter is refused. Of several voters one may lose what the others did not agree to, and gets the rest anew.
+
         Raises:
             CorruptFile, StorageError: the files cannot be used; nothing was changed.
+            InconsistentDirectory: records are missing at the end of the log.
         """
         folder = f"{data_directory}/{TOPIC}-0"
         is_new = not filesystem.exists(folder)
@@ -122,6 +133,7 @@ class RaftStorage:
             assert log.log_end_offset >= 0  # reads what there is
             return log
 
+        evidence = _evidence(filesystem, data_directory, folder) if is_sole_voter else _Evidence([], 0)
         try:
             log = open_log(is_clean=is_clean)
         except (CorruptFile, CorruptSegment):
@@ -131,6 +143,7 @@ class RaftStorage:
             log = open_log(is_clean=False)
         if is_new:
             filesystem.sync_directory(data_directory)
+        _check_end(filesystem, folder, evidence, max([log.log_end_offset, *(found.offset for found in snapshots)]))
         storage = cls(folder, log, filesystem)
         if snapshots and snapshots[-1].offset > log.log_end_offset:
             # The checkpoint came from a leader, and the stop came before the log was cut.
@@ -348,6 +361,47 @@ class RaftStorage:
         self._log.delete_old_segments(now_ms, oldest.offset)
         self._log.delete_due_files(now_ms)
         return oldest
+
+
+class _Evidence(NamedTuple):
+    """Files that speak of the log's end, with their content, and up to where there must have been records."""
+
+    files: list[tuple[str, bytes]]
+    end_offset: int
+
+
+def _evidence(filesystem: FileSystem, data_directory: str, folder: str) -> _Evidence:
+    """What is known of the end of the log without it."""
+    entries = filesystem.list(folder) if filesystem.exists(folder) else []
+    names = [entry.name for entry in entries if not entry.is_directory]
+    files = [
+        (path, filesystem.read_file(path) or b"")
+        for path in (f"{folder}/{name}" for name in names if name.endswith(SNAPSHOT_SUFFIX) or name == EPOCHS_FILE)
+    ]
+    ends = [base_offset_of(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
+    with suppress(CorruptFile):  # It is made anew from the log.
+        ends += [start_offset for _, start_offset in LeaderEpochs(filesystem, f"{folder}/{EPOCHS_FILE}").entries]
+    if any(key[0] != TOPIC for entry in filesystem.list(data_directory) if (key := parse_folder_name(entry.name))):
+        # Whoever has partitions has the record of its broker, behind that of its leader.
+        ends.append(2)
+    return _Evidence(files, max(ends, default=0))
+
+
+def _check_end(filesystem: FileSystem, folder: str, evidence: _Evidence, end_offset: int) -> None:
+    """Refuses a log that ends too early, and leaves the files that told so as they were.
+
+    Raises:
+        InconsistentDirectory: records are missing.
+    """
+    if end_offset >= evidence.end_offset:
+        return
+    for path, content in evidence.files:
+        filesystem.write_file(path, content)
+    raise InconsistentDirectory(
+        folder,
+        f"its records end at offset {end_offset} and once went to {evidence.end_offset} at least: a .log file in it is "
+        f"missing or was cut; {TO_MEND}",
+    )
 
 
 def _entries_of(batch: RecordBatch) -> Entries:

@@ -155,6 +155,7 @@ def _compile(source: Source, name: str, version: int, is_flexible: bool, nested:
         names[local_name] = nested(struct_type, version, is_flexible)
     exec(compile(source.text, f"<{source.title}>", "exec"), names)  # noqa: S102  made from declarations only
     function = names[name]
+    source.forget_text()
     _sources[function.__code__] = source
     return function
 

@@ -78,6 +78,12 @@ class Source:
         self.lines.append(" " * indent + line)
         self.line_fields.append(self.field)
 
+    def forget_text(self) -> None:
+        """Keeps only what error reports need, once the text is compiled."""
+        self.lines.clear()
+        self.names.clear()
+        self.structs.clear()
+
     def field_at(self, line_number: int) -> str:
         return self.line_fields[line_number - 1]
 

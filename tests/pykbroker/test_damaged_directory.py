@@ -294,6 +294,45 @@ def test_any_one_file_that_may_not_be_read(
         shutil.rmtree(folder)
 
 
+@pytest.mark.usefixtures("no_faults_of_ours", "no_waiting")
+@pytest.mark.parametrize("damage", ["cut", "empty", "missing"])
+@pytest.mark.parametrize("state", ["stopped", "killed"])
+def test_metadata_that_became_shorter(tmp_path: Path, state: str, damage: str) -> None:
+    """Its records are on the disk before anybody is told of them: nothing of them may be missing later.
+
+    Without this a broker would begin a new cluster in the folder of the old one, and set its partitions aside.
+    """
+    stopped, folder = tmp_path / "stopped", tmp_path / "killed"
+    with WholeBroker(stopped) as broker:
+        assert broker.create_topic("witness") == 0
+        for _ in range(WITNESS_RECORDS):
+            assert broker.produce("witness", batch(1, timestamp=now_ms())) == 0
+        copy_while_it_runs(stopped, folder)
+    folder = folder if state == "killed" else stopped
+    (log,) = folder.glob("__cluster_metadata-0/*.log")
+    content = log.read_bytes()
+    DAMAGES[damage](log)
+    if state == "killed" and damage == "cut":
+        # Half a batch at the end may be the write that the kill interrupted.
+        return
+    for _ in range(2):
+        told = outcome(folder, may_lose_witness=False)
+        check_text(told, folder, "__cluster_metadata-0/log")
+        assert "missing" in told
+    log.write_bytes(content)
+    assert outcome(folder, may_lose_witness=False) == ""
+
+
+def test_no_metadata_beside_partitions(directories: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(directories["stopped"], folder)
+    shutil.rmtree(folder / "__cluster_metadata-0")
+    check_text(outcome(folder, may_lose_witness=False), folder, "__cluster_metadata-0/log")
+    shutil.rmtree(folder / "__cluster_metadata-0")
+    shutil.copytree(directories["stopped"] / "__cluster_metadata-0", folder / "__cluster_metadata-0")
+    assert outcome(folder, may_lose_witness=False) == ""
+
+
 def test_files_and_folders_of_others_are_left_alone(directories: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "data"
     shutil.copytree(directories["killed"], folder)
