@@ -6,6 +6,7 @@ What each of them does and checks is in `kill_load.py`; here the Java clients jo
 from __future__ import annotations
 
 import logging
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -37,9 +38,12 @@ class JavaProducing(Part):
     def __init__(self, libs: Path, bootstrap: str, topic: str) -> None:
         super().__init__(bootstrap)
         self.topic = topic
-        self._tool = Tool(
-            libs, "VerifiableProducer", bootstrap, "--topic", topic, "--throughput", JAVA_RECORDS_PER_S, "--acks", "-1"
-        )
+        with tempfile.NamedTemporaryFile("w", suffix=".properties", delete=False) as file:
+            # The tool's own setting is not to try again.
+            file.write("retries=2147483647\nenable.idempotence=true\n")
+        self._config = Path(file.name)
+        arguments = ("--topic", topic, "--throughput", JAVA_RECORDS_PER_S, "--acks", "-1")
+        self._tool = Tool(libs, "VerifiableProducer", bootstrap, *arguments, "--command-config", file.name)
 
     def work(self) -> None:
         self.progress = len(self._tool.named("producer_send_success"))
@@ -48,6 +52,7 @@ class JavaProducing(Part):
 
     def end(self) -> None:
         self._tool.stop()
+        self._config.unlink()
         assert not self._tool.named("producer_send_error"), self._tool.named("producer_send_error")[:3]
 
     def acknowledged(self) -> dict[tuple[int, int], str]:

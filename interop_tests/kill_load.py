@@ -271,16 +271,10 @@ class Administering(Part):
         self._prefix = prefix
         self._count = 0
         self._chance = random.Random(11)
-        # librdkafka keeps to the broker that it has learned to be the controller, also when that is dead, until it asks
-        # for metadata again: by default after minutes.
-        self._admin = AdminClient(
-            {
-                "bootstrap.servers": bootstrap,
-                "reconnect.backoff.max.ms": 500,
-                "topic.metadata.refresh.interval.ms": 1000,
-                "log_level": 0,
-            }
-        )
+        self._admin = self._client()
+
+    def _client(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "reconnect.backoff.max.ms": 500, "log_level": 0})
 
     def _ask(self, name: str, call: Callable[[], dict[Any, Any]], outcome: tuple[str, int] | None) -> None:
         """Sends one request, and notes what is certain then. Another one waits for a check meanwhile."""
@@ -291,6 +285,8 @@ class Administering(Part):
                     future.result(REQUEST_TIMEOUT_S + 1)
             except (confluent_kafka.KafkaException, TimeoutError):
                 self.stopping.wait(RETRY_S)
+                # librdkafka's administrator asks for ever the broker that it once learned to be the controller (2.16).
+                self._admin = self._client()
                 return
             self.topics[name] = outcome
             self.uncertain.discard(name)
