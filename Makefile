@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 jars format lint check test unit unit-all interop kafka-python fuzz spark simulate demo bench bench-start build clean clean-all
+.PHONY: help setup java spark35 jars format lint check test unit unit-all interop kafka-python fuzz spark simulate demo bench bench-start bench-cluster bench-failover build clean clean-all
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make the virtual environment (.venv), again when its pins change
 	@tools/venv.sh $(VENV) requirements/development.txt --with-checkout
@@ -68,6 +68,12 @@ bench: jars ## Kafka's own performance tools against us and against Apache Kafka
 
 bench-start: setup ## time from process start to the first answer, and memory when idle
 	@$(RUN) -m benchmarks.start $(ARGS)
+
+bench-cluster: jars ## three nodes: start, memory, throughput with acks=all, beside Apache Kafka's three
+	@$(RUN) -m benchmarks.cluster $(ARGS)
+
+bench-failover: jars ## three nodes: how long nobody leads after kill -9 and after a stop, beside Apache Kafka's three
+	@$(RUN) -m benchmarks.failover $(ARGS)
 
 build: setup ## sdist and wheel in dist/
 	@$(RUN) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
