@@ -109,7 +109,8 @@ class Load:
         self.readers = [
             Consuming(bootstrap, topic, PARTITIONS, unique("load-group")) for topic in (self.topics[0], self.topics[1])
         ]
-        self.administering = Administering(bootstrap, unique("load-topic"), replicas=NODES)
+        # One less than there are nodes: no topic can have more replicas than brokers that live.
+        self.administering = Administering(bootstrap, unique("load-topic"), replicas=NODES - 1)
         self.parts: list[Part] = [*self.producers, *self.readers, self.administering]
         self.java_producing: JavaProducing | None = None
         if java_libs is not None:
