@@ -82,8 +82,8 @@ def test_copy_exactly_once(
     found = read_to_end(bootstrap, sink, "read_committed", PARTITIONS)
     producing.check_end({n: [int(value[:10]) for value in values] for n, values in found.items()})
     summary_tables.texts.append(
-        f"three nodes of {target}, a node killed three times: {producing.sent} records copied in transactions, in order, "
-        f"once; copiers started {copiers.starts} times"
+        f"three nodes of {target}, a node killed three times: {producing.sent} records copied in transactions, in "
+        f"order, once; copiers started {copiers.starts} times"
     )
 
 
