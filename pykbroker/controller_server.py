@@ -14,6 +14,7 @@ import trio
 from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
 from pykbroker.controller_registration import ControllerRegistration
 from pykbroker.errors import KafkaError
+from pykbroker.housekeeping import start_controller_housekeeping
 from pykbroker.listener import Listener, ListenerLimits
 from pykbroker.listener_kind import ListenerKind
 from pykbroker.node_parts import make_authorizer, sasl_maker
@@ -119,6 +120,7 @@ class ControllerServer:
             for listener in self._listeners:
                 listener.open()
                 accepting.start_soon(listener.serve, connections)
+            start_controller_housekeeping(accepting, self._services, self._listeners)
             if self._registration is not None:
                 self._parts.controller.subscribe(self._registration.on_metadata_change)
                 accepting.start_soon(self._registration.run)

@@ -69,6 +69,15 @@ def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Seq
     nursery.start_soon(_give_back_memory)
 
 
+def start_controller_housekeeping(nursery: trio.Nursery, services: Services, listeners: Sequence[Listener]) -> None:
+    """What a controllers' port needs of it; in a process without a broker also what that would do for all."""
+    config = services.config
+    nursery.start_soon(_look_after_connections, config.connections_max_idle_ms, listeners)
+    if not config.is_broker:
+        nursery.start_soon(_trim_idle_logs, services)
+        nursery.start_soon(_give_back_memory)
+
+
 async def _every(
     delay_ms: int, interval_ms: int, work: Callable[[Services], Awaitable[None]], services: Services
 ) -> None:

@@ -31,13 +31,14 @@ TOPIC, BROKER = 2, 4
 class Cluster:
     """Machines of a kind (see `shape_of`), and a connection to each broker."""
 
-    def __init__(self, kind: str, *, cluster_id: str | None = None) -> None:
+    def __init__(self, kind: str, *, cluster_id: str | None = None, **more: str) -> None:
         self.world = World(f"{kind}-1")
         self.world.cluster_id = cluster_id  # type: ignore[assignment]
         self.shape = shape_of(f"{kind}-1")
         self.world.network.add("client")
         for name, settings in self.shape.settings.items():
-            self.world.add_machine(name, {**settings, "auto.create.topics.enable": "true"})
+            changed = {key.replace("_", "."): text for key, text in more.items()}
+            self.world.add_machine(name, {**settings, "auto.create.topics.enable": "true", **changed})
         self.world.broker_names.update(self.shape.brokers)
 
     def run(self, scenario: Callable[[Cluster], Awaitable[None]]) -> None:
@@ -224,6 +225,23 @@ def test_a_broker_that_stops_in_order_leads_nothing_when_it_goes() -> None:
         assert {node for partition in topic.partitions for node in partition.isr_nodes} == leaders
 
     Cluster("three").run(scenario)
+
+
+def test_a_controllers_port_closes_idle_connections_and_trims_its_log() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        opener = cluster.world.network.opener_of("client")
+        stream = await opener("n101", 9093)
+        assert await cluster.create(1, "t") == 0
+        await trio.sleep(2)
+        life = cluster.world.machines["n101"]._life
+        assert life is not None
+        log = life.mount.read_file("/data/__cluster_metadata-0/00000000000000000000.log")
+        assert log is not None
+        assert not log.endswith(bytes(61))
+        with trio.fail_after(10):
+            assert await stream.receive_some(1) == b""
+
+    Cluster("apart", connections_max_idle_ms="5000").run(scenario)
 
 
 def test_a_controller_that_stands_still_holds_nobody_up() -> None:
