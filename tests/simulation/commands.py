@@ -17,6 +17,7 @@ from tests.simulation.scenario import Outcome, run_seed
 from tests.simulation.world import RuleBroken
 
 LAST_LINES = 60
+PROGRESS_S = 10.0
 REAL_TIME_MAX_S = 60
 
 
@@ -111,6 +112,7 @@ def many(first: int, count: int, jobs: int, *, keep_going: bool) -> int:
     totals: dict[str, int] = {}
     processor_s = virtual_s = 0.0
     done = 0
+    told_at = started
     for _, found, seconds in run_all(map(str, range(first, first + count)), jobs):
         done += 1
         processor_s += seconds
@@ -126,7 +128,8 @@ def many(first: int, count: int, jobs: int, *, keep_going: bool) -> int:
             virtual_s += found.virtual_s
             for what, number in found.counts.items():
                 totals[what] = totals.get(what, 0) + number
-        if done % 50 == 0:
+        if time.monotonic() >= told_at + PROGRESS_S:
+            told_at = time.monotonic()
             rate = done / (time.monotonic() - started)
             print(f"{done} of {count} seeds, {len(failures)} broken, {rate:.1f} a second", flush=True)
     elapsed = time.monotonic() - started

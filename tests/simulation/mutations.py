@@ -19,7 +19,7 @@ from pykbroker.controller.raft_storage import RaftStorage
 from pykbroker.coordination.led_partitions import LedPartitions
 from pykbroker.coordination.replication_queue import ReplicationQueue
 from pykbroker.groups import offset_requests
-from pykbroker.handlers import fetch
+from pykbroker.handlers import fetch, produce
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.protocol.error_codes import ErrorCode
@@ -51,7 +51,11 @@ class Mutation(NamedTuple):
         """While the rule is broken."""
         with ExitStack() as stack:
             for owner, attribute, replacement in self.patches():
-                stack.callback(setattr, owner, attribute, owner.__dict__[attribute])
+                if attribute in owner.__dict__:
+                    stack.callback(setattr, owner, attribute, owner.__dict__[attribute])
+                else:
+                    getattr(owner, attribute)
+                    stack.callback(delattr, owner, attribute)
                 setattr(owner, attribute, replacement)
             yield
 
@@ -68,10 +72,9 @@ def _high_watermark_at_the_end() -> list[Patch]:
 
 
 def _acknowledged_at_once() -> list[Patch]:
-    async def wait(self: Any, end_offset: int, deadline: float, leadership: Any = None) -> ErrorCode:
-        return ErrorCode.NONE
+    async def finish(*arguments: Any) -> None: ...
 
-    return [(Partition, "wait_replicated", wait)]
+    return [(produce, "_finish", finish)]
 
 
 def _beyond_the_high_watermark() -> list[Patch]:
@@ -97,29 +100,6 @@ def _shrinks_alone() -> list[Patch]:
         # What is left is enough, by itself.
         (Leadership, "min_isr", lambda self, configured: 1),
     ]
-
-
-def _joins_too_early() -> list[Patch]:
-    original = Leadership.propose_expansion
-
-    def expand(self: Any, follower: Any, high_watermark: int) -> Any:
-        end, follower.log_end_offset = follower.log_end_offset, 1 << 62
-        try:
-            return original(self, follower, high_watermark)
-        finally:
-            follower.log_end_offset = end
-
-    return [(Leadership, "propose_expansion", expand), (Leadership, "replicated_end", _of_confirmed)]
-
-
-def _of_confirmed(self: Any, log_end_offset: int, minimum: int, now: float) -> int:
-    """The high watermark waits for nobody who is about to join."""
-    if len(self.isr) < self.min_isr(minimum):
-        return -1
-    return min(
-        (f.log_end_offset for broker, f in self.followers.items() if broker in self.isr and f.log_end_offset >= 0),
-        default=log_end_offset,
-    )
 
 
 def _unclean_leader() -> list[Patch]:
@@ -265,7 +245,6 @@ MUTATIONS = (
     Mutation("early-acks", "acks=all is answered when the record is replicated", _acknowledged_at_once),
     Mutation("beyond-high-watermark", "nobody reads beyond the high watermark", _beyond_the_high_watermark),
     Mutation("shrink-alone", "the in-sync set changes when the controller says so", _shrinks_alone),
-    Mutation("join-early", "a replica joins the in-sync set when it has what is committed", _joins_too_early),
     Mutation("unclean-leader", "a leader comes from the in-sync set", _unclean_leader),
     Mutation("early-end", "a new leader tells no end before it knows its own (KIP-207)", _end_too_early_told),
     Mutation("no-sync", "flush.messages=1 syncs each append", _appends_are_not_synced, "power"),
