@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SPARK35_PYTHON = CHECKOUT / ".venvs" / "spark35" / "bin" / "python"
+# Of the simulation, which takes about a second of processor time for each.
+SIMULATED_SEEDS = "300"
 # pytest's own code for "no test was selected".
 NOTHING_COLLECTED = 5
 
 
 class Part(NamedTuple):
-    """One run of pytest, or of a module that runs pytest."""
+    """One run of pytest, or of a module whose last line says how it went."""
 
     description: str
     arguments: list[str]
@@ -35,6 +37,11 @@ def parts() -> dict[str, Part]:
     return {
         "unit": Part("unit tests, on all cores", ["tests", "-m", "not java", "--ignore=tests/hostile", "-n", "auto"]),
         "hostile": Part("hostile clients against a broker process", ["tests/hostile"]),
+        "simulate": Part(
+            "clusters simulated in one thread, first with rules broken on purpose (`make simulate` runs more)",
+            ["--seeds", SIMULATED_SEEDS, "--mutations"],
+            module="tests.simulation",
+        ),
         "java": Part("unit tests that ask Apache Kafka's jars", ["tests", "-m", "java"], needs_kafka_jars=True),
         "interop": Part(
             "stock clients, Java tools and Spark against broker processes, two files at a time",

@@ -30,7 +30,7 @@ SETTINGS = {
     "broker.heartbeat.interval.ms": "300",
     "broker.session.timeout.ms": "1500",
     "replica.lag.time.max.ms": "1500",
-    "replica.fetch.wait.max.ms": "300",
+    "replica.fetch.wait.max.ms": "500",
     "replica.fetch.backoff.ms": "100",
     "controller.quorum.election.timeout.ms": "300",
     "controller.quorum.fetch.timeout.ms": "600",

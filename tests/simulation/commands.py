@@ -33,11 +33,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--mutations", nargs="*", help="break rules on purpose, all or those named; each must be found")
     parser.add_argument("--tries", type=int, default=60, help="with --mutations: seeds at most for each")
     options = parser.parse_args(arguments)
+    failed = 0
     if options.mutations is not None:
-        return mutations(options.mutations, options.tries, options.jobs)
+        failed = mutations(options.mutations, options.tries, options.jobs)
+        if options.seed is None and options.seeds is None:
+            return failed
     if options.seed is not None:
         return one(options.seed, quiet=options.quiet)
-    return many(options.first, options.seeds or 100, options.jobs, keep_going=options.keep_going)
+    return many(options.first, options.seeds or 100, options.jobs, keep_going=options.keep_going) or failed
 
 
 def one(seed: str, *, quiet: bool) -> int:

@@ -23,7 +23,7 @@ from tests.simulation.readers import READ_COMMITTED, READ_UNCOMMITTED, Reader
 from tests.simulation.world import World
 
 START_S = 30.0
-WORK_S = 12.0
+WORK_S = 10.0
 REST_S = 90.0
 """How long a healed cluster may take until every client is done and every replica is in sync."""
 
