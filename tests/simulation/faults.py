@@ -49,6 +49,8 @@ class Faults:
             kinds[self._cut_power] = 6
         # A run has some kinds of trouble only: so some runs have much of one.
         chosen = self._random.sample(sorted(kinds, key=lambda kind: kind.__name__), self._random.randint(2, 6))
+        asked = world.seed.split("-")[:-1]
+        chosen = [kind for kind in kinds if kind.__name__.removeprefix("_") in asked] or chosen
         self._kinds = chosen
         self._weights = [kinds[kind] for kind in chosen]
         self._interval_s = self._random.choice((0.4, 0.8, 1.5))

@@ -242,23 +242,38 @@ def _old_members_commit() -> list[Patch]:
 MUTATIONS = (
     Mutation("no-divergence", "a follower whose log parts from the leader's cuts its own", _no_divergence),
     Mutation("early-high-watermark", "the high watermark waits for the in-sync set", _high_watermark_at_the_end),
-    Mutation("early-acks", "acks=all is answered when the record is replicated", _acknowledged_at_once),
+    Mutation(
+        "early-acks", "acks=all is answered when the record is replicated", _acknowledged_at_once, "three-isolate"
+    ),
     Mutation("beyond-high-watermark", "nobody reads beyond the high watermark", _beyond_the_high_watermark),
     Mutation("shrink-alone", "the in-sync set changes when the controller says so", _shrinks_alone),
-    Mutation("unclean-leader", "a leader comes from the in-sync set", _unclean_leader),
-    Mutation("early-end", "a new leader tells no end before it knows its own (KIP-207)", _end_too_early_told),
-    Mutation("no-sync", "flush.messages=1 syncs each append", _appends_are_not_synced, "power"),
-    Mutation("minority", "a majority elects", _a_minority_elects),
-    Mutation("stranger", "only voters' votes count", _a_stranger_votes),
-    Mutation("two-votes", "one vote in an epoch", _votes_twice),
+    Mutation("unclean-leader", "a leader comes from the in-sync set", _unclean_leader, "three-one_by_one"),
     Mutation(
-        "forgotten-vote", "a vote is on disk before it is given, and only the newest log wins", _vote_is_not_written
+        "early-end", "a new leader tells no end before it knows its own (KIP-207)", _end_too_early_told, "three-kill"
     ),
-    Mutation("old-log-wins", "who is behind is not elected", _old_logs_win),
-    Mutation("one-log", "what a majority has is committed", _one_log_is_enough),
-    Mutation("metadata-not-synced", "a voter answers for what is on its disk", _metadata_is_not_synced, "power"),
+    Mutation("no-sync", "flush.messages=1 syncs each append", _appends_are_not_synced, "three-power-cut_power"),
+    Mutation("minority", "a majority elects", _a_minority_elects, "three-split"),
+    Mutation("stranger", "only voters' votes count", _a_stranger_votes, "three-split"),
+    Mutation("two-votes", "one vote in an epoch", _votes_twice, "three-kill-split"),
     Mutation(
-        "metadata-no-divergence", "a voter whose log parts from the leader's cuts its own", _metadata_does_not_diverge
+        "forgotten-vote",
+        "a vote is on disk before it is given, and only the newest log wins",
+        _vote_is_not_written,
+        "three-kill",
+    ),
+    Mutation("old-log-wins", "who is behind is not elected", _old_logs_win, "three-kill-isolate"),
+    Mutation("one-log", "what a majority has is committed", _one_log_is_enough, "three-split-isolate"),
+    Mutation(
+        "metadata-not-synced",
+        "a voter answers for what is on its disk",
+        _metadata_is_not_synced,
+        "three-power-cut_power",
+    ),
+    Mutation(
+        "metadata-no-divergence",
+        "a voter whose log parts from the leader's cuts its own",
+        _metadata_does_not_diverge,
+        "three-isolate-split-kill",
     ),
     Mutation("loads-nothing", "a coordinator reads its partition before it serves", _loads_nothing),
     Mutation(
