@@ -15,6 +15,7 @@ import trio
 
 import pykbroker
 from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class ControllerChannel:
             while True:
                 if self._node.is_leader:
                     response = await self._call(message)
-                    if not _has_error(response, _MOVED):
+                    if not has_error(response, _MOVED):
                         return response
                 else:
                     answered, failure = await self._ask(message)
@@ -159,7 +160,7 @@ class ControllerChannel:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from None
             self._was_away = False
             self._idle.append(client)
-        if _has_error(response, _MOVED):
+        if has_error(response, _MOVED):
             return None, f"node {leader_id} is not the active controller any more"
         return response, ""
 
@@ -221,13 +222,18 @@ def _unwrapped(answer: Any) -> bytes:
     return data
 
 
-def _has_error(message: Message, code: int) -> bool:
+def moved_code(api_key: int) -> ErrorCode:
+    """What the answer of an API has in it when another controller is the active one."""
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if api_key == ApiKey.DESCRIBE_QUORUM else _MOVED
+
+
+def has_error(message: Message, code: int) -> bool:
     """Whether an error code stands anywhere in a response."""
     for field in message.FIELDS:
         value: Any = getattr(message, field.name)
         if field.name == "error_code" and value == code:
             return True
         is_structs = field.kind == "array" and field.element.kind == "struct" and value
-        if is_structs and any(_has_error(element, code) for element in value):
+        if is_structs and any(has_error(element, code) for element in value):
             return True
     return False

@@ -52,6 +52,12 @@ async def forwarded(context: RequestContext, request: Message) -> Any:
     return decode_from(response_class(type(request)), version, reply, position)[0]
 
 
+def has_moved(context: RequestContext, failure: ApiError) -> bool:
+    """Whether a command failed because this process ceased to lead meanwhile: `forwarded` then finds who does."""
+    channel = context.services.channel
+    return failure.code == ErrorCode.NOT_CONTROLLER and channel is not None and not channel.is_local
+
+
 async def carry_out(context: RequestContext, command: Command[R], timeout_ms: int | None = None) -> R:
     """The command's result.
 

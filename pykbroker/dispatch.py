@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pykbroker.controller_channel import has_error, moved_code
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.handlers import APIS_OF, FLEXIBLE_FROM, camel_case
 from pykbroker.listener_kind import ListenerKind
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode_chunks
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.request_context import RequestContext, Unfinished
 from pykbroker.request_handling import ELEMENTS_MAX, failed, handlers_of, load
 from pykbroker.security.sasl import State
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from pykbroker.request_context import ConnectionInfo, Services
 
 FORWARDED_IN_PART = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
@@ -73,14 +77,13 @@ async def dispatch(
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
     has_tags = version >= api.flexible_from and key != ApiKey.API_VERSIONS
     try:
-        if api.is_forwardable and kind is ListenerKind.BROKER and key not in FORWARDED_IN_PART:
-            channel = services.channel
-            if channel is not None and not channel.is_local:
-                reply = await channel.forward(connection, bytes(frame))
-                if reply is not None:
-                    return [len(reply).to_bytes(4, "big") + reply]
         context.may_be_unfinished = may_be_unfinished
-        response = await handler(context, request)
+        if api.is_forwardable and kind is ListenerKind.BROKER and key not in FORWARDED_IN_PART:
+            response = await _by_the_active_controller(context, request, handler, bytes(frame))
+            if isinstance(response, bytes):
+                return [len(response).to_bytes(4, "big") + response]
+        else:
+            response = await handler(context, request)
         if isinstance(response, Unfinished):
             return UnfinishedReply(response, header, has_tags)
         return None if response is None else _reply(header, response, version, has_tags)
@@ -88,6 +91,31 @@ async def dispatch(
         raise
     except Exception as error:
         return _reply(header, failed(context, request, error), version, has_tags)
+
+
+async def _by_the_active_controller(
+    context: RequestContext, request: Any, handler: Callable[[Any, Any], Awaitable[Any]], frame: bytes
+) -> Any:
+    """The response of the handler where this process leads, else the reply (header and body) of who does.
+
+    A client is never told that its broker asked the wrong one, also when the lead moves in the midst of it.
+    """
+    channel = context.services.channel
+    if channel is None:
+        return await handler(context, request)
+    while True:
+        if not channel.is_local:
+            reply = await channel.forward(context.connection, frame)
+            if reply is not None:
+                return reply
+        try:
+            response = await handler(context, request)
+        except KafkaError as error:
+            if error.error_code is not ErrorCode.NOT_CONTROLLER or channel.is_local:
+                raise
+            continue
+        if channel.is_local or not has_error(response, moved_code(context.api_key)):
+            return response
 
 
 def _unsupported_api_versions() -> Any:

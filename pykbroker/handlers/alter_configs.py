@@ -17,7 +17,7 @@ from pykbroker.controller.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from pykbroker.controller_requests import forwarded, submit
+from pykbroker.controller_requests import forwarded, has_moved, submit
 from pykbroker.listener_kind import ListenerKind
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
@@ -80,6 +80,8 @@ async def _stored(
         return [found[resource.resource_type, resource.resource_name] for resource in resources]
     timeout_ms = context.services.config.request_timeout_ms
     results, failure = await submit(context, AlterConfigs(wanted, request.validate_only), timeout_ms)
+    if has_moved(context, failure):
+        return await _stored(context, request, wanted, resources)
     return [failure] * len(wanted) if results is None else [result.error for result in results]
 
 

@@ -9,8 +9,9 @@ broker asks the next controller).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pykbroker.controller_channel import has_error, moved_code
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.handlers import CONTROLLER_APIS, FLEXIBLE_FROM, Api
 from pykbroker.listener_kind import ListenerKind
@@ -26,7 +27,6 @@ from pykbroker.request_handling import ELEMENTS_MAX, failed, handlers_of, load
 from pykbroker.security.principal_data import address_from_bytes, principal_from_bytes
 
 if TYPE_CHECKING:
-    from pykbroker.protocol.fields import Message
     from pykbroker.protocol.messages.envelope import EnvelopeRequest
 
 
@@ -51,8 +51,7 @@ async def handle_envelope(context: RequestContext, request: EnvelopeRequest) -> 
     except Exception as error:
         response = failed(inner, forwarded, error)
     # What the client must not see: the broker that forwarded has to find the controller.
-    away = ErrorCode.NOT_LEADER_OR_FOLLOWER if api.key == ApiKey.DESCRIBE_QUORUM else ErrorCode.NOT_CONTROLLER
-    if _says(response, away):
+    if has_error(response, moved_code(api.key)):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     head = response_header(header.correlation_id, header.api_version >= api.flexible_from)
     return EnvelopeResponse(response_data=head + encode(response, header.api_version))
@@ -84,13 +83,3 @@ def _header(frame: memoryview) -> tuple[RequestHeader, Api]:
 def _unreadable(message: str) -> KafkaError:
     # Told apart from what is wrong with the Envelope, as in Kafka.
     return KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
-
-
-def _says(message: Message, code: ErrorCode) -> bool:
-    """Whether an error code of the response, at any depth, is this one."""
-    for field in message.FIELDS:
-        value: Any = getattr(message, field.name)
-        is_structs = field.kind == "array" and field.element.kind == "struct" and value
-        if (field.name == "error_code" and value == code) or (is_structs and any(_says(one, code) for one in value)):
-            return True
-    return False

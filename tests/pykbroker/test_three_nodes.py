@@ -258,3 +258,36 @@ def test_a_controller_that_stands_still_holds_nobody_up() -> None:
         assert trio.current_time() - began < 5
 
     Cluster("three").run(scenario)
+
+
+def test_a_command_at_a_leader_that_is_cut_off_ends_at_its_successor() -> None:
+    """The old leader resigns when nobody follows it any more; its client waits for the new one, and is not told."""
+
+    async def scenario(cluster: Cluster) -> None:
+        old = await cluster.controller(1)
+        network = cluster.world.network
+        others = [f"n{node_id}" for node_id in (1, 2, 3) if node_id != old]
+        for other in others:
+            network.cut(f"n{old}", other)
+            network.cut(other, f"n{old}")
+
+        async def mend() -> None:
+            await trio.sleep(5)
+            network.mend_all()
+
+        async def change() -> None:
+            resource = AlterConfigsResource(
+                resource_type=BROKER,
+                resource_name="",
+                configs=[AlterableConfig(name="log.cleaner.threads", config_operation=0, value="2")],
+            )
+            answer = await cluster.ask(old, IncrementalAlterConfigsRequest(resources=[resource]))
+            assert answer.responses[0].error_code == 0
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(mend)
+            nursery.start_soon(change)
+            assert await cluster.create(old, "t", 2) == 0
+        assert await cluster.controller(old) != old
+
+    Cluster("three").run(scenario)
