@@ -169,7 +169,7 @@ def test_reassignment_cancelled(tools: JavaTools, cluster: Cluster, name: str, t
         tools.check(REASSIGN, "--list").stdout
     )
     cancelled = tools.check(REASSIGN, "--cancel", *plan).stdout
-    assert f"Successfully cancelled partition reassignments for: {name}-0" in cancelled
+    assert f"Successfully cancelled partition reassignment for: {name}-0" in cancelled
     assert cluster.view().partitions[name, 0].replicas == [one, other]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from pykbroker.config import SINGLE_NODE_DEFAULTS, BrokerConfig
-from pykbroker.config_definitions import READ_ONLY, ConfigDefinition, format_value
+from pykbroker.config_definitions import LONG, READ_ONLY, ConfigDefinition, format_value
 from pykbroker.config_definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS
 from pykbroker.config_definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
@@ -196,6 +196,9 @@ class ConfigViews:
         return found[first:]
 
 
+_THROTTLE = ConfigDefinition(LONG, str((1 << 63) - 1))
+
+
 def synonyms_of_broker_key(name: str) -> tuple[str, ...]:
     """The keys that can give a broker key its value, in order of precedence; for most just itself."""
     for names in _UNITS_OF_ONE_SETTING:
@@ -209,6 +212,8 @@ def synonyms_of_broker_key(name: str) -> tuple[str, ...]:
 
 def definition_of_broker_key(name: str) -> ConfigDefinition | None:
     """The definition of a broker key or of the key that it overrides for a listener."""
+    if name in DYNAMIC_ONLY_CONFIGS:
+        return _THROTTLE
     definition = BROKER_CONFIGS.get(name)
     if definition is None:
         base = base_of_listener_key(name)

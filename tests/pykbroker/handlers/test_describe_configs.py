@@ -143,6 +143,13 @@ def test_the_empty_name_is_the_cluster_wide_dynamic_settings() -> None:
     assert (own["message.max.bytes"], own["max.connections"]) == (("2000", 3), ("5", 2))
 
 
+def test_a_replication_throttle_is_a_number_and_no_secret() -> None:
+    """Known only as a dynamic setting, and yet shown (kafka-reassign-partitions relies on it)."""
+    services = _services(None, (BROKER, "1", "follower.replication.throttled.rate", "2000000"))
+    found = [config for config in _describe(services, BROKER, "1").configs if config.name.endswith("throttled.rate")]
+    assert [(c.value, c.config_source, c.is_sensitive, c.config_type) for c in found] == [("2000000", 2, False, LONG)]
+
+
 def test_groups_and_client_metrics_have_defaults() -> None:
     services = _services(None, (GROUP, "g", "consumer.session.timeout.ms", "50000"))
     group = {config.name: (config.value, config.config_source) for config in _describe(services, GROUP, "g").configs}
