@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 jars format lint check test unit unit-all interop kafka-python fuzz spark simulate demo bench bench-start bench-cluster bench-failover build clean clean-all
+.PHONY: help setup java spark35 jars format lint check test unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-start bench-cluster bench-failover build clean clean-all
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make the virtual environment (.venv), again when its pins change
 	@tools/venv.sh $(VENV) requirements/development.txt --with-checkout
@@ -36,7 +36,10 @@ unit-all: setup ## the unit tests on every CPython from 3.11 that this machine h
 	@$(RUN) tools/unit_all.py $(ARGS)
 
 interop: jars ## stock clients against a broker; TARGET=kafka starts Apache Kafka, BOOTSTRAP=host:port uses what runs
-	@$(RUN) -m pytest interop_tests $(if $(TARGET),--target $(TARGET)) $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(ARGS)
+	@$(RUN) -m pytest interop_tests --ignore-glob='*/test_cluster_*.py' $(if $(TARGET),--target $(TARGET)) $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(ARGS)
+
+interop-cluster: jars ## stock clients against three nodes that are killed, paused, cut off; TARGET=kafka as above
+	@$(RUN) -m pytest interop_tests/test_cluster_*.py --report-name=cluster $(if $(TARGET),--target $(TARGET)) $(ARGS)
 
 kafka-python: setup ## kafka-python's own integration tests; TARGET=kafka runs them against Apache Kafka
 	@$(RUN) -m interop_tests.kafka_python_suite $(if $(TARGET),--target $(TARGET)) $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) $(ARGS)

@@ -18,6 +18,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 SPARK35_PYTHON = CHECKOUT / ".venvs" / "spark35" / "bin" / "python"
 # Of the simulation, which takes about a second of processor time for each.
 SIMULATED_SEEDS = "300"
+CLUSTER_TESTS = sorted(str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("interop_tests/test_cluster_*.py"))
 # pytest's own code for "no test was selected".
 NOTHING_COLLECTED = 5
 
@@ -46,6 +47,11 @@ def parts() -> dict[str, Part]:
         "interop": Part(
             "stock clients, Java tools and Spark against broker processes, two files at a time",
             ["interop_tests", "--ignore-glob=*/test_cluster_*.py", "-n", "2", "--dist", "loadfile"],
+            needs_kafka_jars=True,
+        ),
+        "cluster": Part(
+            "stock clients, Java tools and Spark against three nodes whose processes, links and disks are hurt",
+            [*CLUSTER_TESTS, "--report-name=cluster"],
             needs_kafka_jars=True,
         ),
         "kafka-python": Part(
