@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import trio
@@ -16,6 +17,7 @@ from pykbroker.logstore.producer_state import Verification
 from pykbroker.logstore.recovery import marker_of
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.control import ControlRecordType
 from pykbroker.protocol.records.record import Record
@@ -30,16 +32,36 @@ LastRecords = dict[bytes, tuple[int, bytes | None]]
 async def replay(partition_log: PartitionLog, shard: Shard, now_ms: int) -> None:
     """Gives a shard what the log says (P-116): the last record of each key, in the order of the log.
 
-    Offsets of transactions that are still open come last, as pending ones of their producers (P-142).
+    Offsets of transactions that are still open come last, as pending ones of their producers (P-142). What was aborted
+    has made its groups all the same.
     """
-    last, pending = await read_records(partition_log)
-    _replay(last, NO_PRODUCER_ID, partition_log, shard, now_ms)
+    last, pending, aborted = await read_records(partition_log)
+    for decoded, offset in _decoded(last, partition_log):
+        shard.replay(decoded, now_ms, offset)
     for producer_id, records in pending.items():
-        _replay(records, producer_id, partition_log, shard, now_ms)
+        for decoded, offset in _decoded(records, partition_log):
+            shard.replay(decoded, now_ms, offset, producer_id)
     shard.adopt_offsets(now_ms)
+    if aborted:
+        _adopt_aborted(last, aborted, partition_log, shard, now_ms)
 
 
-def _replay(records: LastRecords, producer_id: int, partition_log: PartitionLog, shard: Shard, now_ms: int) -> None:
+def _adopt_aborted(
+    last: LastRecords, aborted: LastRecords, partition_log: PartitionLog, shard: Shard, now_ms: int
+) -> None:
+    """Groups of aborted commits exist, as they did before, unless they were deleted after that."""
+    ends = {
+        record.key.group: offset
+        for record, offset in _decoded(last, partition_log)
+        if record.value is None and isinstance(record.key, GroupMetadataKey)
+    }
+    for record, offset in _decoded(aborted, partition_log):
+        if offset > ends.get(record.key.group, -1):
+            shard.mention(record.key.group, now_ms)
+
+
+def _decoded(records: LastRecords, partition_log: PartitionLog) -> Iterator[tuple[Any, int]]:
+    """The records that can be read and mean something here, each with its offset."""
     for key, (offset, value) in records.items():
         try:
             decoded = decode_record(key, value)
@@ -48,11 +70,13 @@ def _replay(records: LastRecords, producer_id: int, partition_log: PartitionLog,
             log.error("%s: the record at offset %d is skipped: %s", partition_log.path, offset, error)
             continue
         if decoded is not None:
-            shard.replay(decoded, now_ms, offset, producer_id)
+            yield decoded, offset
 
 
-async def read_records(partition_log: PartitionLog) -> tuple[LastRecords, dict[int, LastRecords]]:
-    """The last record of each key, and by producer those that an open transaction holds back; not decoded.
+async def read_records(partition_log: PartitionLog) -> tuple[LastRecords, dict[int, LastRecords], LastRecords]:
+    """The last record of each key, by producer those that an open transaction holds back, and those that were aborted.
+
+    They are not decoded.
 
     A group commits the same few keys over and over, so that decoding these alone is several times faster than all.
 
@@ -61,6 +85,7 @@ async def read_records(partition_log: PartitionLog) -> tuple[LastRecords, dict[i
     """
     last: LastRecords = {}
     pending: dict[int, LastRecords] = {}
+    aborted: LastRecords = {}
     for count, batch in enumerate(partition_log.iter_batches(), start=1):
         if count % BATCHES_PER_STEP == 0:
             await trio.lowlevel.checkpoint()
@@ -69,6 +94,8 @@ async def read_records(partition_log: PartitionLog) -> tuple[LastRecords, dict[i
             records = pending.pop(batch.producer_id, {}) if marker is not None else {}
             if marker is not None and marker[0] == ControlRecordType.COMMIT:
                 _commit(last, records)
+            else:
+                aborted.update(records)
         elif batch.producer_id != NO_PRODUCER_ID:
             records = pending.setdefault(batch.producer_id, {})
             for record in batch.records():
@@ -81,7 +108,7 @@ async def read_records(partition_log: PartitionLog) -> tuple[LastRecords, dict[i
                 if record.value is None:
                     for records in pending.values():
                         records.pop(key, None)
-    return last, pending
+    return last, pending, aborted
 
 
 def _commit(last: LastRecords, records: LastRecords) -> None:

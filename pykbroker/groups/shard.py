@@ -111,6 +111,10 @@ class Shard:
         for group_id in self.offsets.group_ids():
             self._get_stored(group_id, now_ms)
 
+    def mention(self, group_id: str, now_ms: int) -> None:
+        """A record in the log speaks of the group, though it has left nothing else."""
+        self._get_stored(group_id, now_ms)
+
     def loaded(self, now_ms: int) -> Output:
         """To be called behind the last record: groups that are above a lowered limit rebalance."""
         output = Output()

@@ -11,12 +11,14 @@ import trio
 
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.handlers.delete_groups import handle_delete_groups
+from pykbroker.handlers.list_groups import handle_list_groups
 from pykbroker.handlers.offset_delete import handle_offset_delete
 from pykbroker.handlers.offset_fetch import handle_offset_fetch
 from pykbroker.handlers.txn_offset_commit import handle_txn_offset_commit
 from pykbroker.handlers.write_txn_markers import handle_write_txn_markers
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
+from pykbroker.protocol.messages.list_groups import ListGroupsRequest
 from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -206,6 +208,38 @@ async def test_pending_offsets_are_replayed(tmp_path: Path, commit: bool) -> Non
         assert not again.coordinator.asked, "the transaction is known to be open"
         assert await again.mark(commit=commit) == ErrorCode.NONE
         assert await again.stable_offset() == (10 if commit else 8, 0)
+
+
+async def test_a_group_of_which_only_aborted_offsets_are_known_outlives_a_restart(tmp_path: Path) -> None:
+    """Unless it was deleted since; that of a later abort is another one."""
+
+    async def groups(rig: TransactionRig) -> list[str]:
+        return [group.group_id for group in (await rig.call(handle_list_groups, ListGroupsRequest(), 4)).groups]
+
+    async def delete(rig: TransactionRig) -> int:
+        response = await rig.call(handle_delete_groups, DeleteGroupsRequest(groups_names=["g"]), 2)
+        code: int = response.results[0].error_code
+        return code
+
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        await rig.commit_in_transaction(8)
+        await rig.mark(commit=False)
+        assert await groups(rig) == ["g"]
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        assert await groups(rig) == ["g"]
+        assert await rig.fetch() == -1
+        assert await delete(rig) == ErrorCode.NONE
+        assert await groups(rig) == []
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        assert await groups(rig) == []
+        await rig.commit_in_transaction(9)
+        await rig.mark(commit=False)
+    rig = TransactionRig(tmp_path)
+    async with rig.running():
+        assert await groups(rig) == ["g"]
 
 
 async def test_members_are_validated(tmp_path: Path) -> None:
