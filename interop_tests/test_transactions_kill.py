@@ -52,11 +52,14 @@ def copiers_of(tmp_path: Path) -> Iterator[Callable[[list[Command]], Copiers]]:
 class Loop:
     """The topics of a copy job, its input that grows all the time, and its kills."""
 
-    def __init__(self, broker: BrokerProcess, unique: Callable[[str], str], client: str, target: str) -> None:
+    def __init__(
+        self, broker: BrokerProcess, unique: Callable[[str], str], client: str, target: str, replicas: int = 1
+    ) -> None:
         self.broker = broker
         self.kills_broker = target != "kafka"
-        self.source = create_topic(broker.bootstrap, unique(f"copy-in-{client}"), PARTITIONS)
-        self.target = create_topic(broker.bootstrap, unique(f"copy-out-{client}"), PARTITIONS, segment_bytes="1048576")
+        names = unique(f"copy-in-{client}"), unique(f"copy-out-{client}")
+        self.source = create_topic(broker.bootstrap, names[0], PARTITIONS, replicas=replicas)
+        self.target = create_topic(broker.bootstrap, names[1], PARTITIONS, replicas=replicas, segment_bytes="1048576")
         self.group = unique(f"copy-group-{client}")
         self.producing = SteadyProducing(broker.bootstrap, self.source, PARTITIONS)
         self.broker_kills = self.copier_kills = 0
