@@ -1,7 +1,7 @@
 """Copiers that copy exactly once, on three nodes whose coordinators are killed: `test_transactions_kill` over brokers.
 
-Each kill hits the leader of a partition of `__transaction_state` or `__consumer_offsets`, which leads copied partitions,
-too; markers and questions about transactions go between brokers all the time.
+Each kill hits the leader of a partition of `__transaction_state` or `__consumer_offsets`, and of copied partitions.
+Markers and questions about transactions go between brokers all the time.
 """
 
 from __future__ import annotations
