@@ -124,7 +124,14 @@ class ActiveController:
             CommandRefused: NOT_CONTROLLER; DUPLICATE_BROKER_REGISTRATION while another process with its id is alive.
         """
         command = AdmitBroker(self._of_this_term(), _now_ms(), registration)
-        epoch, is_new = await self._node.submit(command, COMMAND_TIMEOUT_MS)
+        try:
+            epoch, is_new = await self._node.submit(command, COMMAND_TIMEOUT_MS)
+        except CommandRefused as refused:
+            existing = self._node.image.brokers.get(registration.broker_id)
+            if refused.error.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION and existing is not None:
+                # A process that was started again knocks before anybody has noticed that the one before is gone.
+                self.connection_lost(existing.broker_id, existing.epoch)
+            raise
         if is_new:
             self._heartbeats.forget(registration.broker_id)
             log.info("broker %d is registered with epoch %d", registration.broker_id, epoch)

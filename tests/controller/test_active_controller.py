@@ -250,6 +250,19 @@ async def test_a_broken_connection_alone_is_nothing() -> None:
             await brokers.start(1, incarnation=2)
 
 
+async def test_a_process_that_was_started_again_need_not_wait_for_the_session_of_the_one_before() -> None:
+    """Nobody told of a broken connection: it asks, is refused, and by then the old port has been looked at."""
+    async with cluster(1) as brokers:
+        brokers.silent.add(1)
+        brokers.refusing.add("host-1")
+        with pytest.raises(CommandRefused):
+            await brokers.start(1, incarnation=2)
+        await trio.sleep(0.01)
+        assert brokers.is_fenced(1)
+        await brokers.start(1, incarnation=2)
+        assert not brokers.is_fenced(1)
+
+
 async def test_it_can_be_switched_off() -> None:
     async with cluster(1, 2, is_asking=False) as brokers:
         await brokers.kill(1)
