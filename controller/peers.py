@@ -38,6 +38,7 @@ from pykbroker.controller.raft_wire import (
 )
 from pykbroker.controller.snapshot_exchange import SnapshotUnavailable, download_snapshot, snapshot_response
 from pykbroker.controller.voter_requests import ProbeFailed
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from pykbroker.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
@@ -123,6 +124,8 @@ class Peers:
         self._waiters: dict[tuple[int, type], _Waiter] = {}
         # Voters that did not answer the last request to them.
         self._silent: set[int] = set()
+        # Voters that have said that this node is of another cluster.
+        self._strangers: set[int] = set()
         self._open_stream = open_stream
         self._software_version = software_version
         self._endpoints = endpoints
@@ -296,6 +299,9 @@ class Peers:
         request = request_for_wire(asked, voter, directory_id, self._cluster_id, self._limits, self._endpoints)
         response = await client.request(request, self._request_timeout_ms)
         self._silent.discard(voter)
+        if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID and voter not in self._strangers:
+            self._strangers.add(voter)
+            log.error("node %d of the quorum belongs to another cluster than this node, %s", voter, self._cluster_id)
         leader = address_in_response(response)
         if leader is not None:
             self.learn(leader[0], NodeAddress(*leader[1:]))

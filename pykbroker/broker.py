@@ -75,7 +75,7 @@ async def run_broker(
     Raises:
         BindError: a listener's address cannot be bound.
         StorageError: the data directory cannot be used; names the file and what is wrong.
-        RegistrationFailed: the cluster did not take this broker in.
+        RegistrationFailed, ClusterUnknown: the cluster did not take this broker in, or was not there.
     """
     host = host or Host.real()
     descriptor_limit = raise_descriptor_limit()

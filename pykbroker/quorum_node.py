@@ -40,6 +40,8 @@ LocalCall = Callable[["Message"], Awaitable[Any]]
 FETCH_WAIT_MAX_MS = 500
 ASK_TIMEOUT_MS = 2000
 ASK_PAUSE_S = 0.2
+CONTROLLER_ENDPOINTS = 2
+"""The endpoint type of KIP-919 for controllers."""
 
 
 class QuorumNode(NamedTuple):
@@ -139,42 +141,57 @@ class StoppedEarly(Exception):
     """This node was asked to stop before it knew of which cluster it is."""
 
 
+class ClusterUnknown(Exception):
+    """No controller told which cluster this node is of; says what they said."""
+
+
 async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> str:
-    """The id of the cluster whose controllers the settings name; waits until one of them answers (DescribeCluster).
+    """The id of the cluster whose controllers the settings name: what the first of them answers (DescribeCluster).
 
     Raises:
         StoppedEarly: `stop` was set meanwhile.
+        ClusterUnknown: none answered within `initial.broker.registration.timeout.ms`.
     """
-    from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
+    from pykbroker.controller.node_client import NodeAddress
+
+    addresses = [NodeAddress(*a) for a in (*config.quorum_voters.values(), *config.quorum_bootstrap_servers)]
+    give_up_at = trio.current_time() + config.initial_broker_registration_timeout_ms / 1000
+    failure = ""
+    while trio.current_time() < give_up_at:
+        for address in addresses:
+            cluster_id, why = await _cluster_id_at(address, config, host)
+            if cluster_id is not None:
+                return cluster_id
+            if not failure:
+                log.info("waiting for a controller that tells which cluster this is: %s", why)
+            failure = why
+        with trio.move_on_after(ASK_PAUSE_S):
+            await stop.wait()
+            raise StoppedEarly
+    raise ClusterUnknown(f"no controller tells which cluster this is: {failure}")
+
+
+async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host) -> tuple[str | None, str]:
+    """The id, or None and why there is none."""
+    from pykbroker.controller.node_client import NodeClient, NodeUnreachable
     from pykbroker.protocol.error_codes import ErrorCode
     from pykbroker.protocol.errors import ProtocolError
     from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
 
-    controllers = 2  # the endpoint type of KIP-919
-    addresses = [NodeAddress(*a) for a in (*config.quorum_voters.values(), *config.quorum_bootstrap_servers)]
-    is_said = False
-    while True:
-        for address in addresses:
-            client = NodeClient(
-                address, host.open_stream, client_id=str(config.node_id), software_version=pykbroker.__version__
-            )
-            try:
-                answer = await client.request(DescribeClusterRequest(endpoint_type=controllers), ASK_TIMEOUT_MS)
-            except (NodeUnreachable, ProtocolError) as error:
-                if not is_said:
-                    log.info("waiting for a controller that tells which cluster this is: %s", error)
-                is_said = True
-                continue
-            finally:
-                with trio.CancelScope(shield=True):
-                    await client.close()
-            if answer.error_code == ErrorCode.NONE:
-                cluster_id: str = answer.cluster_id
-                return cluster_id
-            log.warning("%s does not tell which cluster this is: %s", address, answer.error_message)
-        with trio.move_on_after(ASK_PAUSE_S):
-            await stop.wait()
-            raise StoppedEarly
+    client = NodeClient(
+        address, host.open_stream, client_id=str(config.node_id), software_version=pykbroker.__version__
+    )
+    try:
+        asked = DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS)
+        answer = await client.request(asked, ASK_TIMEOUT_MS)
+    except (NodeUnreachable, ProtocolError) as error:
+        return None, str(error)
+    finally:
+        with trio.CancelScope(shield=True):
+            await client.close()
+    if answer.error_code != ErrorCode.NONE:
+        return None, f"{address}: {answer.error_message or ErrorCode(answer.error_code).name}"
+    return answer.cluster_id, ""
 
 
 def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int) -> NodeAddress | None:

@@ -246,6 +246,7 @@ def raise_expected(error: BaseException) -> None:
     from pykbroker.config import ConfigError
     from pykbroker.listener import BindError
     from pykbroker.logstore.errors import DirectoryLocked, StorageError
+    from pykbroker.quorum_node import ClusterUnknown
     from pykbroker.registration import RegistrationFailed
 
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
@@ -254,7 +255,7 @@ def raise_expected(error: BaseException) -> None:
         raise error
     if isinstance(error, DirectoryLocked):
         raise CliError(f"{error}\nStop the other process, or choose another folder with --data-dir.") from None
-    if isinstance(error, BindError | StorageError | ConfigError | RegistrationFailed):
+    if isinstance(error, BindError | StorageError | ConfigError | RegistrationFailed | ClusterUnknown):
         raise CliError(str(error)) from None
     if isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
         raise CliError(f"{error.filename}: {error.strerror}") from None

@@ -23,7 +23,7 @@ from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.simulation.client import PORT
 from tests.simulation.cluster import SETTINGS, shape_of
-from tests.simulation.world import World
+from tests.simulation.world import RuleBroken, World
 
 TOPIC, BROKER = 2, 4
 
@@ -32,7 +32,8 @@ class Cluster:
     """Machines of a kind (see `shape_of`), and a connection to each broker."""
 
     def __init__(self, kind: str, *, cluster_id: str | None = None, **more: str) -> None:
-        self.world = World(f"{kind}-1")
+        self.lines: list[str] = []
+        self.world = World(f"{kind}-1", self.lines.append)
         self.world.cluster_id = cluster_id  # type: ignore[assignment]
         self.shape = shape_of(f"{kind}-1")
         self.world.network.add("client")
@@ -225,6 +226,37 @@ def test_a_broker_that_stops_in_order_leads_nothing_when_it_goes() -> None:
         assert {node for partition in topic.partitions for node in partition.isr_nodes} == leaders
 
     Cluster("three").run(scenario)
+
+
+def test_a_broker_of_another_cluster_is_not_let_in() -> None:
+    cluster = Cluster("apart")
+    stranger = cluster.world.machines["n1"]
+
+    async def play() -> None:
+        for name, machine in cluster.world.machines.items():
+            cluster.world.cluster_id = "MkU3OEVBNTcwNTJENDM2Qk" if name == "n1" else None  # type: ignore[assignment]
+            machine.start()
+            await trio.sleep(0.01)
+        await cluster.until(lambda: all(cluster.world.machines[name].is_ready for name in ("n2", "n3")))
+        await trio.sleep(0.5)
+        assert [broker.broker_id for broker in (await cluster.ask(2, DescribeClusterRequest())).brokers] == [2, 3]
+        await trio.sleep(70)
+
+    with pytest.raises(RuleBroken, match="RegistrationFailed: broker 1 could not register within 60000 ms"):
+        cluster.world.run(play)
+    assert not stranger.is_up
+    assert any("belongs to another cluster than this node, MkU3OEVBNTcwNTJENDM2Qk" in line for line in cluster.lines)
+
+
+def test_a_broker_whose_controllers_are_away() -> None:
+    cluster = Cluster("apart")
+
+    async def play() -> None:
+        cluster.world.machines["n1"].start()
+        await trio.sleep(70)
+
+    with pytest.raises(RuleBroken, match="ClusterUnknown: no controller tells which cluster this is: n103:9093: "):
+        cluster.world.run(play)
 
 
 def test_a_controllers_port_closes_idle_connections_and_trims_its_log() -> None:
