@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -73,6 +74,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
     yield start_one
     for one in started:
         one.end()
+
+
+def topic_command(*words: str) -> str:
+    """`pykbroker topic ...` in a process of its own: its client leaves sockets behind when a node is away."""
+    command = [sys.executable, "-m", "pykbroker", "topic", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def is_gone(pid: int) -> bool:
@@ -170,3 +179,43 @@ def test_local_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     with pykbroker.LocalCluster(nodes=1, data_dir=tmp_path) as again:
         assert main(["topic", "list", "-b", again.bootstrap_servers]) == 0
         assert "orders" in capsys.readouterr().out
+
+
+def test_three_nodes_go_on_when_one_dies(start: Callable[..., Started]) -> None:
+    cluster = start(3, "--topic", "orders:3")
+    address = cluster.wait_until_ready()
+    assert address.count(",") == 2
+    os.kill(cluster.nodes[1], signal.SIGKILL)
+    cluster.wait_for(lambda: "2 of 3 nodes go on. To start it again: pykbroker start --config" in cluster.log, "a word")
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        (topic,) = json.loads(topic_command("describe", "orders", "--json", "-b", address))
+        partitions = topic["partitions"]
+        if all(partition["leader"] in (1, 3) for partition in partitions):
+            break
+        assert time.monotonic() < deadline, partitions
+    # By hand, as the text says.
+    command = [sys.executable, "-m", "pykbroker", "start", "--config", str(cluster.folder / "data/node-2.properties")]
+    again = subprocess.Popen([*command, "--stop-with-stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert again.stdout is not None
+    assert "is ready" in again.stdout.readline()
+    assert again.stdin is not None
+    cluster.process.send_signal(signal.SIGINT)
+    assert cluster.process.wait(DEADLINE_S) == 1, "one of its nodes died"
+    again.stdin.close()
+    assert again.wait(DEADLINE_S) == 0
+    again.stdout.close()
+
+
+def test_local_cluster_of_three() -> None:
+    with pykbroker.LocalCluster(nodes=3, topics={"orders": 1}) as cluster:
+        cluster.kill(2)
+        assert repr(cluster) == "<LocalCluster of 3, running: 1, 3>"
+        topic_command("create", "more", "-p", "2", "-r", "2", "-b", cluster.bootstrap_servers)
+        cluster.start(2)
+        cluster.pause(3)
+        cluster.resume(3)
+        cluster.stop(1)
+        assert {"orders", "more"} <= set(topic_command("list", "-b", cluster.node(2).bootstrap_servers).split())
+        began = time.monotonic()
+    assert time.monotonic() - began < 10.0, "nobody waits for leave that cannot come"
