@@ -24,7 +24,6 @@ from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.leadership import Leadership
-from pykbroker.replication.partition import Partition
 from pykbroker.replication.replica import FetchBound, Replica
 from pykbroker.transaction_markers import MarkerWriter
 
@@ -109,10 +108,6 @@ def _unclean_leader() -> list[Patch]:
         return original(partition, isr, is_active, allow_unclean=True)
 
     return [(partition_changes, "elect_leader", elect)]
-
-
-def _end_too_early_told() -> list[Patch]:
-    return [(Partition, "is_behind_its_epoch", property(lambda self: False))]
 
 
 def _appends_are_not_synced() -> list[Patch]:
@@ -248,9 +243,6 @@ MUTATIONS = (
     Mutation("beyond-high-watermark", "nobody reads beyond the high watermark", _beyond_the_high_watermark),
     Mutation("shrink-alone", "the in-sync set changes when the controller says so", _shrinks_alone),
     Mutation("unclean-leader", "a leader comes from the in-sync set", _unclean_leader, "three-one_by_one"),
-    Mutation(
-        "early-end", "a new leader tells no end before it knows its own (KIP-207)", _end_too_early_told, "three-kill"
-    ),
     Mutation("no-sync", "flush.messages=1 syncs each append", _appends_are_not_synced, "three-power-cut_power"),
     Mutation("minority", "a majority elects", _a_minority_elects, "three-split"),
     Mutation("stranger", "only voters' votes count", _a_stranger_votes, "three-split"),
