@@ -31,13 +31,18 @@ REQUEST_TIMEOUT_MS = 1500
 BACKOFF_S = 0.05
 GROUP, TRANSACTION = 0, 1
 
-CAPS = {
+CAPS: dict[type[Message], int] = {AddPartitionsToTxnRequest: 3, InitProducerIdRequest: 5}
+"""Later versions are for brokers, and for two-phase commits."""
+
+OLD_CAPS: dict[type[Message], int] = {
+    **CAPS,
+    # What clients use that do not know transaction.version 2, nor topic ids.
     ProduceRequest: 11,
-    # transaction.version 2 is not finalized here: clients keep to what Java's clients use then.
-    AddPartitionsToTxnRequest: 3,
     EndTxnRequest: 4,
     TxnOffsetCommitRequest: 4,
-    InitProducerIdRequest: 5,
+    FetchRequest: 12,
+    OffsetFetchRequest: 9,
+    OffsetCommitRequest: 9,
 }
 
 
@@ -68,19 +73,17 @@ class Client:
 
     Attributes:
         random: for the choices of whoever uses this client.
+        is_new: whether it speaks the newest versions: topic ids, a new epoch for each transaction.
     """
 
-    def __init__(self, world: World, name: str, *, uses_topic_ids: bool = False) -> None:
+    def __init__(self, world: World, name: str, *, is_new: bool = False) -> None:
         self.world = world
         self.name = name
         self.random = random.Random(f"{world.seed} {name}")
         self.partitions: dict[tuple[str, int], PartitionInfo] = {}
         self.topic_ids: dict[str, bytes] = {}
-        self._caps: dict[type[Message], int] = dict(CAPS)
-        if uses_topic_ids:
-            del self._caps[ProduceRequest]
-        else:
-            self._caps.update({FetchRequest: 12, OffsetFetchRequest: 9, OffsetCommitRequest: 9})
+        self.is_new = is_new
+        self._caps = CAPS if is_new else OLD_CAPS
         self._idle: dict[int, list[_Connection]] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         world.network.add(name)

@@ -1,8 +1,9 @@
 """A transactional copier: reads one topic, writes another, commits its offsets in the same transaction (exactly once).
 
-It keeps to what Java's producer does under transaction.version 0 and 1. Whenever an answer was missing it takes a new
-epoch after the transaction: a request of the old connection may still arrive, and only a new epoch fences it (KIP-890
-says why; transaction.version 2 takes one for every transaction).
+A new client does what Java's producer does under transaction.version 2: the brokers take in partitions and groups by
+themselves, and each transaction has an epoch of its own (KIP-890). An old one does as under 0 and 1; whenever an answer
+was missing it takes a new epoch after the transaction: a request of the old connection may still arrive, and only a new
+epoch fences it.
 """
 
 from __future__ import annotations
@@ -144,19 +145,8 @@ class Copier:
             targets.setdefault(client.random.randrange(self._target_partitions), []).append(
                 b"%s#%d|%s" % (self._id.encode(), self._number, value)
             )
-        producer_id, epoch = self._producer
-        added = [AddPartitionsToTxnTopic(name=self._target, partitions=list(targets))]
-        await self._ask(
-            TRANSACTION,
-            self._id,
-            AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self._id,
-                v3_and_below_producer_id=producer_id,
-                v3_and_below_producer_epoch=epoch,
-                v3_and_below_topics=added,
-            ),
-            lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
-        )
+        if not client.is_new:
+            await self._add_partitions(list(targets))
         for number, copied in targets.items():
             for value in copied:
                 history.sending(value, self._target, number, key)
@@ -170,6 +160,20 @@ class Copier:
             history.committed(self._group, self._source, partition, end)
         if not commits:
             raise Lost("the transaction was aborted")
+
+    async def _add_partitions(self, partitions: list[int]) -> None:
+        producer_id, epoch = self._producer
+        await self._ask(
+            TRANSACTION,
+            self._id,
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self._id,
+                v3_and_below_producer_id=producer_id,
+                v3_and_below_producer_epoch=epoch,
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name=self._target, partitions=partitions)],
+            ),
+            lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
+        )
 
     async def _write(self, partition: int, values: list[bytes]) -> None:
         client = self._client
@@ -199,14 +203,15 @@ class Copier:
 
     async def _add_offsets(self, partition: int, end: int) -> None:
         producer_id, epoch = self._producer
-        await self._ask(
-            TRANSACTION,
-            self._id,
-            AddOffsetsToTxnRequest(
-                transactional_id=self._id, producer_id=producer_id, producer_epoch=epoch, group_id=self._group
-            ),
-            lambda answer: answer.error_code,
-        )
+        if not self._client.is_new:
+            await self._ask(
+                TRANSACTION,
+                self._id,
+                AddOffsetsToTxnRequest(
+                    transactional_id=self._id, producer_id=producer_id, producer_epoch=epoch, group_id=self._group
+                ),
+                lambda answer: answer.error_code,
+            )
         offsets = [
             TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=end, committed_metadata="")
         ]
@@ -228,8 +233,12 @@ class Copier:
         request = EndTxnRequest(
             transactional_id=self._id, producer_id=producer_id, producer_epoch=epoch, committed=commits
         )
-        await self._ask(TRANSACTION, self._id, request, lambda answer: answer.error_code)
+        answer = await self._ask(TRANSACTION, self._id, request, lambda answer: answer.error_code)
         transaction.outcome = commits
+        if answer.producer_id >= 0:
+            self._producer = answer.producer_id, answer.producer_epoch
+            self._sequences = {}
+            self._was_unanswered = False
         self._client.say(f"transaction {self._number} is {'committed' if commits else 'aborted'}")
         self._history.count("transactions committed" if commits else "transactions aborted")
 

@@ -40,6 +40,7 @@ class Faults:
             self._split: 2,
             self._reset: 2,
             self._pause: 3,
+            self._pause_client: 2,
             self._slow_links: 1,
             self._slow_disk: 1,
             self._full_disk: 1,
@@ -65,6 +66,8 @@ class Faults:
         world = self._world
         world.trace.add("", "everything is mended")
         world.network.mend_all()
+        for name in world.network.machines:
+            world.timeline.release(name)
         for machine in world.machines.values():
             self._mend_disk(machine)
             machine.resume()
@@ -158,6 +161,15 @@ class Faults:
     def _pause(self) -> None:
         machine = self._some_machine()
         machine.pause(self._random.choice((0.05, 0.4, 1.0, 2.5)))
+
+    def _pause_client(self) -> None:
+        """A client stands still, perhaps for longer than its session, and goes on as if nothing had been."""
+        timeline = self._world.timeline
+        name = self._random.choice([n for n in self._world.network.machines if n not in self._world.machines])
+        if not timeline.is_held(name):
+            self._world.trace.add(name, "stands still")
+            timeline.hold(name)
+            self._later(0.5, 5.0, timeline.release, name)
 
     def _slow_links(self) -> None:
         one, other = self._random.sample(self._names(with_clients=False), 2)

@@ -149,6 +149,8 @@ class GroupMember:
                 key = client.random.choice(mine)
                 end = await self._read(*key, max(positions.get(key, 0), 0))
                 if end > positions.get(key, -1):
+                    # What the application does with the records.
+                    await trio.sleep(client.random.uniform(0.05, 0.3))
                     await self._commit(*key, end)
                     positions[key] = end
             if trio.current_time() >= beat_at:
@@ -157,7 +159,7 @@ class GroupMember:
                     group_id=self._group, generation_id=self._generation, member_id=self._member_id
                 )
                 self._check((await client.call_coordinator(GROUP, self._group, request)).error_code)
-            await trio.sleep(client.random.uniform(0.05, 0.3))
+            await trio.sleep(client.random.uniform(0.02, 0.1))
 
     async def _read(self, topic: str, partition: int, position: int) -> int:
         client = self._client

@@ -276,5 +276,5 @@ MUTATIONS = (
     Mutation("aborted-not-told", "readers of committed records hear of aborted ones", _aborted_are_not_told),
     Mutation("open-read", "readers of committed records wait for open transactions", _open_transactions_are_read),
     Mutation("duplicates", "a batch that was appended is not appended again", _duplicates_are_appended),
-    Mutation("old-members", "only the present generation commits offsets", _old_members_commit),
+    Mutation("old-members", "only the present generation commits offsets", _old_members_commit, "three-pause_client"),
 )

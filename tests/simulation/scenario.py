@@ -20,6 +20,7 @@ from tests.simulation.hooks import Observed
 from tests.simulation.logs import FinalCheck
 from tests.simulation.producers import CarelessProducer, IdempotentProducer
 from tests.simulation.readers import READ_COMMITTED, READ_UNCOMMITTED, Reader
+from tests.simulation.timeline import NODE
 from tests.simulation.world import World
 
 START_S = 30.0
@@ -80,15 +81,14 @@ class _Run:
         world.broker_names = self.shape.brokers
         self.observed = Observed(world)
         self.history = History(world)
-        self._control = Client(world, "c0", uses_topic_ids=True)
+        self._control = Client(world, "c0", is_new=True)
         self._clients = 0
         self._workers: list[Worker] = []
         self._done: dict[str, bool] = {}
 
     def _client(self) -> Client:
         self._clients += 1
-        uses_topic_ids = self.world.random.random() < 0.5
-        return Client(self.world, f"c{self._clients}", uses_topic_ids=uses_topic_ids)
+        return Client(self.world, f"c{self._clients}", is_new=self.world.random.random() < 0.5)
 
     async def scenario(self) -> None:
         world = self.world
@@ -162,9 +162,11 @@ class _Run:
         ]
         for number, worker in enumerate(workers, 1):
             self._workers.append(worker)
-            self.world.nursery.start_soon(self._work, f"c{number} {type(worker).__name__}", worker)
+            self.world.nursery.start_soon(self._work, f"c{number}", worker)
 
     async def _work(self, name: str, worker: Worker) -> None:
+        NODE.set(name)
+        name = f"{name} {type(worker).__name__}"
         self._done[name] = False
         await worker.run()
         self._done[name] = True
