@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Shard = TypeVar("Shard")
+
+LOOK_AGAIN_S = 0.5
+"""How often the in-sync set is looked at while the high watermark stands still."""
 
 
 class PartitionRegistry(Protocol):
@@ -222,12 +224,14 @@ class LedPartitions(Generic[Shard]):
         return shard
 
     async def _is_replicated(self, partition: Any) -> bool:
-        """Waits for the replicas of what was read; False if this broker does not lead the partition any more.
+        """Waits until what was read cannot be lost; False if this broker does not lead the partition any more.
 
-        Nothing is written meanwhile: requests and markers are refused until the shard is there.
+        It is replicated, or every replica that may become the leader has it, which is all that can be had below
+        `min.insync.replicas`. Nothing is written meanwhile: requests and markers are refused until the shard is there.
         """
         end_offset = partition.log.log_end_offset
-        if partition.high_watermark >= end_offset:
-            return True
-        error: ErrorCode = await partition.wait_replicated(end_offset, math.inf)
-        return error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        while partition.high_watermark < end_offset and not partition.is_in_every_isr_log(end_offset):
+            error: ErrorCode = await partition.wait_replicated(end_offset, trio.current_time() + LOOK_AGAIN_S)
+            if error is not ErrorCode.REQUEST_TIMED_OUT:
+                return error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return True

@@ -222,6 +222,17 @@ class Partition(Replica):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 
+    def is_in_every_isr_log(self, end_offset: int) -> bool:
+        """Whether every in-sync replica has what is below an offset; also below `min.insync.replicas`.
+
+        There the high watermark stands still, but without unclean elections nobody else can become the leader.
+        """
+        leadership = self.leadership
+        if leadership is None:
+            return False
+        followers = (f for broker_id, f in leadership.followers.items() if broker_id in leadership.maximal_isr)
+        return all(follower.log_end_offset >= end_offset for follower in followers)
+
     # Followers, as their leader sees them
 
     def follower(self, broker_id: int, current_leader_epoch: int) -> Follower:

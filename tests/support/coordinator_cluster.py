@@ -147,13 +147,18 @@ class Replica:
 
     def advance(self) -> None:
         leadership = self.leadership
-        if leadership is None:
+        if leadership is None or len(self.image.isr) < MIN_ISR:
             return
         ends = {**leadership.ends, self.node.node_id: self.log.log_end_offset}
         end = min(ends.get(node_id, -1) for node_id in self.image.isr)
         if end > self.high_watermark:
             self.high_watermark = end
             leadership.wake()
+
+    def is_in_every_isr_log(self, end_offset: int) -> bool:
+        others = [node_id for node_id in self.image.isr if node_id != self.node.node_id]
+        ends = {} if self.leadership is None else self.leadership.ends
+        return self.leadership is not None and all(ends.get(node_id, -1) >= end_offset for node_id in others)
 
     async def wait_replicated(
         self, end_offset: int, deadline: float, leadership: Leadership | None = None

@@ -254,3 +254,19 @@ async def test_a_load_that_was_overtaken_is_thrown_away(tmp_path: Path) -> None:
         await wait_all_tasks_blocked()
         assert await rig.fetch() == 5
         assert await rig.commit(6) == ErrorCode.NONE
+
+
+async def test_what_every_in_sync_replica_has_is_served(tmp_path: Path) -> None:
+    """Below `min.insync.replicas` the high watermark stands still, but nobody without the records can lead."""
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running():
+        await rig.commit(5)
+        await rig.commit(6)
+        rig.lead(1, leader=2)
+        rig.partition.hold(1)
+        rig.lead(2)
+        await trio.sleep(60)
+        assert await rig.fetch() == LOADING
+        rig.partition.is_in_every_isr_log = lambda end_offset: end_offset <= 2  # type: ignore[method-assign]
+        await trio.sleep(1)
+        assert await rig.fetch() == 6
