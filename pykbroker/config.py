@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pykbroker.config_definitions import ConfigDefinition, ConfigError, format_value
+from pykbroker.config_checks import check_replica_selector, check_together, fill_authorizer, topic_defaults
+from pykbroker.config_definitions import ConfigDefinition, ConfigError
 from pykbroker.config_definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS, INTERNAL_BROKER_CONFIGS
-from pykbroker.config_definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
+from pykbroker.config_definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS
 from pykbroker.config_roles import BROKER, CONTROLLER, fill_roles, inter_broker_listener
 from pykbroker.listener_addresses import (
     LISTENER_PREFIX,
@@ -48,8 +49,6 @@ _READ_OTHERWISE = _PER_LISTENER | {
 } - {"log.local.retention.bytes", "log.local.retention.ms"}
 
 AVAILABLE_MECHANISM = "PLAIN"
-AVAILABLE_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-AVAILABLE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _AUTHORIZER_KEYS = ("super.users", "allow.everyone.if.no.acl.found")
 
 
@@ -192,16 +191,16 @@ class BrokerConfig:
             values[name] = _value_of(key, texts, may_be_null="None" in annotation or name == "log_dirs")
         values["log_dirs"] = values["log_dirs"] or _value_of("log.dir", texts)
         _fill_listeners(values, texts)
-        _fill_authorizer(values, texts)
-        _check_replica_selector(values)
+        fill_authorizer(values, texts)
+        check_replica_selector(values)
         attributes = {name.replace("_", ".") for name in cls.__annotations__ if name not in _COMPOSED}
         known = _AUTHORIZER_KEYS if values["authorizer_class_name"] else ()
         unknown = [key for key in texts if not _is_known(key) and key not in known]
         values["unknown_keys"] = tuple(sorted(unknown))
         ineffective = {*texts} - {*unknown, *known, *attributes, *_READ_OTHERWISE, "listeners"}
         values["ineffective_keys"] = tuple(sorted(key for key in ineffective if not _is_for_listener(key, values)))
-        values["topic_defaults"] = _topic_defaults(texts)
-        _check_together(values)
+        values["topic_defaults"] = topic_defaults(texts)
+        check_together(values)
         for name, value in values.items():
             object.__setattr__(config, name, value)
         return config
@@ -356,94 +355,3 @@ def _check_mechanisms(listener_name: str, texts: Mapping[str, str]) -> None:
     text = texts.get(own, texts.get(key))
     if text is not None and AVAILABLE_MECHANISM not in BROKER_CONFIGS[key].parse(key, text):
         raise ConfigError(own if own in texts else key, text, f"only {AVAILABLE_MECHANISM} is available yet")
-
-
-def _check_replica_selector(values: Mapping[str, Any]) -> None:
-    name = values["replica_selector_class"]
-    if name and name != AVAILABLE_SELECTOR:
-        raise ConfigError("replica.selector.class", name, f"only {AVAILABLE_SELECTOR} is available")
-
-
-def _fill_authorizer(values: dict[str, Any], texts: Mapping[str, str]) -> None:
-    values["super_users"] = frozenset()
-    values["allow_everyone_if_no_acl_found"] = False
-    name = values["authorizer_class_name"]
-    if not name:
-        return
-    if name != AVAILABLE_AUTHORIZER:
-        raise ConfigError("authorizer.class.name", name, f"only {AVAILABLE_AUTHORIZER} is available")
-    users = frozenset(filter(None, map(str.strip, texts.get("super.users", "").split(";"))))
-    for user in users:
-        if ":" not in user:
-            raise ConfigError("super.users", user, "must be principals such as User:alice, separated by semicolons")
-    values["super_users"] = users
-    values["allow_everyone_if_no_acl_found"] = texts.get("allow.everyone.if.no.acl.found", "").lower() == "true"
-
-
-def _topic_defaults(texts: Mapping[str, str]) -> dict[str, str]:
-    """What a topic has that sets nothing itself: every topic key, from its broker synonyms, in the topic key's unit."""
-    defaults: dict[str, str] = {}
-    for name, definition in TOPIC_CONFIGS.items():
-        defaults[name] = definition.default or ""
-        for synonym, factor in BROKER_SYNONYMS.get(name, ()):
-            text = texts.get(synonym)
-            if text is None:
-                text = BROKER_CONFIGS[synonym].default
-            if text is not None:
-                value = BROKER_CONFIGS[synonym].parse(synonym, text)
-                if factor != 1:
-                    value = -1 if value < 0 else value * factor
-                defaults[name] = format_value(value)
-                break
-    return defaults
-
-
-def _check_together(values: Mapping[str, Any]) -> None:
-    """Combinations that Kafka refuses (KafkaConfig.validateValues), as far as they concern us."""
-    defaults = values["topic_defaults"]
-    if int(defaults["retention.ms"]) == 0 or int(defaults["retention.ms"]) < -1:
-        raise ConfigError("log.retention.ms", defaults["retention.ms"], "must be -1 (unlimited) or at least 1")
-    if int(defaults["segment.ms"]) < 1:
-        raise ConfigError("log.roll.ms", defaults["segment.ms"], "must be at least 1")
-    if int(defaults["min.compaction.lag.ms"]) > int(defaults["max.compaction.lag.ms"]):
-        raise ConfigError(
-            "log.cleaner.min.compaction.lag.ms",
-            defaults["min.compaction.lag.ms"],
-            f"must not exceed log.cleaner.max.compaction.lag.ms, which is {defaults['max.compaction.lag.ms']}",
-        )
-    if values["group_min_session_timeout_ms"] > values["group_max_session_timeout_ms"]:
-        raise ConfigError(
-            "group.min.session.timeout.ms",
-            values["group_min_session_timeout_ms"],
-            f"must not exceed group.max.session.timeout.ms, which is {values['group_max_session_timeout_ms']}",
-        )
-    if len(values["log_dirs"]) != 1:
-        raise ConfigError(
-            "log.dirs", ",".join(values["log_dirs"]), "must be one directory: several are not available yet"
-        )
-    _check_limits(values)
-    idle_ms = values["connections_max_idle_ms"]
-    if 0 <= idle_ms <= values["connection_failed_authentication_delay_ms"]:
-        raise ConfigError(
-            "connections.max.idle.ms",
-            idle_ms,
-            f"must exceed connection.failed.authentication.delay.ms, which is "
-            f"{values['connection_failed_authentication_delay_ms']}",
-        )
-
-
-def _check_limits(values: Mapping[str, Any]) -> None:
-    queued, largest = values["queued_max_request_bytes"], values["socket_request_max_bytes"]
-    if 0 < queued < largest:
-        raise ConfigError(
-            "queued.max.request.bytes", queued, f"must not be below socket.request.max.bytes, which is {largest}"
-        )
-    overrides = values["max_connections_per_ip_overrides"]
-    for entry in filter(None, (part.strip() for part in overrides.split(","))):
-        host, _, count = entry.rpartition(":")
-        if not host or not count.strip().isdigit():
-            raise ConfigError("max.connections.per.ip.overrides", overrides, f"{entry!r} is not of the form host:count")
-    if values["max_connections_per_ip"] == 0 and not overrides:
-        raise ConfigError(
-            "max.connections.per.ip", 0, "can be zero only where max.connections.per.ip.overrides lets somebody in"
-        )
