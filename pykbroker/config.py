@@ -87,6 +87,7 @@ class BrokerConfig:
     controlled_shutdown_enable: bool
     controller_listener_names: list[str]
     controller_quorum_auto_join_enable: bool
+    controller_quorum_election_on_refusal: bool
     controller_quorum_election_timeout_ms: int
     controller_quorum_fetch_max_bytes: int
     controller_quorum_fetch_timeout_ms: int

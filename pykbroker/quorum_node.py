@@ -38,6 +38,7 @@ LocalCall = Callable[["Message"], Awaitable[Any]]
 """Carries a request out in this process, as the active controller."""
 
 FETCH_WAIT_MAX_MS = 500
+LOST_LEADER_MS = 100
 ASK_TIMEOUT_MS = 2000
 ASK_PAUSE_S = 0.2
 CONTROLLER_ENDPOINTS = 2
@@ -112,6 +113,7 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
             request_timeout_ms=config.controller_quorum_request_timeout_ms,
             auto_join=config.controller_quorum_auto_join_enable,
+            lost_leader_ms=LOST_LEADER_MS if config.controller_quorum_election_on_refusal else 0,
             fetch_wait_max_ms=_fetch_wait_max_ms(config),
         ),
         unclean_election=config.topic_defaults["unclean.leader.election.enable"] == "true",

@@ -397,6 +397,8 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
 INTERNAL_BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     # Ours: a controller takes a broker whose machine refuses connections for dead, see controller.active_controller.
     "broker.session.end.on.refusal": ConfigDefinition(BOOLEAN, "true"),
+    # Ours: voters do not wait for timeouts when they know that nobody leads, see controller.raft.following.
+    "controller.quorum.election.on.refusal": ConfigDefinition(BOOLEAN, "true"),
     "controller.performance.always.log.threshold.ms": ConfigDefinition(LONG, "2000", AT_LEAST_0),
     "controller.performance.sample.period.ms": ConfigDefinition(LONG, "60000", Range(100)),
     "group.consumer.regex.refresh.interval.ms": ConfigDefinition(INT, "600000", Range(10000)),

@@ -32,6 +32,9 @@ CALM = [300, 60, 15, 15, 60, 60, 4, 8, 3, 6, 3, 10]
 STORM = [300, 200, 30, 30, 60, 60, 40, 60, 6, 20, 3, 20]
 
 
+CHANGES = [400, 100, 10, 10, 40, 40, 15, 40, 20, 20, 2, 80]
+
+
 def disturb(cluster: Cluster, rng: random.Random, number: int, weights: list[int]) -> None:
     """One random event."""
     node_ids = list(cluster.members)
@@ -114,4 +117,17 @@ def test_random_runs(seed: int) -> None:
     weights = rng.choice([CALM, STORM])
     for number in range(600):
         disturb(cluster, rng, number, weights)
+    recover(cluster)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_changes_of_voters(seed: int) -> None:
+    """Voters come and go among the same disturbances, fewer records and more cuts between them."""
+    rng = random.Random(seed)
+    cluster = Cluster(range(1, rng.choice([1, 2, 3]) + 1), [4, 5], seed=seed, is_silent=True, is_dynamic=True)
+    cluster.settings = cluster.settings._replace(request_timeout_ms=rng.choice([200, 2000]), lost_leader_ms=100)
+    for member in cluster.members.values():
+        member.start()
+    for number in range(600):
+        disturb(cluster, rng, number, CHANGES)
     recover(cluster)

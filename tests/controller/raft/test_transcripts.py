@@ -6,6 +6,8 @@ you can explain.
 
     voters 1 2 3 [observers 4] [seed 7] [lost_leader 100]
                      the cluster, with nothing started yet; lost_leader_ms is 0 unless given
+    first_voters 1 [observers 2 3]   the same, with voters in the log (KIP-853)
+    add 1 4 / remove 1 4   node 1 is asked to make node 4 a voter, or to remove it
     start 1 2 3      start nodes; also after a crash
     settle           deliver messages until there are none
     pass 1500        let so many ms go by, delivering what is sent
@@ -39,8 +41,8 @@ class Interpreter:
 
     def run(self, command: str) -> list[str]:
         verb, *words = command.split()
-        if verb == "voters":
-            self.cluster = self.build(words)
+        if verb in ("voters", "first_voters"):
+            self.cluster = self.build(words, is_dynamic=verb == "first_voters")
             return []
         cluster = self.cluster
         cluster.lines = []
@@ -51,6 +53,10 @@ class Interpreter:
             cluster.advance(int(words[0]))
         elif verb == "propose":
             cluster.propose(int(words[0]), words[1:])
+        elif verb == "add":
+            cluster.add_voter(*map(int, words))
+        elif verb == "remove":
+            cluster.remove_voter(*map(int, words))
         elif verb == "refuse":
             cluster.refuses = True
         elif verb == "show":
@@ -60,7 +66,7 @@ class Interpreter:
                 self.one(verb, int(word))
         return cluster.lines
 
-    def build(self, words: list[str]) -> Cluster:
+    def build(self, words: list[str], *, is_dynamic: bool) -> Cluster:
         lists: dict[str, list[int]] = {"voters": [], "observers": [], "seed": [], "lost_leader": []}
         name = "voters"
         for word in words:
@@ -69,7 +75,7 @@ class Interpreter:
                 lists[name] = []
             else:
                 lists[name].append(int(word))
-        cluster = Cluster(lists["voters"], lists["observers"], seed=(lists["seed"] or [0])[0])
+        cluster = Cluster(lists["voters"], lists["observers"], seed=(lists["seed"] or [0])[0], is_dynamic=is_dynamic)
         cluster.settings = cluster.settings._replace(lost_leader_ms=(lists["lost_leader"] or [0])[0])
         return cluster
 
