@@ -195,6 +195,7 @@ class ActiveController:
         heartbeats.begin(image, _now_ms())
         if self._settings.local_broker_id is not None:
             heartbeats.forget(self._settings.local_broker_id)
+            heartbeats.local_broker_id = self._settings.local_broker_id
         for broker in image.brokers.values():
             self.connection_lost(broker.broker_id, broker.epoch)
         async with trio.open_nursery() as nursery:

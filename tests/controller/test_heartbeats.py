@@ -155,6 +155,16 @@ def test_a_leader_stops_when_all_that_serve_know_the_new_one() -> None:
     assert cluster.world.image.brokers[1].is_fenced
 
 
+def test_a_broker_in_the_controllers_process_is_not_waited_for() -> None:
+    """It sends no heartbeats, and has read what the controller has written."""
+    cluster = Cluster(1, 2)
+    cluster.heartbeats.local_broker_id = 2
+    cluster.create("t", 1, 2)
+    assert cluster.heartbeat(1, stop=True).after is STOPPING
+    assert cluster.leader("t") == 2
+    assert cluster.heartbeat(1, stop=True).after is STOP
+
+
 def test_who_alone_is_in_sync_leaves_its_partition_without_a_leader() -> None:
     cluster = Cluster(1, 2)
     cluster.create("t", 1, 2)
