@@ -22,6 +22,8 @@ from interop_tests.clients import wait_until
 
 RETRY_S = 0.05
 REQUEST_TIMEOUT_S = 5.0
+# By default librdkafka waits a minute for a broker that stands still.
+SOCKET_TIMEOUT_MS = 10_000
 LAST_RECORDS_S = 120.0
 BEHIND_S = 10.0
 
@@ -117,6 +119,7 @@ class ConfluentProducing(Producing):
                 "acks": "all",
                 "linger.ms": 2,
                 "message.timeout.ms": 300_000,
+                "socket.timeout.ms": SOCKET_TIMEOUT_MS,
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
             }
@@ -196,6 +199,7 @@ class Consuming(Part):
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "session.timeout.ms": 10_000,
+                "socket.timeout.ms": SOCKET_TIMEOUT_MS,
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
             }
@@ -327,7 +331,7 @@ class Administering(Part):
             while True:
                 try:
                     self._compare()
-                except AssertionError:
+                except (AssertionError, confluent_kafka.KafkaException):
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(RETRY_S)

@@ -30,6 +30,12 @@ def cluster(start_cluster: StartCluster) -> Iterator[Cluster]:
 def load(cluster: Cluster, unique: Callable[[str], str], request: pytest.FixtureRequest) -> Iterator[Load]:
     """All clients at work on the whole cluster; those of Java where there is one."""
     libs: Path | None = request.getfixturevalue("java_libs") if shutil.which(JAVA) else None
+    for node in cluster.nodes.values():
+        # What a test that failed has left.
+        if node.is_running:
+            node.resume()
+        else:
+            node.start()
     cluster.wait_until_whole()
     load = Load(cluster, unique, libs)
     load.wait_for_progress()
@@ -68,8 +74,10 @@ def test_pause(cluster: Cluster, load: Load, target: str, summary_tables: Tables
     for _, find in victims(cluster, load)[:2]:
         victim = find()
         cluster.nodes[victim].pause()
-        load.recover()
-        cluster.nodes[victim].resume()
+        try:
+            load.recover()
+        finally:
+            cluster.nodes[victim].resume()
         load.recover()
         cluster.wait_until_whole()
     load.finish()
