@@ -95,6 +95,12 @@ def quorum_of(context: RequestContext) -> Peers:
     return peers
 
 
+def controller_listener_name(context: RequestContext) -> str:
+    """The name of the listeners by which controllers reach one another: the first of `controller.listener.names`."""
+    names = context.services.config.controller_listener_names
+    return names[0].upper() if names else "CONTROLLER"
+
+
 def inconsistent_cluster(context: RequestContext, cluster_id: str | None) -> str | None:
     """What a request that names another cluster is told, None for one that names this one or none."""
     own = context.services.cluster_id

@@ -154,6 +154,8 @@ def resign(core: RaftCore) -> None:
     core.role = Role.RESIGNED
     core.leader_id = NO_LEADER
     core.deadline_ms = core.now_ms + core.random_timeout()
+    if not core.may_stand:
+        core.become_unattached(core.epoch)  # it looks for its successor: it will not be told
 
 
 def tick(core: RaftCore) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, Voter, VoterEndpoint
-from pykbroker.controller_requests import inconsistent_cluster, quorum_of
+from pykbroker.controller_requests import controller_listener_name, inconsistent_cluster
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterResponse
@@ -32,7 +32,7 @@ async def handle_add_raft_voter(context: RequestContext, request: AddRaftVoterRe
         return _response(ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
     endpoints = tuple(VoterEndpoint(each.name.upper(), each.host, each.port) for each in request.listeners)
     voter = Voter(ReplicaKey(request.voter_id, request.voter_directory_id), endpoints)
-    name = quorum_of(context).listener_name
+    name = controller_listener_name(context)
     if voter.endpoint(name) is None:
         given = ", ".join(f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
         return _response(

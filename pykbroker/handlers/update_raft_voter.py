@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, Voter, VoterEndpoint
-from pykbroker.controller_requests import quorum_of
+from pykbroker.controller_requests import controller_listener_name, quorum_of
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterResponse
@@ -29,7 +29,7 @@ async def handle_update_raft_voter(context: RequestContext, request: UpdateRaftV
             tuple(VoterEndpoint(each.name.upper(), each.host, each.port) for each in request.listeners),
             (feature.min_supported_version, feature.max_supported_version),
         )
-        if voter.endpoint(quorum_of(context).listener_name) is None:
+        if voter.endpoint(controller_listener_name(context)) is None:
             error = ErrorCode.INVALID_REQUEST
         else:
             limit_ms = context.services.config.request_timeout_ms
