@@ -16,7 +16,7 @@ from pykbroker.listener import Listener, ListenerLimits
 from pykbroker.node_parts import make_authorizer, sasl_maker
 from pykbroker.producer_ids import ProducerIds
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.quorum_node import LocalCall, is_quorum_gone, make_channel
+from pykbroker.quorum_node import LocalCall, is_quorum_gone, make_channel, opener
 from pykbroker.registration import Registration, endpoints_of, register_at_once
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.partitions import Partitions
@@ -201,7 +201,8 @@ def _broker_clients(parts: NodeParts) -> BrokerClients | None:
     from pykbroker.broker_clients import BrokerClients
 
     controller, config = parts.controller, parts.config
-    return BrokerClients(lambda: controller.image, config.inter_broker_listener, parts.host.open_stream, config.node_id)
+    name = config.inter_broker_listener
+    return BrokerClients(lambda: controller.image, name, opener(config, parts.host, name), config.node_id)
 
 
 def _replica_manager(

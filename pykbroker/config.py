@@ -42,6 +42,8 @@ _READ_OTHERWISE = _PER_LISTENER | {
     "controller.quorum.bootstrap.servers",
     "controller.quorum.voters",
     "inter.broker.listener.name",
+    "sasl.mechanism.controller.protocol",
+    "sasl.mechanism.inter.broker.protocol",
     "security.inter.broker.protocol",
     "listener.security.protocol.map",
     "log.dir",
@@ -65,6 +67,7 @@ class BrokerConfig:
         quorum_voters: node id -> (host, port) from `controller.quorum.voters`; empty where the log says who votes,
             just this node where nothing is said at all.
         quorum_bootstrap_servers: (host, port) of controllers to ask for the others.
+        node_logins: user and password of this node at others, by the name of a SASL listener between nodes.
         super_users, allow_everyone_if_no_acl_found: settings of the authorizer, which Kafka's broker does not know
             by itself; empty and False where there is none.
         static_properties: keys and texts as given.
@@ -165,6 +168,7 @@ class BrokerConfig:
     advertised_controller_listeners: Mapping[str, ListenerAddress]
     quorum_voters: Mapping[int, tuple[str, int]]
     quorum_bootstrap_servers: tuple[tuple[str, int], ...]
+    node_logins: Mapping[str, tuple[str, str]]
     super_users: frozenset[str]
     allow_everyone_if_no_acl_found: bool
     static_properties: Mapping[str, str]
@@ -259,6 +263,7 @@ _COMPOSED = frozenset(
         "controller_listeners",
         "ineffective_keys",
         "listeners",
+        "node_logins",
         "quorum_bootstrap_servers",
         "quorum_voters",
         "static_properties",
@@ -315,7 +320,8 @@ def _is_known(key: str) -> bool:
 def _is_for_listener(key: str, values: Mapping[str, Any]) -> bool:
     """Whether a key with a listener's prefix is one that is read, for a listener that there is."""
     name = key.removeprefix(LISTENER_PREFIX).partition(".")[0].upper()
-    return base_of_listener_key(key) in _PER_LISTENER and any(name == listener.name for listener in values["listeners"])
+    names = {listener.name for listener in (*values["listeners"], *values["controller_listeners"])}
+    return base_of_listener_key(key) in _PER_LISTENER and name in names | values["node_logins"].keys()
 
 
 def _fill_listeners(values: dict[str, Any], texts: Mapping[str, str]) -> None:

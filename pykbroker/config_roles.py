@@ -6,16 +6,19 @@ settings is a cluster by itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from pykbroker.config_definitions import ConfigError
-from pykbroker.listener_addresses import ListenerAddress, parse_bootstrap_servers, parse_voters
+from pykbroker.listener_addresses import LISTENER_PREFIX, ListenerAddress, parse_bootstrap_servers, parse_voters
 
 BROKER = "broker"
 CONTROLLER = "controller"
 
-PLAIN_ONLY = "only PLAINTEXT is available between nodes yet"
+NOT_BETWEEN_NODES = "only PLAINTEXT and SASL_PLAINTEXT are available between nodes yet"
+
+_JAAS_OPTION = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 
 
 def fill_roles(
@@ -56,7 +59,7 @@ def fill_roles(
         _check_controller(values, texts, is_broker_too=BROKER in roles)
     else:
         _check_broker_only(values, texts, protocols)
-    _check_plain(values, texts, protocols)
+    _fill_logins(values, texts, protocols)
 
 
 def _fill_quorum(
@@ -172,17 +175,37 @@ def _check_controller(values: Mapping[str, Any], texts: Mapping[str, str], *, is
             raise ConfigError("advertised.listeners", f"{address.name}://", "needs a host name that nodes can dial")
 
 
-def _check_plain(values: Mapping[str, Any], texts: Mapping[str, str], protocols: Mapping[str, str]) -> None:
-    """Nodes dial one another without TLS and without SASL as yet."""
+def _fill_logins(values: dict[str, Any], texts: Mapping[str, str], protocols: Mapping[str, str]) -> None:
+    """How this node logs in at others: by SASL/PLAIN, where that is the protocol of a listener between nodes."""
+    values["node_logins"] = logins = {}
     if set(values["quorum_voters"]) == {values["node_id"]}:
         return
-    for name in values["controller_listener_names"][:1]:
-        if protocols.get(name.upper(), "PLAINTEXT") != "PLAINTEXT":
-            raise ConfigError("controller.listener.names", name, PLAIN_ONLY)
+    wanted = [(name.upper(), "controller") for name in values["controller_listener_names"][:1]]
     if BROKER in values["process_roles"]:
-        name = inter_broker_listener(texts)
-        if protocols.get(name, "PLAINTEXT") != "PLAINTEXT":
-            raise ConfigError("inter.broker.listener.name", name, PLAIN_ONLY)
+        wanted.append((inter_broker_listener(texts), "inter.broker"))
+    for name, kind in wanted:
+        protocol = protocols.get(name, "PLAINTEXT")
+        if protocol == "PLAINTEXT":
+            continue
+        if protocol != "SASL_PLAINTEXT":
+            raise ConfigError("listener.security.protocol.map", f"{name}:{protocol}", NOT_BETWEEN_NODES)
+        mechanism_key = f"sasl.mechanism.{kind}.protocol"
+        mechanism = texts.get(mechanism_key, "GSSAPI")
+        if mechanism != "PLAIN":
+            raise ConfigError(mechanism_key, mechanism, "only PLAIN is available yet")
+        logins[name] = _login_of(name, texts)
+
+
+def _login_of(name: str, texts: Mapping[str, str]) -> tuple[str, str]:
+    """User and password of this node, from the login module of a listener."""
+    own = f"{LISTENER_PREFIX}{name.lower()}.plain.sasl.jaas.config"
+    jaas = next((texts[key] for key in (own, "sasl.jaas.config") if key in texts), "")
+    found = {
+        key: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for key, quoted, bare in _JAAS_OPTION.findall(jaas)
+    }
+    if not found.get("username") or not found.get("password"):
+        raise ConfigError(own, "", 'must have username="..." password="...", with which this node logs in at others')
+    return found["username"], found["password"]
 
 
 def inter_broker_listener(texts: Mapping[str, str]) -> str:

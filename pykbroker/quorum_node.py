@@ -24,7 +24,7 @@ from pykbroker.protocol.uuids import uuid_from_text
 
 if TYPE_CHECKING:
     from pykbroker.config import BrokerConfig
-    from pykbroker.controller.node_client import NodeAddress
+    from pykbroker.controller.node_client import NodeAddress, OpenStream
     from pykbroker.controller.peers import Peers
     from pykbroker.host import Host
     from pykbroker.logstore.log_directory import LogDirectory
@@ -64,7 +64,7 @@ def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: Me
             config.node_id,
             identity.cluster_id,
             {node_id: NodeAddress(*address) for node_id, address in config.quorum_voters.items()},
-            host.open_stream,
+            controller_opener(config, host),
             software_version=pykbroker.__version__,
             request_timeout_ms=config.controller_quorum_request_timeout_ms,
             limits=FetchLimits(
@@ -181,7 +181,7 @@ async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host)
     from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
 
     client = NodeClient(
-        address, host.open_stream, client_id=str(config.node_id), software_version=pykbroker.__version__
+        address, controller_opener(config, host), client_id=str(config.node_id), software_version=pykbroker.__version__
     )
     try:
         asked = DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS)
@@ -194,6 +194,21 @@ async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host)
     if answer.error_code != ErrorCode.NONE:
         return None, f"{address}: {answer.error_message or ErrorCode(answer.error_code).name}"
     return answer.cluster_id, ""
+
+
+def controller_opener(config: BrokerConfig, host: Host) -> OpenStream:
+    """Connects to controllers, and logs in where they want that."""
+    return opener(config, host, config.controller_listener_names[0] if config.controller_listener_names else "")
+
+
+def opener(config: BrokerConfig, host: Host, listener_name: str) -> OpenStream:
+    """Connects to a listener of another node by its name, and logs in where it wants that."""
+    login = config.node_logins.get(listener_name.upper())
+    if login is None:
+        return host.open_stream
+    from pykbroker.security.sasl_client import with_login
+
+    return with_login(host.open_stream, *login)
 
 
 def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int) -> NodeAddress | None:
@@ -222,7 +237,7 @@ def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerC
     channel = ControllerChannel(
         controller,
         partial(controller_address, config, controller),
-        parts.host.open_stream,
+        controller_opener(config, parts.host),
         call,
         client_id=f"{purpose}-{config.node_id}",
         request_timeout_ms=config.controller_socket_timeout_ms,

@@ -61,6 +61,17 @@ def test_voters_may_come_from_the_log() -> None:
     assert not config.is_alone
 
 
+def test_a_broker_alone_has_a_login_for_the_controllers_listener() -> None:
+    config = read(
+        BROKER,
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        sasl_mechanism_controller_protocol="PLAIN",
+        listener_name_controller_plain_sasl_jaas_config="Plain required username=nine password=secret;",
+    )
+    assert config.node_logins == {"CONTROLLER": ("nine", "secret")}
+    assert config.ineffective_keys == ()
+
+
 @pytest.mark.parametrize(
     ("base", "changes", "key", "reason"),
     [
@@ -101,14 +112,24 @@ def test_voters_may_come_from_the_log() -> None:
         (
             BOTH,
             {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"},
-            "controller.listener.names",
-            "only PLAINTEXT",
+            "sasl.mechanism.controller.protocol",
+            "only PLAIN is available",
         ),
         (
             BOTH,
-            {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"},
-            "inter.broker.listener.name",
-            "only PLAINTEXT",
+            {
+                "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "sasl.mechanism.inter.broker.protocol": "PLAIN",
+                "sasl.jaas.config": 'Plain required user_alice="secret" username="alice";',
+            },
+            "listener.name.plaintext.plain.sasl.jaas.config",
+            "must have username",
+        ),
+        (
+            BROKER,
+            {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"},
+            "listener.security.protocol.map",
+            "only PLAINTEXT and SASL_PLAINTEXT",
         ),
     ],
 )

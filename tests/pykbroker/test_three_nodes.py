@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from pykbroker.config_checks import AVAILABLE_AUTHORIZER
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -21,6 +22,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
 )
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pykbroker.security.sasl_client import with_login
 from tests.simulation.client import PORT
 from tests.simulation.cluster import SETTINGS, shape_of
 from tests.simulation.world import RuleBroken, World
@@ -32,6 +34,7 @@ class Cluster:
     """Machines of a kind (see `shape_of`), and a connection to each broker."""
 
     def __init__(self, kind: str, *, cluster_id: str | None = None, **more: str) -> None:
+        self.login: tuple[str, str] | None = None
         self.lines: list[str] = []
         self.world = World(f"{kind}-1", self.lines.append)
         self.world.cluster_id = cluster_id  # type: ignore[assignment]
@@ -58,6 +61,8 @@ class Cluster:
 
     async def ask(self, node_id: int, request: Any, *, port: int = PORT) -> Any:
         opener = self.world.network.opener_of("client")
+        if self.login is not None:
+            opener = with_login(opener, *self.login)
         client = NodeClient(NodeAddress(f"n{node_id}", port), opener, client_id="test", software_version="1")
         try:
             return await client.request(request, 20_000)
@@ -323,3 +328,38 @@ def test_a_command_at_a_leader_that_is_cut_off_ends_at_its_successor() -> None:
         assert await cluster.controller(old) != old
 
     Cluster("three").run(scenario)
+
+
+def test_nodes_log_in_at_one_another_and_clients_keep_their_names() -> None:
+    """SASL on all listeners, an authorizer: what alice may not do she may not do through any node."""
+    jaas = 'Plain required username="node" password="a b\\"c" user_node="a b\\"c" user_alice="alice-secret";'
+    cluster = Cluster(
+        "three",
+        listener_security_protocol_map="PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        sasl_enabled_mechanisms="PLAIN",
+        sasl_mechanism_inter_broker_protocol="PLAIN",
+        sasl_mechanism_controller_protocol="PLAIN",
+        sasl_jaas_config=jaas,
+        authorizer_class_name=AVAILABLE_AUTHORIZER,
+        super_users="User:node",
+    )
+    cluster.login = ("node", 'a b"c')
+
+    async def scenario(cluster: Cluster) -> None:
+        for node_id in (1, 2, 3):
+            assert await cluster.create(node_id, f"t{node_id}") == 0
+        cluster.login = ("alice", "alice-secret")
+        for node_id in (1, 2, 3):
+            assert await cluster.create(node_id, f"a{node_id}") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        cluster.login = ("alice", "wrong")
+        with pytest.raises(NodeUnreachable, match="Invalid username or password"):
+            await cluster.create(1, "t")
+        cluster.login = ("node", 'a b"c')
+        # Longer than `replica.lag.time.max.ms`: the followers have logged in, too.
+        await trio.sleep(4)
+        topics = await cluster.topics(1)
+        assert [len(partition.isr_nodes) for partition in topics["t1"].partitions] == [3, 3, 3]
+
+    cluster.run(scenario)
+    for machine in cluster.world.machines.values():
+        assert not any("sasl" in key for key in machine.config.ineffective_keys)
