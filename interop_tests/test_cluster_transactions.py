@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,8 +17,10 @@ from interop_tests.brokers import BrokerProcess
 from interop_tests.cluster import Cluster
 from interop_tests.conftest import StartCluster
 from interop_tests.copiers import Command, Copiers
+from interop_tests.java_tools import JAVA_FLAGS
+from interop_tests.kafka_jars import JAVA
 from interop_tests.report import Tables
-from interop_tests.test_transactions_kill import SETTINGS, Loop, copiers_of
+from interop_tests.test_transactions_kill import SETTINGS, TRANSACTIONAL_MESSAGE_COPIER, Loop, copiers_of
 
 pytestmark = [pytest.mark.own_broker, pytest.mark.area("several nodes")]
 
@@ -82,3 +85,26 @@ def test_exactly_once_over_killed_coordinators(
     copiers = copiers_of([[*command, loop.group, f"{loop.group}-{number}"] for number in range(count)])
     loop.run(copiers, KILLS)
     loop.report(summary_tables, f"three nodes of {target}", client, copiers, loop.check())
+
+
+@pytest.mark.java
+@pytest.mark.client("Java tools")
+def test_message_copier_over_killed_coordinators(
+    cluster: Cluster,
+    copiers_of: Callable[[list[Command]], Copiers],
+    summary_tables: Tables,
+    target: str,
+    unique: Callable[[str], str],
+    java_libs: Path,
+) -> None:
+    """As above by TransactionalMessageCopier, Kafka's own test of this, with random aborts."""
+    cluster.wait_until_whole()
+    loop = Loop(Coordinators(cluster), unique, "java", target, replicas=3)
+    java = [JAVA, *JAVA_FLAGS, "-cp", f"{java_libs}/*", TRANSACTIONAL_MESSAGE_COPIER]
+    job = ["--broker-list", cluster.bootstrap, "--input-topic", loop.source, "--output-topic", loop.target]
+    how = ["--input-partition", "0", "--group-mode", "--use-group-metadata", "--enable-random-aborts"]
+    sizes = ["--transaction-size", "50", "--transaction-timeout", "60000"]
+    who = ["--consumer-group", loop.group, "--transactional-id", loop.group]
+    copiers = copiers_of([[*java, *job, *how, *sizes, *who]])
+    loop.run(copiers, KILLS)
+    loop.report(summary_tables, f"three nodes of {target}", "TransactionalMessageCopier", copiers, loop.check())

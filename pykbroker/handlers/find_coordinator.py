@@ -92,7 +92,7 @@ def _find_leader(
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
     partition = topic.partitions.get(coordinator_partition(key, len(topic.partitions)))
     endpoint = None if partition is None else metadata.endpoint(partition.leader, context)
-    if partition is None or endpoint is None:
+    if partition is None or endpoint is None or endpoint.is_fenced:
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
     return Coordinator(key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port)
 

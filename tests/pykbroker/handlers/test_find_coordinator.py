@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from pykbroker.controller.metadata.image import BrokerImage, Endpoint
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.handlers.find_coordinator import handle_find_coordinator
@@ -14,7 +15,7 @@ from pykbroker.protocol.codec import encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from tests.pykbroker.groups.rig import Rig
-from tests.support.data_path import NODE_ID, topic_image
+from tests.support.data_path import NODE_ID, replicated_topic_image, topic_image
 
 
 async def find(rig: Rig, version: int, *keys: str, key_type: int = 0) -> list[Coordinator]:
@@ -126,3 +127,26 @@ async def test_an_unknown_key_type(tmp_path: Path) -> None:
                 assert unknown.error_message
             share = (await find(rig, version, "g", key_type=2))[0]
             assert (share.error_code, bool(share.error_message)) == (ErrorCode.INVALID_REQUEST, version < 4)
+
+
+@pytest.mark.parametrize(
+    ("leader", "is_fenced", "error"),
+    [
+        (2, False, ErrorCode.NONE),
+        (2, True, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (-1, False, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+async def test_every_node_names_the_leader_that_lives(
+    tmp_path: Path, leader: int, is_fenced: bool, error: ErrorCode
+) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        rig.change(topic_image("clicks", 2), replicated_topic_image(OFFSETS_TOPIC, 5, leader=leader, leader_epoch=3))
+        endpoints = (Endpoint("PLAINTEXT", "two", 9092, 0),)
+        other = BrokerImage(2, 5, bytes(16), endpoints, {}, None, is_fenced, False, (bytes(16),))
+        rig.services.metadata.image.brokers = {**rig.services.metadata.image.brokers, 2: other}
+        [found] = await find(rig, 4, "g")
+        assert found.error_code == error
+        if error is ErrorCode.NONE:
+            assert (found.node_id, found.host, found.port) == (2, "two", 9092)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from pykbroker.handlers.write_txn_markers import handle_write_txn_markers
 from pykbroker.protocol.error_codes import ErrorCode
@@ -20,7 +21,7 @@ from pykbroker.protocol.records.control import (
     end_transaction_coordinator_epoch,
 )
 from pykbroker.replication.partition import Partition
-from tests.support.data_path import NOW_MS, DataPath, cluster_image, topic_image
+from tests.support.data_path import NODE_ID, NOW_MS, DataPath, cluster_image, topic_image
 from tests.support.transactions import PRODUCER_ID, write_in_transaction
 
 
@@ -130,3 +131,36 @@ async def test_a_hanging_transaction_can_be_aborted(path: DataPath) -> None:
     assert partition.last_stable_offset == 0
     await write(path, marker(("a", 0), commit=False, epoch=5, coordinator_epoch=0))
     assert partition.last_stable_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"isr": (NODE_ID,)}, ErrorCode.NONE),
+        ({"leader": 2, "leader_epoch": 1}, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ({}, ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
+async def test_a_marker_is_answered_for_when_it_is_replicated(
+    tmp_path: Path, change: dict[str, Any], error: ErrorCode
+) -> None:
+    """The coordinator takes the partition out of the transaction then: a marker that may be lost is not one."""
+    replicated = topic_image("b", followers=(2,), isr=(NODE_ID, 2))
+    path = DataPath(tmp_path, cluster_image(replicated, topic_image("a")))
+    partition = partition_of(path, "b")
+    answers: list[dict[tuple[int, str, int], int]] = []
+    begun = trio.current_time()
+
+    async def ask() -> None:
+        answers.append(await write(path, marker(("b", 0), ("a", 0))))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.sleep(1)
+        assert (answers, partition.log.log_end_offset, partition.high_watermark) == ([], 1, 0)
+        if change:
+            image = replicated.partitions[0]
+            partition.update(image._replace(partition_epoch=image.partition_epoch + 1, **change))
+    assert answers == [{(PRODUCER_ID, "b", 0): error, (PRODUCER_ID, "a", 0): ErrorCode.NONE}]
+    assert trio.current_time() - begun == pytest.approx(1 if change else 30)
+    path.close()
