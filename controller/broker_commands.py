@@ -65,16 +65,22 @@ class ProcessHeartbeat(NamedTuple):
                 records += UnfenceBroker(broker_id, epoch).plan(image, context).records
             else:
                 records += StartControlledShutdown(broker_id, epoch).plan(image, context).records
-        records += self._about_directories(image, context, broker)
+        records += self._about_directories(image, context, broker, records)
         # Offsets that no record has, as that of a leader's first batch, are never applied and so never reported.
         end_offset = context.next_offset + len(records) - 1 if records else image.offset
         return Plan(records, HeartbeatResult(before, after, is_caught_up(broker, self.heartbeat), end_offset))
 
-    def _about_directories(self, image: ClusterImage, context: PlanContext, broker: BrokerImage) -> list[Any]:
+    def _about_directories(
+        self, image: ClusterImage, context: PlanContext, broker: BrokerImage, earlier: list[Any]
+    ) -> list[Any]:
+        """The records about directories that follow the `earlier` ones."""
         broker_id, epoch = broker.broker_id, broker.epoch
         records: list[Any] = []
         lost = [directory for directory in broker.log_dirs if directory in self.offline_log_dirs]
         if lost:
+            # A broker may begin to serve by the heartbeat that says so: it may then not keep what it has just got.
+            if earlier:
+                image = image.apply(earlier, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms)
             records += changes_when_broker_leaves(image, context, broker_id, lost)
             left = [directory for directory in broker.log_dirs if directory not in lost]
             records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, log_dirs=left))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pykbroker.controller.metadata.brokers import registered_broker
 from pykbroker.controller.metadata.commands import Plan, PlanContext
-from pykbroker.controller.metadata.elections import changes_when_broker_leaves
+from pykbroker.controller.metadata.elections import changes_when_broker_leaves, changes_when_broker_serves
 from pykbroker.controller.metadata.image import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
@@ -59,6 +59,9 @@ class AssignReplicasToDirs(NamedTuple):
             lost = [directory for directory, _ in self.directories if not _is_usable(directory, broker)]
             if lost:
                 records += changes_when_broker_leaves(after, context, self.broker_id, lost)
+            elif broker.is_active:
+                # It may lead now what it could not as long as its replica was taken for lost.
+                records += changes_when_broker_serves(after, context, self.broker_id)
         return Plan(records, results)
 
     def _assign(

@@ -8,6 +8,7 @@ from pykbroker.controller.broker_commands import AdmitBroker, HeartbeatResult, P
 from pykbroker.controller.heartbeats import NEVER_MS, BrokerHeartbeats, BrokerState, Heartbeat
 from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker
 from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import Endpoint
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
@@ -238,4 +239,16 @@ def test_another_process_waits_for_the_end_of_the_session() -> None:
     epoch, is_new = cluster.world.do(AdmitBroker(cluster.heartbeats, 1001 + TIMEOUT_MS, registration(1, 2)))
     assert (epoch, is_new) == (cluster.epoch(1), True)
     assert cluster.world.image.brokers[1].is_fenced
+    assert cluster.leader("t") == -1
+
+
+def test_a_broker_that_begins_to_serve_does_not_lead_from_a_directory_that_it_reports_lost() -> None:
+    cluster = Cluster(2)
+    cluster.world.register(1, log_dirs=[directory_id(1), directory_id(101)])
+    cluster.create("t", 1)
+    replicas = [(cluster.world.image.topics_by_name["t"].topic_id, 0)]
+    assigned = AssignReplicasToDirs(1, cluster.epoch(1), [DirectoryReplicas(directory_id(101), replicas)])
+    cluster.world.do(assigned)
+    cluster.world.do(FenceBroker(1, cluster.epoch(1)))
+    assert cluster.heartbeat(1, offline_log_dirs=[directory_id(101)]).after is UNFENCED
     assert cluster.leader("t") == -1

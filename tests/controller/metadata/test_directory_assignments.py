@@ -74,3 +74,13 @@ def test_who_has_lost_the_directory_does_not_lead() -> None:
     world.apply([BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=epoch, log_dirs=[ONE])])
     world.do(UnfenceBroker(1, epoch))
     assert partition(world).leader == -1
+
+
+def test_a_replica_that_was_taken_for_lost_leads_again() -> None:
+    """Unlike in Kafka, where the partition waits for another event."""
+    world = world_with_partition()
+    world.do(FenceBroker(2, world.image.brokers[2].epoch))
+    assign(world, LOST_DIRECTORY)
+    assert (partition(world).leader, partition(world).isr) == (-1, (1,))
+    assign(world, TWO)
+    assert partition(world).leader == 1

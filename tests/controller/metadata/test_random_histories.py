@@ -1,0 +1,250 @@
+"""Brokers come and go, leaders propose in-sync sets, administrators reassign and elect, by chance: what always holds.
+
+Above all that no leader is chosen who may lack what was acknowledged, unless the topic allows it.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+
+from pykbroker.controller.broker_commands import AdmitBroker, ProcessHeartbeat
+from pykbroker.controller.heartbeats import BrokerHeartbeats, Heartbeat
+from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker, UnregisterBroker
+from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
+from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
+from pykbroker.controller.metadata.elections import has_its_directory
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.image import TOPIC_RESOURCE, ClusterImage, Endpoint, PartitionImage, TopicImage
+from pykbroker.controller.metadata.isr_changes import AlterPartition, InSyncReplica, IsrChange
+from pykbroker.controller.metadata.leader_elections import PREFERRED, UNCLEAN, ElectLeaders
+from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders, ElectUncleanLeaders
+from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
+from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.protocol.error_codes import ErrorCode
+from tests.controller.world import World, directory_id
+
+BROKERS = range(1, 6)
+STEPS = 250
+UNSAFE = "unsafe"
+"""The topic that allows unclean elections, at times."""
+
+
+class History:
+    """One run. `proposed` has the in-sync sets of the step's AlterPartition, `is_forced` an unclean one by hand."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.world = World([], seed=seed)
+        self.heartbeats = BrokerHeartbeats(9000)
+        self.incarnation = 0
+        self.stopping: set[int] = set()
+        self.proposed: dict[tuple[str, int], tuple[int, ...]] = {}
+        self.is_forced = False
+        for broker_id in BROKERS:
+            self.admit(broker_id)
+            while self.image.brokers[broker_id].is_fenced:
+                self.beat(broker_id)
+        for name in ("a", "b", UNSAFE):
+            self.world.do(CreateTopics([NewTopic(name, 3, 3)]))
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.world.image
+
+    def step(self) -> None:
+        self.proposed, self.is_forced = {}, False
+        actions = [
+            *[self.beat_somebody] * 8,
+            *[self.propose] * 8,
+            *[self.fence_somebody] * 2,
+            *[self.stop_somebody] * 2,
+            self.start_somebody,
+            self.unregister_somebody,
+            self.reassign,
+            self.elect,
+            self.elect_periodically,
+            self.allow_or_forbid,
+            self.assign_directory,
+        ]
+        with suppress(CommandRefused):
+            self.random.choice(actions)()
+
+    # What happens
+
+    def admit(self, broker_id: int) -> None:
+        self.incarnation += 1
+        registration = RegisterBroker(
+            broker_id=broker_id,
+            incarnation_id=self.incarnation.to_bytes(16, "big"),
+            endpoints=[Endpoint("PLAINTEXT", "host", 9092, 0)],
+            features=SUPPORTED_FEATURES,
+            log_dirs=[directory_id(broker_id), directory_id(100 + broker_id)],
+        )
+        self.world.do(AdmitBroker(self.heartbeats, 0, registration))
+        self.heartbeats.forget(broker_id)
+        self.stopping.discard(broker_id)
+
+    def beat(self, broker_id: int, *, fence: bool = False, stop: bool = False, lost: tuple[bytes, ...] = ()) -> None:
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            return
+        offset = self.image.offset - self.random.choice((0, 0, 3, 30))
+        if stop:
+            self.stopping.add(broker_id)  # who wants to stop wants nothing else any more
+        heartbeat = Heartbeat(broker_id, broker.epoch, offset, fence, broker_id in self.stopping)
+        result = self.world.do(ProcessHeartbeat(self.heartbeats, heartbeat, lost))
+        self.heartbeats.note(heartbeat, result.after, result.end_offset)
+
+    def somebody(self) -> int:
+        return self.random.choice(BROKERS)
+
+    def beat_somebody(self) -> None:
+        broker_id = self.somebody()
+        broker = self.image.brokers.get(broker_id)
+        lost = ()
+        if broker is not None and len(broker.log_dirs) > 1 and self.random.random() < 0.05:
+            lost = (self.random.choice(broker.log_dirs),)  # who has lost all stops by itself
+        self.beat(broker_id, fence=self.random.random() < 0.05, lost=lost)
+
+    def stop_somebody(self) -> None:
+        self.beat(self.somebody(), stop=True, fence=self.random.random() < 0.1)
+
+    def start_somebody(self) -> None:
+        self.admit(self.somebody())
+
+    def fence_somebody(self) -> None:
+        broker_id = self.somebody()
+        if broker_id in self.image.brokers:
+            self.world.do(FenceBroker(broker_id, self.image.brokers[broker_id].epoch))
+
+    def unregister_somebody(self) -> None:
+        self.world.do(UnregisterBroker(self.somebody()))
+
+    def a_partition(self) -> tuple[TopicImage, PartitionImage]:
+        topic = self.random.choice(list(self.image.topics_by_name.values()))
+        return topic, self.random.choice(list(topic.partitions.values()))
+
+    def propose(self) -> None:
+        """By the leader or by somebody who takes himself for it, on the newest state or on an older one."""
+        topic, partition = self.a_partition()
+        by = partition.leader if self.random.random() < 0.9 else self.somebody()
+        if by not in self.image.brokers:
+            return
+        isr = [replica for replica in partition.replicas if replica == by or self.random.random() < 0.7]
+        replicas = [
+            InSyncReplica(one, self.image.brokers[one].epoch if one in self.image.brokers else 0) for one in isr
+        ]
+        recovery = partition.leader_recovery_state if self.random.random() < 0.2 else 0
+        change = IsrChange(
+            partition.partition,
+            partition.leader_epoch - self.random.choice((0, 0, 0, 1)),
+            partition.partition_epoch - self.random.choice((0, 0, 0, 1)),
+            replicas,
+            recovery,
+        )
+        self.proposed = {(topic.name, partition.partition): tuple(isr)}
+        command = AlterPartition(by, self.image.brokers[by].epoch, [(topic.topic_id, [change])])
+        ((_, (result,)),) = self.world.do(command)
+        if result.error == ErrorCode.NONE:
+            founded_on = (by, change.leader_epoch, change.partition_epoch)
+            assert founded_on == (partition.leader, partition.leader_epoch, partition.partition_epoch)
+
+    def reassign(self) -> None:
+        topic, partition = self.a_partition()
+        replicas = self.random.sample(BROKERS, self.random.choice((1, 2, 3, 3)))
+        wanted = None if self.random.random() < 0.3 else tuple(replicas)
+        self.is_forced = wanted is None and topic.name == UNSAFE
+        self.world.do(AlterPartitionReassignments([(topic.name, [Reassignment(partition.partition, wanted)])]))
+
+    def elect(self) -> None:
+        topic, partition = self.a_partition()
+        self.is_forced = self.random.random() < 0.2
+        kind = UNCLEAN if self.is_forced else PREFERRED
+        self.world.do(ElectLeaders(kind, [(topic.name, [partition.partition])]))
+
+    def elect_periodically(self) -> None:
+        self.world.do(ElectPreferredLeaders())
+        self.world.do(ElectUncleanLeaders())
+
+    def allow_or_forbid(self) -> None:
+        edit = ConfigEdit("unclean.leader.election.enable", SET, self.random.choice(("true", "false")))
+        self.world.do(IncrementalAlterConfigs([ConfigResourceEdits(TOPIC_RESOURCE, UNSAFE, [edit])]))
+
+    def assign_directory(self) -> None:
+        topic, partition = self.a_partition()
+        broker_id = self.random.choice(partition.replicas)
+        if broker_id in self.image.brokers:
+            directory = directory_id(broker_id + self.random.choice((0, 100, 1000)))
+            replicas = DirectoryReplicas(directory, [(topic.topic_id, partition.partition)])
+            self.world.do(AssignReplicasToDirs(broker_id, self.image.brokers[broker_id].epoch, [replicas]))
+
+    # What must hold
+
+    def check(self, before: ClusterImage) -> None:
+        for name, topic in self.image.topics_by_name.items():
+            for number, partition in topic.partitions.items():
+                self.check_state(partition)
+                self.check_change(name, before.topics_by_name[name].partitions[number], partition)
+
+    def can_lead(self, partition: PartitionImage, broker_id: int) -> bool:
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and broker.is_active and has_its_directory(self.image, partition, broker_id)
+
+    def check_state(self, now: PartitionImage) -> None:
+        assert now.isr
+        assert len(set(now.isr)) == len(now.isr)
+        assert len(set(now.replicas)) == len(now.replicas) == len(now.directories)
+        assert set(now.isr) <= set(now.replicas)
+        assert {*now.adding_replicas, *now.removing_replicas} <= set(now.replicas)
+        assert not set(now.adding_replicas) & set(now.removing_replicas)
+        if now.leader >= 0:
+            assert now.leader in now.isr
+            assert self.can_lead(now, now.leader)
+        else:
+            assert not any(self.can_lead(now, replica) for replica in now.isr), now
+        # The last in sync stays, whatever became of it; of several all serve.
+        if len(now.isr) > 1:
+            assert all(self.image.brokers[replica].is_active for replica in now.isr)
+
+    def check_change(self, topic: str, old: PartitionImage, now: PartitionImage) -> None:
+        if now == old:
+            return
+        assert now.partition_epoch > old.partition_epoch
+        assert now.leader_epoch >= old.leader_epoch
+        assert now.leader == old.leader or now.leader_epoch > old.leader_epoch
+        if (topic, now.partition) in self.proposed and len(now.adding_replicas) >= max(1, len(now.removing_replicas)):
+            assert not set(now.adding_replicas) <= set(now.isr), "a reassignment that could have ended"
+        if topic == UNSAFE or self.is_forced:
+            return
+        # Who has all that was acknowledged: the set before, or what its leader says.
+        whole = {*old.isr, *self.proposed.get((topic, now.partition), ())}
+        assert set(now.isr) <= whole, (old, now)
+        assert now.leader < 0 or now.leader in whole, (old, now)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_always_holds(seed: int) -> None:
+    history = History(seed)
+    for _ in range(STEPS):
+        before = history.image
+        history.step()
+        history.check(before)
+
+
+def test_the_histories_are_rich() -> None:
+    """So that what holds does not hold for want of events."""
+    leaderless = reassigned = recovering = shrunk = 0
+    for seed in range(10):
+        history = History(seed)
+        for _ in range(STEPS):
+            history.step()
+            partitions = [one for topic in history.image.topics_by_name.values() for one in topic.partitions.values()]
+            leaderless += any(one.leader < 0 for one in partitions)
+            reassigned += any(one.adding_replicas for one in partitions)
+            recovering += any(one.leader_recovery_state for one in partitions)
+            shrunk += any(1 < len(one.isr) < len(one.replicas) for one in partitions)
+    assert min(leaderless, reassigned, recovering, shrunk) > 100
