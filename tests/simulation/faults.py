@@ -44,6 +44,7 @@ class Faults:
             self._slow_links: 1,
             self._slow_disk: 1,
             self._full_disk: 1,
+            self._failing_disk: 1,
             self._skew: 1,
         }
         if may_lose_power:
@@ -192,7 +193,17 @@ class Faults:
         machine.disk.capacity_bytes = machine.disk.used_bytes() + self._random.choice((0, 200, 2000))
         self._later(0.3, 3.0, self._mend_disk, machine)
 
+    def _failing_disk(self) -> None:
+        """Some calls fail for a while; a broker may give up at its start, and else must not."""
+        machine = self._some_machine()
+        calls = self._random.sample(("append", "append_mapped", "sync", "write_file", "read", "rename"), 2)
+        self._world.trace.add(machine.name, f"has a disk that fails {' and '.join(calls)}")
+        machine.is_failing = True
+        machine.disk.failing = frozenset(calls)
+        self._later(0.1, 1.5, self._mend_disk, machine)
+
     def _mend_disk(self, machine: Machine) -> None:
+        machine.disk.failing = frozenset()
         machine.disk.sync_delay_s = 0.0
         machine.disk.capacity_bytes = None
 
