@@ -99,7 +99,6 @@ class _Run:
         faults = Faults(world, may_lose_power=self.shape.may_lose_power)
         with trio.move_on_after(WORK_S):
             await faults.run()
-        world.keep_running()
         faults.heal()
         for worker in self._workers:
             worker.must_stop = True

@@ -50,7 +50,6 @@ class World:
         self.broker_names: dict[int, str] = {}
         self.replicas: dict[tuple[str, int], list[str]] = {}
         self._may_start = True
-        self._keeps_running = False
         self.nursery: trio.Nursery
         self.is_over = False
         self._violation: RuleBroken | None = None
@@ -79,17 +78,13 @@ class World:
         if self._may_start and not machine.is_up:
             machine.start()
 
-    def keep_running(self) -> None:
-        """From now on whatever process ends, by a stop that was under way for instance, is started again."""
-        self._keeps_running = True
-
     def let_end(self) -> None:
         """From now on what ends has ended."""
-        self._may_start = self._keeps_running = False
+        self._may_start = False
 
     def ended(self, machine: Machine) -> None:
-        """A machine's process has ended by itself or in order."""
-        if self._keeps_running:
+        """A machine's process has ended by itself or in order: it is started again, as a supervisor would."""
+        if self._may_start:
             self.start_at(machine, self.timeline.now + 0.5)
 
     def broken(self, what: str, cause: BaseException | None = None) -> None:
