@@ -69,13 +69,15 @@ class _Reader(NamedTuple):
 class _Read:
     """One pass over the partitions of a request."""
 
-    __slots__ = ("answer_now", "data", "size_bytes", "waiting_on")
+    __slots__ = ("answer_now", "data", "size_bytes", "throttled", "waiting_on")
 
     def __init__(self) -> None:
         self.data: list[tuple[FetchedPartition, PartitionData]] = []
         self.size_bytes = 0
         self.answer_now = False
         self.waiting_on: list[Partition] = []
+        # What is given to throttled replicas.
+        self.throttled: list[FetchedPartition] = []
 
     def release(self) -> None:
         """Gives back the file ranges of a pass that is read again."""
@@ -149,6 +151,15 @@ def _read_all(context: RequestContext, request: FetchRequest, fetch: FetchContex
     read = _Read()
     rest = min(request.max_bytes, context.services.config.fetch_max_bytes)
     for asked in fetch.partitions.values():
+        quiet = asked.quiet
+        if quiet is not None and quiet.is_still(
+            asked.sent_high_watermark, asked.sent_log_start_offset, reader.replica_epoch
+        ):
+            # Nothing to say, and nothing to look at but whether it is there still.
+            if reader.is_first_pass:
+                quiet.on_fetch()
+            read.waiting_on.append(quiet.partition)
+            continue
         data = _read_one(context, asked, reader, min(asked.size_max, rest), read)
         size = len(data.records)
         read.size_bytes += size
@@ -212,7 +223,8 @@ def _read_one(
         if follower is not None:
             if reader.is_first_pass and found.diverging is None:
                 _note_progress(partition, follower, asked, reader, found)
-            if found.records is not None and _is_throttled(context, partition, reader):
+                asked.quiet = partition.quiet(follower, asked.fetch_offset)
+            if found.records is not None and _is_throttled(context, partition, reader, read, asked):
                 found.records.release()
                 found = found._replace(records=None)
     except (KafkaError, LogError) as error:
@@ -262,27 +274,24 @@ def _elsewhere(partition: Partition, preferred: int) -> PartitionData:
     )
 
 
-def _is_throttled(context: RequestContext, partition: Partition, reader: _Reader) -> bool:
-    """Whether a replica that is not in sync has to wait (KIP-73)."""
+def _is_throttled(
+    context: RequestContext, partition: Partition, reader: _Reader, read: _Read, asked: FetchedPartition
+) -> bool:
+    """Whether a replica that is not in sync has to wait (KIP-73); otherwise notes that it is given something."""
     throttle = context.services.leader_throttle
-    return (
-        throttle is not None
-        and reader.replica_id not in partition.isr
-        and throttle.applies_to(partition.topic, partition.partition)
-        and throttle.is_exceeded(trio.current_time())
-    )
+    if throttle is None or not throttle.applies_to(partition.topic, partition.partition):
+        return False
+    if reader.replica_id not in partition.isr and throttle.is_exceeded(trio.current_time()):
+        return True
+    read.throttled.append(asked)
+    return False
 
 
 def _record_throttled(context: RequestContext, read: _Read) -> None:
     """Counts what goes out to throttled replicas."""
     throttle = context.services.leader_throttle
-    if throttle is None or not read.size_bytes:
-        return
-    size = 0
-    for partition, data in zip(read.waiting_on, (d for _, d in read.data if not d.error_code), strict=False):
-        if len(data.records) and throttle.applies_to(partition.topic, partition.partition):
-            size += len(data.records)
-    if size:
+    if throttle is not None and read.throttled:
+        size = sum(len(data.records) for asked, data in read.data if asked in read.throttled)
         throttle.record(size, trio.current_time())
 
 

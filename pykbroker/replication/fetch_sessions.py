@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import random
 
     from pykbroker.protocol.messages.fetch import FetchRequest, PartitionData
+    from pykbroker.replication.partition import QuietFollower
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -43,6 +44,7 @@ class FetchedPartition:
         "key",
         "last_fetched_epoch",
         "log_start_offset",
+        "quiet",
         "sent_high_watermark",
         "sent_log_start_offset",
         "size_max",
@@ -56,6 +58,8 @@ class FetchedPartition:
         self.last_fetched_epoch = -1
         # Of a follower's log.
         self.log_start_offset = -1
+        # Where a follower was when it had all that there was; kept by the handler of Fetch, None if it was not so.
+        self.quiet: QuietFollower | None = None
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
@@ -220,6 +224,7 @@ def _merge(session: FetchSession, request: FetchRequest) -> bool:
             known.current_leader_epoch = asked.current_leader_epoch
             known.last_fetched_epoch = asked.last_fetched_epoch
             known.log_start_offset = asked.log_start_offset
+            known.quiet = None
     for forgotten in request.forgotten_topics_data:
         for partition in forgotten.partitions:
             session.partitions.pop(PartitionKey(forgotten.topic, forgotten.topic_id, partition), None)

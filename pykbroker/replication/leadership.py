@@ -94,9 +94,7 @@ class Follower:
             self._leader_end_at_last_fetch = leader_end_offset
             self._last_fetch = now if is_in_sync else NEVER
 
-    def on_fetch(
-        self, offset: int, log_start_offset: int, leader_end_offset: int, broker_epoch: int, now: float
-    ) -> None:
+    def on_fetch(self, offset: int, log_start_offset: int, leader_end_offset: int, now: float) -> None:
         """A fetch at `offset`: all that is below is in the follower's log."""
         if offset >= leader_end_offset:
             self.last_caught_up = max(self.last_caught_up, now)
@@ -105,7 +103,6 @@ class Follower:
             self.last_caught_up = max(self.last_caught_up, self._last_fetch)
         self.log_end_offset = offset
         self.log_start_offset = log_start_offset
-        self.broker_epoch = broker_epoch
         self._leader_end_at_last_fetch = max(self._leader_end_at_last_fetch, leader_end_offset)
         self._last_fetch = now
 

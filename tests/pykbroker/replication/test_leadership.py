@@ -31,7 +31,8 @@ def leadership(isr: Sequence[int] = (1, 2, 3), *, log_end: int = 0, now: float =
 
 
 def fetch(led: Leadership, broker_id: int, offset: int, log_end: int, now: float = 0.0, *, epoch: int = -1) -> None:
-    led.followers[broker_id].on_fetch(offset, 0, log_end, epoch, now)
+    led.followers[broker_id].broker_epoch = epoch
+    led.followers[broker_id].on_fetch(offset, 0, log_end, now)
 
 
 def test_the_high_watermark_waits_for_everybody_in_sync() -> None:
@@ -160,9 +161,9 @@ def test_a_new_leader_epoch_resets_progress() -> None:
 def test_the_low_watermark_asks_only_who_is_alive() -> None:
     """KIP-107."""
     led = leadership()
-    led.followers[2].on_fetch(5, 3, 5, -1, 0.0)
+    led.followers[2].on_fetch(5, 3, 5, 0.0)
     assert led.low_watermark(4) == -1
-    led.followers[3].on_fetch(5, 4, 5, -1, 0.0)
+    led.followers[3].on_fetch(5, 4, 5, 0.0)
     assert led.low_watermark(4) == 3
     led._brokers.brokers = {1: broker(1), 2: broker(2, is_fenced=True), 3: broker(3)}
     assert led.low_watermark(4) == 4

@@ -409,3 +409,38 @@ async def test_a_client_that_goes_away_while_its_records_are_replicated(path: Re
         # No more than so many wait at a time.
         assert path.partition.log.log_end_offset == 16
         await client.stream.aclose()
+
+
+async def test_a_follower_that_has_everything_costs_nothing_and_stays_in_sync(path: Replicated) -> None:
+    """Its session names the partition once; what changes then is told all the same."""
+
+    async def ask(session_id: int, epoch: int, **partition: int) -> Any:
+        asked = FetchPartition(partition_max_bytes=1 << 20, current_leader_epoch=0, log_start_offset=0, **partition)
+        topics = [FetchTopic(topic_id=topic_id("t"), partitions=[asked])] if partition else []
+        state = ReplicaState(replica_id=2, replica_epoch=20)
+        request = FetchRequest(
+            min_bytes=1, session_id=session_id, session_epoch=epoch, topics=topics, replica_state=state
+        )
+        return await path.call(handle_fetch, request, 17)
+
+    await path.produce(acks=1)
+    session = (await ask(0, 0, fetch_offset=1)).session_id
+    leadership = path.partition.leadership
+    assert leadership is not None
+    for epoch in range(1, 5):
+        path.clock.time_ms += 20_000
+        await path.fetch(3, 1)
+        assert len((await ask(session, epoch)).responses) == (epoch == 1)  # the high watermark moved once
+        path.partition.shrink_isr()
+    await path.produce(acks=1)
+    path.clock.time_ms += 29_000
+    assert path.proposals == []
+    path.partition.shrink_isr()
+    assert path.proposals == []
+    found = (await ask(session, 5)).responses[0].partitions[0]
+    assert len(found.records)
+    # A broker that was registered again since is not the one that asked.
+    brokers = path.partitions.environment.brokers
+    brokers.brokers = {**brokers.brokers, 2: brokers.brokers[2]._replace(epoch=21)}
+    found = (await ask(session, 6)).responses[0].partitions[0]
+    assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
