@@ -18,24 +18,35 @@ GROWTH_BYTES = 4 * 1024 * 1024
 """Less growth than this is not worth looking for free pages."""
 
 
+LOOKS = 5
+"""So often it is tried after growth: what was still in use the first time may be free the next."""
+
+
 class FreedMemory:
     """Remembers how small the process has been; `give_back` is to be called from time to time."""
 
     def __init__(self) -> None:
         self._least: int | None = None
+        self._looks_left = 0
 
     def give_back(self) -> bool:
-        """Returns freed memory to the system if the process has grown since it last was at its least; says whether."""
+        """Returns freed memory to the system if the process has grown lately since it was at its least; says whether.
+
+        A call finds a burst at its height as well as behind it.
+        """
         used = anonymous_bytes()
         if used is None:
             return False
         if self._least is None or used < self._least:
             self._least = used
-        if used - self._least < GROWTH_BYTES:
+        if used - self._least >= GROWTH_BYTES:
+            self._looks_left = LOOKS
+        elif not self._looks_left:
             return False
+        self._looks_left -= 1
         gc.collect()
         _trim()
-        # What is still in use is no reason to look again.
+        # What is still in use is no reason to look for longer.
         self._least = anonymous_bytes()
         return True
 
