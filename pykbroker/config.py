@@ -95,6 +95,7 @@ class BrokerConfig:
     controller_quorum_fetch_max_bytes: int
     controller_quorum_fetch_timeout_ms: int
     controller_quorum_request_timeout_ms: int
+    controller_quorum_retry_backoff_ms: int
     controller_socket_timeout_ms: int
     default_replication_factor: int
     delete_topic_enable: bool

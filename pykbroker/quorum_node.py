@@ -112,6 +112,8 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
             election_timeout_ms=config.controller_quorum_election_timeout_ms,
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
             request_timeout_ms=config.controller_quorum_request_timeout_ms,
+            # Without any pause a node that looks for the leader would do nothing else.
+            retry_backoff_ms=max(1, config.controller_quorum_retry_backoff_ms),
             auto_join=config.controller_quorum_auto_join_enable,
             lost_leader_ms=LOST_LEADER_MS if config.controller_quorum_election_on_refusal else 0,
             fetch_wait_max_ms=_fetch_wait_max_ms(config),
