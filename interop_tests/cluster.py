@@ -33,7 +33,7 @@ NODES = 3
 WHOLE_TIMEOUT_S = 90.0
 PORT, CONTROLLER_PORT = 9092, 9093
 # Three JVMs on a small machine, for minutes: little memory, and no threads for compiling and collecting.
-JVM_FLAGS = ["-Xmx256M", "-Xms128M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+JVM_FLAGS = ["-Xmx400M", "-Xms128M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 
 QUICK_CLUSTER = {
     "broker.heartbeat.interval.ms": "300",
@@ -41,6 +41,8 @@ QUICK_CLUSTER = {
     "controller.quorum.election.timeout.ms": "500",
     "controller.quorum.fetch.timeout.ms": "2000",
     "default.replication.factor": "3",
+    # Half of such a heap by default, and what is short of memory then is a fetcher.
+    "log.cleaner.dedupe.buffer.size": "4194304",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "min.insync.replicas": "2",
