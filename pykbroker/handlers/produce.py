@@ -117,14 +117,14 @@ async def handle_produce(context: RequestContext, request: ProduceRequest) -> Pr
         if failed:
             raise CloseConnection(f"Produce with acks=0 failed with {failed.name}; closing tells the client")
         return None
+    if not appended:
+        return ProduceResponse(responses=responses, node_endpoints=list(endpoints.values()))
     response = ProduceResponse(responses=responses)
-    if appended:
-        # The request with its records is not needed any more.
-        finish = partial(_finish, context, response, appended, endpoints, _deadline(request))
-        if context.may_be_unfinished:
-            return Unfinished(response, finish)
-        await finish()
-    response.node_endpoints = list(endpoints.values())
+    # The request with its records is not needed any more.
+    finish = partial(_finish, context, response, appended, endpoints, _deadline(request))
+    if context.may_be_unfinished:
+        return Unfinished(response, finish)
+    await finish()
     return response
 
 

@@ -213,7 +213,10 @@ class Partition(Replica):
         leadership = self.leadership
         if leadership is None:
             raise self._not_leader()
-        wanted = leadership.min_isr(self.log.config.min_insync_replicas)
+        wanted = self.log.config.min_insync_replicas
+        if len(leadership.isr) >= wanted:
+            return
+        wanted = leadership.min_isr(wanted)
         if len(leadership.isr) < wanted:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
