@@ -135,12 +135,12 @@ class Shard:
 
         Gives what follows from that.
 
-        Values of group metadata describe what the group is already; commits and tombstones take effect here.
+        Values of group metadata describe what the group is already, if it was not given up for being late; commits and
+        tombstones take effect here.
         """
         if error is ErrorCode.NONE:
             for record_offset, record in enumerate(output.records, first_offset):
-                if isinstance(record.value, GroupMetadataValue):
-                    assert isinstance(record.key, GroupMetadataKey)
+                if isinstance(record.key, GroupMetadataKey) and record.value and record.key.group in self.groups:
                     self._unstored.discard(record.key.group)
                 else:
                     self.replay(record, now_ms, record_offset, output.producer.producer_id)

@@ -1,0 +1,185 @@
+"""Random sequences of events on a log whose tail may be lost: what is told is what the replicated part of it says."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pykbroker.groups.offset_log import decode_record, encode_record
+from pykbroker.groups.output import Output
+from pykbroker.groups.shard import Shard
+from pykbroker.protocol.error_codes import ErrorCode
+from tests.pykbroker.groups.driver import Driver, Parked
+
+
+class ReplicatedDriver(Driver):
+    """A driver whose appends take effect when `replicate` says so; `crash` loses the others."""
+
+    def __init__(self) -> None:
+        super().__init__(group_max_size=4)
+        self.high_watermark = 0
+        self.queue: list[tuple[Output, int, int]] = []
+        self.late_count = 0
+
+    def carry_out(self, output: Output) -> ErrorCode:
+        for waiter, response in output.replies:
+            assert isinstance(waiter, Parked)
+            assert waiter.response is None, f"{waiter.name} answered twice"
+            waiter.response = response
+        if output.records:
+            first_offset = len(self.log)
+            self.log += [encode_record(record) for record in output.records]
+            self.shard.appended(output)
+            self.queue.append((output, first_offset, len(self.log)))
+        return ErrorCode.NONE
+
+    def replicate(self, count: int) -> None:
+        for _ in range(min(count, len(self.queue))):
+            output, first_offset, self.high_watermark = self.queue.pop(0)
+            self.late_count = max(self.late_count - 1, 0)
+            self.carry_out(self.shard.replicated(output, self.now_ms, first_offset))
+
+    def give_up_first(self) -> None:
+        """The first one that waits is late."""
+        if self.late_count < len(self.queue):
+            output = self.queue[self.late_count][0]
+            self.late_count += 1
+            self.carry_out(self.shard.late(output, ErrorCode.COORDINATOR_NOT_AVAILABLE, self.now_ms))
+
+    def crash(self) -> None:
+        """Another broker reads what was replicated; who waits is sent away."""
+        self.carry_out(self.shard.unload(self.now_ms))
+        del self.log[self.high_watermark :]
+        self.queue.clear()
+        self.late_count = 0
+        self.shard = self.replicated_part()
+
+    def replicated_part(self) -> Shard:
+        shard = Shard(self.settings)
+        for offset, (key, value) in enumerate(self.log[: self.high_watermark]):
+            record = decode_record(key, value)
+            assert record is not None
+            shard.replay(record, self.now_ms, offset)
+        shard.adopt_offsets(self.now_ms)
+        return shard
+
+
+class Events(RuleBasedStateMachine):
+    """A group of members, and commits, deletions and expiry beside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = ReplicatedDriver()
+        self.known: list[tuple[str, str | None]] = []
+        self.joins: list[tuple[str | None, Parked]] = []
+        self.waiting: list[Parked] = []
+        self.offset = 0
+
+    def generation_id(self) -> int:
+        group = self.driver.shard.groups.get("g")
+        return -1 if group is None else group.generation_id
+
+    @rule(version=st.sampled_from([0, 3, 5, 9]), instance=st.sampled_from([None, None, "a"]))
+    def join_new(self, version: int, instance: str | None) -> None:
+        self.joins.append((instance, self.driver.join(version=version, instance_id=instance)))
+        self.waiting.append(self.joins[-1][1])
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data())
+    def join_again(self, data: st.DataObject) -> None:
+        member_id, instance = data.draw(st.sampled_from(self.known))
+        self.joins.append((instance, self.driver.join(member_id, instance_id=instance)))
+        self.waiting.append(self.joins[-1][1])
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data())
+    def sync(self, data: st.DataObject) -> None:
+        member_id, instance = data.draw(st.sampled_from(self.known))
+        given = {member: b"x" for member, _ in self.known}
+        parked = self.driver.sync(
+            member_id,
+            self.generation_id(),
+            given,
+            instance_id=instance,
+            protocol_type=None,
+            protocol_name=None,
+        )
+        self.waiting.append(parked)
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        self.driver.leave(data.draw(st.sampled_from(self.known)))
+
+    @rule(data=st.data(), is_member=st.booleans(), partition=st.integers(0, 1))
+    def commit(self, data: st.DataObject, is_member: bool, partition: int) -> None:
+        self.offset += 1
+        member_id, instance = data.draw(st.sampled_from(self.known)) if is_member and self.known else ("", None)
+        generation_id = self.generation_id() if is_member else -1
+        self.driver.commit(
+            self.offset,
+            generation_id=generation_id,
+            member_id=member_id,
+            instance_id=instance,
+            partition=partition,
+        )
+
+    @rule()
+    def delete(self) -> None:
+        _, output = self.driver.shard.delete("g")
+        self.driver.carry_out(output)
+
+    @rule()
+    def delete_topic(self) -> None:
+        self.driver.carry_out(self.driver.shard.delete_topics({"t": bytes(15) + b"\x07"}))
+
+    @rule(duration_ms=st.sampled_from([1, 3_000, 60_000, 8 * 24 * 3_600_000]))
+    def time_passes(self, duration_ms: int) -> None:
+        self.driver.advance(duration_ms)
+        self.driver.expire()
+
+    @rule(count=st.integers(1, 4))
+    def replicate(self, count: int) -> None:
+        self.driver.replicate(count)
+
+    @rule()
+    def give_up_first(self) -> None:
+        self.driver.give_up_first()
+
+    @rule()
+    def crash(self) -> None:
+        self.driver.crash()
+
+    @invariant()
+    def what_is_told_is_replicated(self) -> None:
+        for instance, parked in self.joins:
+            if parked.response is not None and parked.join.member_id:
+                self.known.append((parked.join.member_id, instance))
+        self.joins = [entry for entry in self.joins if entry[1].response is None]
+        self.known = list(dict.fromkeys(self.known))[-5:]
+        shard, replicated = self.driver.shard, self.driver.replicated_part()
+        assert shard.offsets == replicated.offsets
+        assert {group.group_id for group in shard.listed(set(), set())} == set(replicated.groups)
+
+    @invariant()
+    def everyone_who_waits_is_waited_for(self) -> None:
+        shard = self.driver.shard
+        parked = {
+            id(waiter)
+            for group in shard.groups.values()
+            for member in group.members
+            for waiter in (member.join_waiter, member.sync_waiter)
+            if waiter is not None
+        }
+        assert {id(waiter) for waiter in self.waiting if waiter.response is None} <= parked
+
+    def teardown(self) -> None:
+        for _ in range(3):
+            self.driver.replicate(1000)
+            self.driver.advance(1_900_000)
+        assert all(parked.response is not None for parked in self.waiting)
+
+
+Events.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestEvents = Events.TestCase
