@@ -25,6 +25,8 @@ NEEDS = {
     **{key: CLUSTER_ACTION for key, api in CONTROLLER_APIS.items() if api.listeners == (ListenerKind.CONTROLLER,)},
     ApiKey.FETCH: CLUSTER_ACTION,
     ApiKey.DESCRIBE_CLUSTER: ALTER,
+    ApiKey.ADD_RAFT_VOTER: ALTER,
+    ApiKey.REMOVE_RAFT_VOTER: ALTER,
 }
 """As in Kafka's ControllerApis; DescribeCluster needs DESCRIBE at most on a broker's port."""
 
