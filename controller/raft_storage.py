@@ -211,6 +211,9 @@ class RaftStorage:
         if output.truncate_to is not None:
             self._log.truncate_to(output.truncate_to, now_ms)
         if output.entries:
+            if self._log.log_end_offset > output.entries[0].base_offset:
+                # What an append left that failed, and could not be cut then; another term may have begun since.
+                self._log.truncate_to(output.entries[0].base_offset, now_ms)
             self._append(output.entries, now_ms)
             self._sync_records()
         return self._log.log_end_offset

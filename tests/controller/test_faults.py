@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
 
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import ClusterImage
@@ -128,3 +129,24 @@ async def test_every_call_may_fail(length: int, methods: frozenset[str] | None) 
         except BaseException as error:
             error.add_note(f"with call {number} failing")
             raise
+
+
+async def test_what_a_failed_write_left_is_cut_off_before_the_next_term_begins() -> None:
+    """The first record of a term comes without a command."""
+    filesystem = FakeFileSystem()
+    async with running(filesystem) as node:
+        await register_broker(node)
+        filesystem.fault_methods = frozenset({"sync", "truncate"})
+        filesystem.faults = range(1 << 30)
+        with pytest.raises(CommandRefused) as refused:
+            await node.submit(CreateTopics([NewTopic("refused")]), 1000)
+        check_refusal(refused.value)
+        filesystem.faults = ()
+        node._perform(node._core.resign(node._now_ms()))
+        node._wakeup.set()
+        await trio.sleep(10)
+        assert node.is_leader
+        (result,) = await node.submit(CreateTopics([NewTopic("taken")]), 1000)
+        assert not result.error.is_failure
+    async with running(filesystem) as node:
+        assert set(node.image.topics_by_name) == {"taken"}
