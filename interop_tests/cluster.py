@@ -274,7 +274,7 @@ class Cluster:
                         return True
             return False
 
-        wait_until(asked, "an active controller", pause_s=0.05)
+        wait_until(asked, "an active controller", timeout_s=WHOLE_TIMEOUT_S, pause_s=0.05)
         return found[-1]
 
     def leader(self, topic: str, partition: int = 0, without: Iterable[int] = ()) -> int:
@@ -285,7 +285,7 @@ class Cluster:
             found.append(self.view(without).partitions[topic, partition].leader)
             return found[-1] in self.nodes and found[-1] not in without
 
-        wait_until(asked, f"a leader of {topic}-{partition}", pause_s=0.05)
+        wait_until(asked, f"a leader of {topic}-{partition}", timeout_s=WHOLE_TIMEOUT_S, pause_s=0.05)
         return found[-1]
 
     def wait_until_whole(self, timeout_s: float = WHOLE_TIMEOUT_S) -> None:
