@@ -79,8 +79,10 @@ async def test_at_max_connections_clients_wait_in_the_backlog(tmp_path: Path, co
 
 async def test_the_limit_is_of_all_listeners_and_one_may_have_a_lower(tmp_path: Path, connect: Connect) -> None:
     settings = {
-        "listeners": TWO_LISTENERS,
-        "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": f"{TWO_LISTENERS},INTERNAL://127.0.0.1:0",
+        "listener_security_protocol_map": (
+            "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        ),
         "listener_name_external_max_connections": "1",
         "inter_broker_listener_name": "INTERNAL",
         "max_connections": "3",
@@ -90,7 +92,7 @@ async def test_the_limit_is_of_all_listeners_and_one_may_have_a_lower(tmp_path: 
             connect(listeners[name])
             await settled()
         counts = {name: len(listener.connections) for name, listener in listeners.items()}
-        assert counts == {"EXTERNAL": 1, "PLAINTEXT": 2}
+        assert counts == {"EXTERNAL": 1, "PLAINTEXT": 2, "INTERNAL": 0}
         assert limits.connections.count == 3
 
 
