@@ -10,7 +10,7 @@ from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import Buffer
 from pykbroker.logstore.offset_index import ENTRY_SIZE, MAX_RELATIVE_OFFSET
 from pykbroker.logstore.open_files import OpenFiles
-from pykbroker.logstore.segment import SealedSegment, Segment
+from pykbroker.logstore.segment import SNAPSHOT_SUFFIX, SealedSegment, Segment, segment_path
 from pykbroker.logstore.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 
 
@@ -152,6 +152,18 @@ class ActiveSegment(Segment):
                 self.aborted.write()
         self.offset_index.write()
         self.time_index.write()
+
+    def sync_all(self, epochs_path: str, snapshots: Sequence[int]) -> None:
+        """Make log, indexes, leader epochs, producer snapshots (by offset) and the folder durable.
+
+        A start after a clean stop believes what they say: zeros in the place of a time index would make every record
+        seem old enough for retention. Raises StorageError.
+        """
+        self.filesystem.sync(self.file.descriptor())
+        paths = [self.offset_index.path, self.time_index.path, self.aborted.path, epochs_path]
+        for path in (*paths, *(segment_path(self.folder, offset, SNAPSHOT_SUFFIX) for offset in snapshots)):
+            self.filesystem.sync_file(path)
+        self.filesystem.sync_directory(self.folder)
 
     def sealed(self, open_files: OpenFiles) -> SealedSegment:
         """This segment, whose indexes were written to the end, as one that never changes."""

@@ -508,22 +508,22 @@ class LogParts:
 
     def flush(self) -> None:
         """Make everything durable, here and now. Raises StorageError."""
-        work = self.begin_flush()
-        if work is not None:
+        if (work := self.begin_flush()) is not None:
             try:
                 work.run()
             finally:
                 work.finish()
 
     def close(self) -> None:
-        """Write what a clean stop leaves (producer snapshot, indexes to the end) and close the files.
+        """Write what a clean stop leaves (producer snapshot, indexes to the end), durably, and close the files.
 
         The log may be used again afterwards; it then opens its files anew.
         """
-        if self._active is not None:
+        if (active := self._active) is not None:
             self._take_snapshot()
-            if self._active.size or self._open_files.filesystem.exists(self._active.file.path):
-                self._active.write_indexes(is_final=True)
+            if active.size or self.filesystem.exists(active.file.path):
+                active.write_indexes(is_final=True)
+                active.sync_all(f"{self.path}/{EPOCHS_FILE}", self._snapshots[-1:])
             self.close_files()
 
     def close_files(self) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).resolve().parent.parent
 SPARK35_PYTHON = CHECKOUT / ".venvs" / "spark35" / "bin" / "python"
 # Of the simulation, which takes about a second of processor time for each.
-SIMULATED_SEEDS = "300"
+SIMULATED_SEEDS = "1000"
 CLUSTER_TESTS = sorted(str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("interop_tests/test_cluster_*.py"))
 # pytest's own code for "no test was selected".
 NOTHING_COLLECTED = 5

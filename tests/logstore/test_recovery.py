@@ -275,6 +275,22 @@ def test_power_loss_keeps_what_was_flushed(memory: Place) -> None:
     assert memory.open(recovery_point=point, segment_bytes=1000).log_end_offset == 40
 
 
+def test_power_loss_after_a_clean_stop_takes_nothing(memory: Place) -> None:
+    """A time index without its content would let retention delete all that was acknowledged."""
+    log = memory.open(index_interval_bytes=100)
+    for number in range(10):
+        append(log, batch(3, producer_id=7, producer_epoch=0, base_sequence=number * 3))
+    log.flush()
+    log.close()
+    names = set(memory.names()) - {"partition.metadata"}  # it is made anew when nothing is in it
+    before = {name: memory.content(name) for name in names}
+    memory.filesystem.crash()  # type: ignore[attr-defined]
+    assert {name: memory.content(name) for name in names} == before
+    log = memory.open(is_clean=True, index_interval_bytes=100, retention_ms=3_600_000)
+    assert log.delete_old_segments(NOW_MS + 60_000, 30) == 0
+    assert offsets(log) == list(range(30))
+
+
 def test_a_flush_in_a_thread_survives_deletion_meanwhile(place: Place) -> None:
     log = place.open(segment_bytes=1000, retention_ms=0)
     for _ in range(20):
