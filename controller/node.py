@@ -278,7 +278,7 @@ class ControllerNode:
 
     async def applied(self, end_offset: int, timeout_ms: int) -> bool:
         """Waits until the log is committed and applied here up to an offset; whether it came to it in time."""
-        with trio.move_on_after(timeout_ms / 1000):
+        with trio.move_on_after(max(timeout_ms, TIMEOUT_MIN_MS) / 1000):
             while self._applied.offset < end_offset:
                 await self._advance.wait()
         return self._applied.offset >= end_offset

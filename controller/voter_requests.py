@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import trio
 
+from pykbroker.controller.proposals import TIMEOUT_MIN_MS
 from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.output import Output
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
@@ -86,7 +87,7 @@ class VoterRequests:
         waiter = self._waiting[number] = _Waiter()
         try:
             self._act(lambda core, now_ms: begin(number, core, now_ms))
-            with trio.move_on_after(timeout_ms / 1000):
+            with trio.move_on_after(max(timeout_ms, TIMEOUT_MIN_MS) / 1000):
                 await waiter.done.wait()
         finally:
             del self._waiting[number]

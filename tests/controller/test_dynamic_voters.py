@@ -222,6 +222,9 @@ async def test_what_stands_against_a_change() -> None:
         await caught_up(leader, node)
         follower = await node.voter_requests.add(voter(2), 5000, acks_commit=True)
         assert follower.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # A client's timeout may be any number.
+        hasty = await requests.add(voter(9), -(2**31), acks_commit=True)
+        assert hasty.error is ErrorCode.REQUEST_TIMED_OUT
         assert (await requests.add(voter(2), 5000, acks_commit=True)).error is ErrorCode.NONE
         await world.cut(2)
         # It takes both to commit: the change stays under way until its time is over.
@@ -246,6 +249,7 @@ async def test_a_static_quorum_is_upgraded() -> None:
         assert done is not None
         assert done.why_not is None, done
         assert await leader.applied(done.end_offset, 5000)
+        assert not await leader.applied(done.end_offset + 1000, -1)
         with trio.fail_after(30):
             while any(node.kraft_version != 1 for node in world.nodes.values()):
                 await trio.sleep(0.05)
