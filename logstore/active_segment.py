@@ -154,11 +154,13 @@ class ActiveSegment(Segment):
         self.time_index.write()
 
     def sync_all(self, epochs_path: str, snapshots: Sequence[int]) -> None:
-        """Make log, indexes, leader epochs, producer snapshots (by offset) and the folder durable.
+        """Make log, indexes, leader epochs, producer snapshots (by offset) and folder durable, if there are records.
 
         A start after a clean stop believes what they say: zeros in the place of a time index would make every record
         seem old enough for retention. Raises StorageError.
         """
+        if not self.size:
+            return
         self.filesystem.sync(self.file.descriptor())
         paths = [self.offset_index.path, self.time_index.path, self.aborted.path, epochs_path]
         for path in (*paths, *(segment_path(self.folder, offset, SNAPSHOT_SUFFIX) for offset in snapshots)):

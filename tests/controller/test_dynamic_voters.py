@@ -142,10 +142,13 @@ async def test_three_formatted_voters_elect_and_live_on_after_restarts_and_check
     async with dynamic_world(1, 2, 3, snapshot_bytes=2000) as world:
         leader = await world.wait_for_leader()
         await register_broker(leader)
-        for number in range(40):
+        number = 0
+        while leader._core.log.start.offset <= 20:
+            # Checkpoints are written in a thread, which no virtual clock waits for.
+            assert number < 2000, "the log is cut behind checkpoints"
             await create(leader, f"t{number}")
             await trio.sleep(0.1)
-        assert leader._core.log.start.offset > 20
+            number += 1
         late = await world.start(9)
         await caught_up(leader, late)
         assert late.voters.ids == [1, 2, 3], "the leader's checkpoint says who votes"
