@@ -29,7 +29,7 @@ demo: java setup ## a Spark streaming job and stock clients on pykbroker; KILL=1
 test: java setup spark35 ## all tests: unit tests first, then stock clients, Java tools and Spark (twice)
 	@$(RUN) tools/run_tests.py
 
-unit: setup ## the unit tests alone: no Java, no network, under a minute; ARGS go to pytest
+unit: setup ## the unit tests alone: no Java, no network, about a minute; ARGS go to pytest
 	@$(RUN) $(if $(ARGS),-m pytest -m "not java" $(ARGS),tools/run_tests.py unit)
 
 unit-all: setup ## the unit tests on every CPython from 3.11 that this machine has; ARGS go to pytest

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SPARK35_PYTHON = CHECKOUT / ".venvs" / "spark35" / "bin" / "python"
+# What takes seconds by itself is a part of its own.
+UNIT_TESTS = ["tests", "-m", "not java", "--ignore=tests/hostile", "--ignore=tests/simulation"]
 # Of the simulation, which takes about a second of processor time for each.
 SIMULATED_SEEDS = "1000"
 CLUSTER_TESTS = sorted(str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("interop_tests/test_cluster_*.py"))
@@ -36,8 +38,11 @@ class Part(NamedTuple):
 def parts() -> dict[str, Part]:
     """All parts, in the order in which they should run."""
     return {
-        "unit": Part("unit tests, on all cores", ["tests", "-m", "not java", "--ignore=tests/hostile", "-n", "auto"]),
-        "hostile": Part("hostile clients against a broker process", ["tests/hostile"]),
+        "unit": Part("unit tests, on all cores", [*UNIT_TESTS, "-n", "auto"]),
+        "hostile": Part(
+            "hostile clients against a broker process, and tests of the simulation",
+            ["tests/hostile", "tests/simulation"],
+        ),
         "simulate": Part(
             "clusters simulated in one thread, first with rules broken on purpose (`make simulate` runs more)",
             ["--seeds", SIMULATED_SEEDS, "--mutations"],
