@@ -85,7 +85,11 @@ class RealWorld(World):
         self.folder = folder
         self.addresses = addresses
 
-    async def start(self, node_id: int, *, election_timeout_ms: int = 1000) -> ControllerNode:  # type: ignore[override]
+    async def start(  # type: ignore[override]
+        self,
+        node_id: int,
+        raft: RaftSettings = RaftSettings(),  # noqa: B008  immutable
+    ) -> ControllerNode:
         peers = Peers(node_id, CLUSTER, self.addresses, trio.open_tcp_stream, software_version="1")
         data = self.folder / f"node-{node_id}"
         data.mkdir(exist_ok=True)
@@ -94,7 +98,7 @@ class RealWorld(World):
                 node_id,
                 str(data),
                 VoterSet(map(ReplicaKey, self.voters)),
-                raft=RaftSettings(election_timeout_ms=election_timeout_ms),
+                raft=raft,
             ),
             filesystem=OsFileSystem(),
             config_rules=FewConfigs(),
@@ -164,9 +168,9 @@ async def take_turns(tmp_path: Path) -> None:
     kafka = KafkaController(tmp_path, addresses, "controller")
     async with trio.open_nursery() as nursery:
         world = RealWorld(nursery, tmp_path, addresses)
-        # So long that ours do not elect one of themselves before Kafka is there.
+        # So patient that ours do not elect one of themselves before Kafka is there.
         for node_id in (2, 3):
-            await world.start(node_id, election_timeout_ms=60_000)
+            await world.start(node_id, RaftSettings(election_timeout_ms=60_000, lost_leader_ms=0))
         nodes = list(world.nodes.values())
         with kafka.running():
             await until(lambda: all(node.known_leader()[0] == KAFKA for node in nodes), "Kafka leads", 60)
