@@ -239,7 +239,8 @@ def _read_one(
         aborted_transactions=None,
         records=b"" if found.records is None else found.records,
     )
-    is_cut = found.records is None and asked.fetch_offset < found.last_stable_offset
+    # As in Kafka: no list where a first batch did not fit, an empty one where there was no room at all.
+    is_cut = found.records is None and size_max > 0 and asked.fetch_offset < found.last_stable_offset
     if bound == FetchBound.LAST_STABLE_OFFSET and found.diverging is None and not is_cut:
         data.aborted_transactions = _aborted(partition, asked.fetch_offset, found)
     if found.diverging is not None:

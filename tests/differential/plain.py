@@ -102,6 +102,9 @@ SCRIPT_TIME_MAX = 1_790_001_000_000
 FOREIGN = re.compile(r"d\d{5}-")
 """Names of other runs; what a broker lists of them is left out."""
 
+CLUSTER_ID = re.compile(r'the cluster id "[^"]*"')
+"""AddRaftVoter and RemoveRaftVoter say what the id would have been."""
+
 MEMBER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -165,6 +168,8 @@ class Names:
             return "<host>" if value in (self.address[0], "localhost") else value
         if self.tilde:
             value = value.replace(self.tilde, "~")
+        if name == "error_message":
+            value = CLUSTER_ID.sub("the cluster id <drawn>", value)
         for topic_id, topic in self.topic_ids.items():
             value = value.replace(uuid_to_text(topic_id), f"<id of {topic}>")
         for producer_id, producer in self.producers.items():

@@ -32,8 +32,6 @@ NOT_HERE_YET = {
     77: "ShareGroupDescribe",
     78: "ShareFetch",
     79: "ShareAcknowledge",
-    80: "AddRaftVoter",
-    81: "RemoveRaftVoter",
     83: "InitializeShareGroupState",
     84: "ReadShareGroupState",
     85: "WriteShareGroupState",

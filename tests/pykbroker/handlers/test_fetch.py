@@ -215,12 +215,16 @@ async def test_unknown_isolation_levels(path: DataPath) -> None:
     assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_no_list_of_aborted_transactions_where_the_limit_left_nothing(path: DataPath) -> None:
-    put(path, size=500)
-    put(path, partition=1)
-    request = asked(at(), at(partition=1), isolation_level=1, max_bytes=100)
+@pytest.mark.parametrize(("limit", "listed"), [(400, None), (1, [])])
+async def test_no_list_of_aborted_transactions_where_a_first_batch_does_not_fit(
+    path: DataPath, limit: int, listed: list[Any] | None
+) -> None:
+    """There is one, though empty, where there was no room left at all: then Kafka does not look at the batch."""
+    put(path, size=10)
+    put(path, partition=1, size=500)
+    request = asked(at(), at(partition=1), isolation_level=1, max_bytes=limit)
     first, second = (await fetch(path, request)).responses[0].partitions
-    assert (first.aborted_transactions, second.aborted_transactions) == ([], None)
+    assert (first.aborted_transactions, second.aborted_transactions) == ([], listed)
     assert second.records in (b"", None)
 
 
