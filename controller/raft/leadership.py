@@ -288,6 +288,8 @@ def describe(core: RaftCore, now_ms: int) -> tuple[tuple[ReplicaDescription, ...
     ]
     core.leading.observers = {progress.key: progress for progress in heard_of}
     observers = [of(progress) for progress in heard_of]
-    itself = ReplicaDescription(core.key, core.log.end_offset, now_ms, now_ms)
+    # As the set of voters has it: without a directory in kraft.version 0, like the others.
+    key = next((key for key in core.voters.keys if core.is_voter and key.node_id == core.key.node_id), core.key)
+    itself = ReplicaDescription(key, core.log.end_offset, now_ms, now_ms)
     (voters if core.is_voter else observers).append(itself)
     return tuple(sorted(voters)), tuple(sorted(observers))

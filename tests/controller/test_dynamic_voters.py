@@ -243,6 +243,7 @@ async def test_a_static_quorum_is_upgraded() -> None:
             await world.start(node_id)
         leader = await world.wait_for_leader()
         assert leader.kraft_version == 0
+        assert [replica.key for replica in leader.quorum_state().voters] == list(map(ReplicaKey, (1, 2, 3)))
         assert (await leader.voter_requests.remove(voter(1).key, 5000)).error is ErrorCode.UNSUPPORTED_VERSION
         too_early = leader.voter_requests.upgrade(1, validate_only=False)
         assert too_early is not None
