@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from run_tests import CHECKOUT, UNIT_TESTS, passing_on, say
+from run_tests import CHECKOUT, passing_on, say
 
 PINS = CHECKOUT / "requirements" / "development.txt"
 VENVS = CHECKOUT / ".venvs"
@@ -134,7 +134,7 @@ def main(arguments: list[str]) -> int:
         return 1
     rows: list[str] = []
     failed = False
-    selected = arguments or [*UNIT_TESTS, "-q", "-n", "auto"]
+    selected = arguments or ["tests", "-m", "not java", "--ignore=tests/hostile", "-q", "-n", "auto"]
     for interpreter in found:
         name = ".".join(map(str, interpreter.version))
         say(f"CPython {name}: {interpreter.path}")
