@@ -31,7 +31,8 @@ from kafka.errors import (
 from kafka.structs import OffsetAndMetadata
 
 TIMEOUT_S = 30.0
-START_MS = 1_700_000_000_000
+# Not so long ago that retention would take the records while they are looked at.
+START_MS = int(time.time()) * 1000 - 3_600_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TopicPartition = kafka.TopicPartition
 

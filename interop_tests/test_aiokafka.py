@@ -28,12 +28,11 @@ from aiokafka.errors import (
 )
 
 from interop_tests.clients import CODECS, create_topic
-from interop_tests.wire import Connection, batch_codecs
+from interop_tests.wire import RECENT_MS, Connection, batch_codecs
 
 pytestmark = [pytest.mark.area("records"), pytest.mark.client("aiokafka")]
 
 TIMEOUT_S = 30.0
-START_MS = 1_700_000_000_000
 Unique = Callable[[str], str]
 
 
@@ -103,7 +102,7 @@ async def produce(bootstrap: str, topic: str, count: int, start: int = 0) -> Non
     """Numbers as values, a second apart in time."""
     async with producer_of(bootstrap) as producer:
         futures = [
-            await producer.send(topic, b"%d" % number, timestamp_ms=START_MS + 1000 * number)
+            await producer.send(topic, b"%d" % number, timestamp_ms=RECENT_MS + 1000 * number)
             for number in range(start, start + count)
         ]
         await asyncio.gather(*futures)
@@ -117,13 +116,13 @@ def test_record_whole(bootstrap: str, name: str) -> None:
         headers = [("a", b"1"), ("empty", b""), ("a", b"2")]
         async with producer_of(bootstrap, acks="all") as producer:
             sent = await producer.send_and_wait(
-                topic, b"v", key=b"k", partition=1, timestamp_ms=START_MS, headers=headers
+                topic, b"v", key=b"k", partition=1, timestamp_ms=RECENT_MS, headers=headers
             )
             assert (sent.topic, sent.partition, sent.offset, sent.timestamp_type) == (topic, 1, 0, 0)
             assert (await producer.send_and_wait(topic, None, key=b"tombstone", partition=1)).offset == 1
         async with consumer_of(bootstrap, topic) as consumer:
             first, second = await read(consumer, 2)
-        assert (first.key, first.value, first.timestamp, list(first.headers)) == (b"k", b"v", START_MS, headers)
+        assert (first.key, first.value, first.timestamp, list(first.headers)) == (b"k", b"v", RECENT_MS, headers)
         assert (second.key, second.value, second.offset) == (b"tombstone", None, 1)
 
     run(body())
@@ -184,7 +183,7 @@ def test_log_append_time(bootstrap: str, name: str) -> None:
         topic = create_topic(bootstrap, name, message_timestamp_type="LogAppendTime")
         before_ms = time.time() * 1000 - 5000
         async with producer_of(bootstrap) as producer:
-            sent = await producer.send_and_wait(topic, b"v", timestamp_ms=START_MS)
+            sent = await producer.send_and_wait(topic, b"v", timestamp_ms=RECENT_MS)
         assert before_ms < sent.timestamp < time.time() * 1000 + 5000
         async with consumer_of(bootstrap, topic) as consumer:
             (record,) = await read(consumer, 1)
@@ -245,9 +244,9 @@ def test_offsets(bootstrap: str, name: str) -> None:
             consumer.assign([partition])
             assert await consumer.beginning_offsets([partition]) == {partition: 0}
             assert await consumer.end_offsets([partition]) == {partition: 10}
-            by_time = (await consumer.offsets_for_times({partition: START_MS + 3500}))[partition]
-            assert (by_time.offset, by_time.timestamp) == (4, START_MS + 4000)
-            assert (await consumer.offsets_for_times({partition: START_MS + 99_000}))[partition] is None
+            by_time = (await consumer.offsets_for_times({partition: RECENT_MS + 3500}))[partition]
+            assert (by_time.offset, by_time.timestamp) == (4, RECENT_MS + 4000)
+            assert (await consumer.offsets_for_times({partition: RECENT_MS + 99_000}))[partition] is None
             consumer.seek(partition, 7)
             assert [record.offset for record in await read(consumer, 3)] == [7, 8, 9]
             await consumer.seek_to_beginning(partition)

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from interop_tests.clients import Message, confluent_produce, create_topic, poll_confluent, wait_until
+from interop_tests.wire import RECENT_MS
 
 pytestmark = [pytest.mark.area("records"), pytest.mark.client("confluent-kafka")]
 
@@ -59,7 +60,7 @@ def test_record_whole(bootstrap: str, name: str, unique: Unique, consumer_of: Su
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     headers = [("a", b"1"), ("none", None), ("a", b"2")]
     producer.produce(
-        topic, b"v", b"k", headers=headers, timestamp=1_700_000_000_123, on_delivery=lambda _, m: reports.append(m)
+        topic, b"v", b"k", headers=headers, timestamp=RECENT_MS + 123, on_delivery=lambda _, m: reports.append(m)
     )
     assert producer.flush(30) == 0
     assert reports[0].offset() == 0
@@ -69,7 +70,7 @@ def test_record_whole(bootstrap: str, name: str, unique: Unique, consumer_of: Su
     assert message is not None
     assert message.error() is None
     assert (message.key(), message.value(), message.headers()) == (b"k", b"v", headers)
-    assert message.timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 1_700_000_000_123)
+    assert message.timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, RECENT_MS + 123)
     assert message.leader_epoch() is not None
 
 
@@ -184,11 +185,11 @@ def test_offsets(bootstrap: str, name: str, unique: Unique, consumer_of: Subscri
     topic, group = create_topic(bootstrap, name), unique("group")
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     for number in range(10):
-        producer.produce(topic, b"%d" % number, timestamp=1_700_000_000_000 + 1000 * number)
+        producer.produce(topic, b"%d" % number, timestamp=RECENT_MS + 1000 * number)
     assert producer.flush(30) == 0
     consumer = consumer_of(group)
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), 30) == (0, 10)
-    (by_time,) = consumer.offsets_for_times([TopicPartition(topic, 0, 1_700_000_004_500)], 30)
+    (by_time,) = consumer.offsets_for_times([TopicPartition(topic, 0, RECENT_MS + 4500)], 30)
     assert by_time.offset == 5
     consumer.commit(offsets=[TopicPartition(topic, 0, 4, metadata="note")], asynchronous=False)
     (committed,) = consumer.committed([TopicPartition(topic, 0)], 30)
@@ -202,7 +203,7 @@ def test_offsets(bootstrap: str, name: str, unique: Unique, consumer_of: Subscri
     for spec, offset in (
         (OffsetSpec.earliest(), 0),
         (OffsetSpec.latest(), 10),
-        (OffsetSpec.for_timestamp(1_700_000_002_001), 3),
+        (OffsetSpec.for_timestamp(RECENT_MS + 2001), 3),
     ):
         (future,) = admin.list_offsets({TopicPartition(topic, 0): spec}).values()
         assert future.result(30).offset == offset

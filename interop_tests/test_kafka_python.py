@@ -11,6 +11,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTo
 from kafka.errors import InvalidTopicError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 from interop_tests.clients import KafkaPythonMember, create_topic, wait_until
+from interop_tests.wire import RECENT_MS
 
 pytestmark = [pytest.mark.area("records"), pytest.mark.client("kafka-python 3")]
 
@@ -69,12 +70,12 @@ def test_record_whole(
     """Key, value, headers with a null value, timestamp, and what the acknowledgement says."""
     topic = create_topic(bootstrap, name, 2)
     headers = [("first", b"1"), ("empty", b""), ("first", b"again")]
-    sent = producer.send(topic, key=b"k", value=b"v", headers=headers, partition=1, timestamp_ms=1_700_000_000_123)
+    sent = producer.send(topic, key=b"k", value=b"v", headers=headers, partition=1, timestamp_ms=RECENT_MS + 123)
     metadata = sent.get(30)
-    assert (metadata.topic, metadata.partition, metadata.offset, metadata.timestamp) == (topic, 1, 0, 1_700_000_000_123)
+    assert (metadata.topic, metadata.partition, metadata.offset, metadata.timestamp) == (topic, 1, 0, RECENT_MS + 123)
     assert producer.send(topic, value=None, key=b"tombstone", partition=1).get(30).offset == 1
     first, second = poll_records(consume(topic), 2)
-    assert (first.key, first.value, first.timestamp, first.timestamp_type) == (b"k", b"v", 1_700_000_000_123, 0)
+    assert (first.key, first.value, first.timestamp, first.timestamp_type) == (b"k", b"v", RECENT_MS + 123, 0)
     assert list(first.headers) == headers
     assert (second.key, second.value, second.offset) == (b"tombstone", None, 1)
 
@@ -131,16 +132,16 @@ def test_seeking(
     """Offsets by beginning, end and timestamp; seek to each; an offset out of range resets."""
     topic = create_topic(bootstrap, name)
     for number in range(10):
-        producer.send(topic, b"%d" % number, timestamp_ms=1_700_000_000_000 + 1000 * number)
+        producer.send(topic, b"%d" % number, timestamp_ms=RECENT_MS + 1000 * number)
     producer.flush()
     consumer = consume()
     partition = kafka.TopicPartition(topic, 0)
     consumer.assign([partition])
     assert consumer.beginning_offsets([partition]) == {partition: 0}
     assert consumer.end_offsets([partition]) == {partition: 10}
-    by_time = consumer.offsets_for_times({partition: 1_700_000_003_500})[partition]
-    assert (by_time.offset, by_time.timestamp) == (4, 1_700_000_004_000)
-    assert consumer.offsets_for_times({partition: 1_700_000_099_000})[partition] is None
+    by_time = consumer.offsets_for_times({partition: RECENT_MS + 3500})[partition]
+    assert (by_time.offset, by_time.timestamp) == (4, RECENT_MS + 4000)
+    assert consumer.offsets_for_times({partition: RECENT_MS + 99000})[partition] is None
     consumer.seek(partition, 7)
     assert [record.value for record in poll_records(consumer, 3)] == [b"7", b"8", b"9"]
     assert consumer.position(partition) == 10

@@ -12,11 +12,10 @@ import pytest
 
 from interop_tests.clients import CODECS, Message, confluent_produce, create_topic, wait_until
 from interop_tests.kcat_package import Kcat, KcatUnavailableError, find_kcat
-from interop_tests.wire import Connection, batch_codecs
+from interop_tests.wire import RECENT_MS, Connection, batch_codecs
 
 pytestmark = [pytest.mark.area("records"), pytest.mark.client("kcat")]
 
-START_MS = 1_700_000_000_000
 Unique = Callable[[str], str]
 
 
@@ -76,7 +75,7 @@ def test_record_whole(kcat: At, bootstrap: str, name: str) -> None:
     found = kcat.records(topic, "-Z", "-o", "beginning", form="%p %o %k %s %h %S")
     assert found == ["1 0 k v a=1,b=2 1", "1 1 tombstone NULL a=1,b=2 -1"]
     (stamp, _) = kcat.records(topic, "-o", "beginning", form="%T")
-    assert int(stamp) > START_MS
+    assert int(stamp) > RECENT_MS
 
 
 @pytest.mark.area("codecs")
@@ -122,7 +121,7 @@ def timed(bootstrap: str, name: str) -> str:
     topic = create_topic(bootstrap, name)
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(10):
-        producer.produce(topic, b"%d" % number, timestamp=START_MS + 1000 * number)
+        producer.produce(topic, b"%d" % number, timestamp=RECENT_MS + 1000 * number)
     assert producer.flush(30) == 0
     return topic
 
@@ -130,11 +129,11 @@ def timed(bootstrap: str, name: str) -> str:
 @pytest.mark.area("offsets")
 def test_offsets_by_time(kcat: At, timed: str) -> None:
     """Offsets by time, beginning and end, asked for and consumed from."""
-    query = {f"{timed}:0:{START_MS + 3500}": 4, f"{timed}:0:-2": 0, f"{timed}:0:-1": 10}
+    query = {f"{timed}:0:{RECENT_MS + 3500}": 4, f"{timed}:0:-2": 0, f"{timed}:0:-1": 10}
     for asked, offset in query.items():
         assert kcat.check("-Q", "-t", asked) == [f"{timed} [0] offset {offset}"]
-    assert kcat.records(timed, "-o", f"s@{START_MS + 7000}") == ["7", "8", "9"]
-    assert kcat.records(timed, "-o", f"s@{START_MS + 2000}", "-o", f"e@{START_MS + 4000}") == ["2", "3"]
+    assert kcat.records(timed, "-o", f"s@{RECENT_MS + 7000}") == ["7", "8", "9"]
+    assert kcat.records(timed, "-o", f"s@{RECENT_MS + 2000}", "-o", f"e@{RECENT_MS + 4000}") == ["2", "3"]
 
 
 @pytest.mark.area("offsets")

@@ -11,11 +11,10 @@ import pytest
 
 from interop_tests.clients import create_topic, kafka_python_consume, wait_until
 from interop_tests.verifiable import TIMEOUT_S, Consumer, Tool
-from interop_tests.wire import Connection, batch_codecs
+from interop_tests.wire import RECENT_MS, Connection, batch_codecs
 
 pytestmark = [pytest.mark.java, pytest.mark.area("records"), pytest.mark.client("Java client")]
 
-START_MS = 1_700_000_000_000
 ASSIGNORS = "org.apache.kafka.clients.consumer"
 Unique = Callable[[str], str]
 
@@ -106,19 +105,19 @@ def test_create_time_and_codec(produce: Callable[..., Tool], bootstrap: str, nam
     """The producer's own timestamps are kept, in batches that it compressed with zstd."""
     topic = create_topic(bootstrap, name)
     config = settings(tmp_path, compression_type="zstd", linger_ms="50")
-    produce(topic, "--max-messages", "50", "--message-create-time", str(START_MS), "--command-config", config)
+    produce(topic, "--max-messages", "50", "--message-create-time", str(RECENT_MS), "--command-config", config)
     with Connection(bootstrap) as connection:
         assert batch_codecs(connection.fetch(topic, 0, 0)) == {4}
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": name})
     try:
-        by_time = consumer.offsets_for_times([confluent_kafka.TopicPartition(topic, 0, START_MS)], 30)
+        by_time = consumer.offsets_for_times([confluent_kafka.TopicPartition(topic, 0, RECENT_MS)], 30)
         assert by_time[0].offset == 0
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
         message = consumer.poll(30)
         assert message is not None
         kind, stamp = message.timestamp()
         assert kind == confluent_kafka.TIMESTAMP_CREATE_TIME
-        assert START_MS <= stamp < START_MS + 60_000
+        assert RECENT_MS <= stamp < RECENT_MS + 60_000
     finally:
         consumer.close()
 

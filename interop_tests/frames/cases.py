@@ -17,8 +17,8 @@ from interop_tests.wire import record_batch
 EVERY_VERSION = Versions.of("0+")
 NOWHERE = "f" * 32
 """A topic id that no topic has."""
-BATCH = record_batch([b"one", b"two"]).hex()
 BATCH_TIME = 1_700_000_000_000
+BATCH = record_batch([b"one", b"two"], timestamp_ms=BATCH_TIME).hex()
 DAMAGED = BATCH[:34] + "01020304" + BATCH[42:]
 SUBSCRIPTION = "0000000000010005746f70696300000000"
 ASSIGNMENT = "000000000001000574 6f706963000000010000000000000000".replace(" ", "")
@@ -87,7 +87,8 @@ def _new_topic(**changes: Any) -> dict[str, Any]:
     return {"Topics": [topic | changes], "TimeoutMs": 10_000}
 
 
-CREATE = Step("CreateTopics", _new_topic(), 7)
+# The records are old: retention must not take them while they are asked for.
+CREATE = Step("CreateTopics", _new_topic(Configs=[{"Name": "retention.ms", "Value": "-1"}]), 7)
 
 
 def _produce(partition: int = 0, batch: str = BATCH, acks: int = -1, **changes: Any) -> dict[str, Any]:
@@ -318,7 +319,8 @@ def _handshakes() -> Iterator[Case]:
 
 def _topics() -> Iterator[Case]:
     yield case("CreateTopics", "makes a topic", _new_topic())
-    yield case("CreateTopics", "of a topic that exists is TOPIC_ALREADY_EXISTS", CREATE, _new_topic())
+    yield case("CreateTopics", "of a topic that exists is TOPIC_ALREADY_EXISTS",
+               Step("CreateTopics", _new_topic(), 7), _new_topic())  # fmt: skip
     yield case("CreateTopics", "with a setting", _new_topic(Configs=[{"Name": "retention.ms", "Value": "1000"}]))
     yield case("CreateTopics", "with five replicas on one broker is INVALID_REPLICATION_FACTOR",
                _new_topic(ReplicationFactor=5))  # fmt: skip
