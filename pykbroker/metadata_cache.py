@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykbroker.config import BrokerConfig, ConfigError
+from pykbroker.controller.metadata.elections import has_its_directory
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
     EMPTY_IMAGE,
@@ -129,8 +130,12 @@ class MetadataCache:
         return -1 if broker is None else broker.epoch
 
     def offline_replicas(self, partition: PartitionImage) -> list[int]:
-        """Replicas whose broker is not there."""
-        return [replica for replica in partition.replicas if not self.is_alive(replica)]
+        """Replicas whose broker is not there, or says that it cannot use the replica's log directory (KIP-858)."""
+        return [
+            replica
+            for replica in partition.replicas
+            if not self.is_alive(replica) or not has_its_directory(self.image, partition, replica)
+        ]
 
     # Settings
 

@@ -1,6 +1,9 @@
 """AssignReplicasToDirs as a command: a broker says in which of its log directories replicas lie (KIP-858).
 
 The controller chooses the directory only where a broker has a single one; a broker with several chooses, and tells.
+
+Brokers of ours have one, and say LOST_DIRECTORY of replicas that they cannot write for now, as the disk is full: those
+leave the in-sync set, and others lead. Kafka's brokers never name that directory, but Kafka's controller takes it so.
 """
 
 from __future__ import annotations
@@ -10,7 +13,11 @@ from typing import Any, NamedTuple
 
 from pykbroker.controller.metadata.brokers import registered_broker
 from pykbroker.controller.metadata.commands import Plan, PlanContext
-from pykbroker.controller.metadata.elections import changes_when_broker_leaves, changes_when_broker_serves
+from pykbroker.controller.metadata.elections import (
+    changes_when_broker_serves,
+    changes_when_replicas_leave,
+    is_irreplaceable,
+)
 from pykbroker.controller.metadata.image import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
@@ -32,7 +39,9 @@ class DirectoryReplicas(NamedTuple):
 class AssignReplicasToDirs(NamedTuple):
     """Notes the directories of a broker's replicas; the result has an error code for each partition, in the same order.
 
-    A replica whose directory the broker cannot use any more leaves the in-sync set.
+    A replica whose directory the broker cannot use any more leaves the in-sync set, also if that was known and it has
+    come into the set again since. Where nobody else is in sync and may lead, LOST_DIRECTORY is not taken down
+    (ELIGIBLE_LEADERS_NOT_AVAILABLE): the broker can be read from, and Kafka's controller would make that the end of it.
 
     Raises:
         CommandRefused: STALE_BROKER_EPOCH.
@@ -46,26 +55,30 @@ class AssignReplicasToDirs(NamedTuple):
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
         records: list[Any] = []
         results: list[list[ErrorCode]] = []
+        lost: set[tuple[bytes, int]] = set()
         for directory, partitions in self.directories:
             errors: list[ErrorCode] = []
             results.append(errors)
+            is_usable = _is_usable(directory, broker)
             for topic_id, number in partitions:
-                error, record = self._assign(image, directory, topic_id, number)
+                error, record = self._assign(image, context, directory, topic_id, number)
                 errors.append(error)
                 if record is not None:
                     records.append(record)
+                if error is ErrorCode.NONE and not is_usable:
+                    lost.add((topic_id, number))
+        after = image
         if records:
             after = image.apply(records, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms)
-            lost = [directory for directory, _ in self.directories if not _is_usable(directory, broker)]
-            if lost:
-                records += changes_when_broker_leaves(after, context, self.broker_id, lost)
-            elif broker.is_active:
-                # It may lead now what it could not as long as its replica was taken for lost.
-                records += changes_when_broker_serves(after, context, self.broker_id)
+        if lost:
+            records += changes_when_replicas_leave(after, context, self.broker_id, lost)
+        elif records and broker.is_active:
+            # It may lead now what it could not as long as its replica was taken for lost.
+            records += changes_when_broker_serves(after, context, self.broker_id)
         return Plan(records, results)
 
     def _assign(
-        self, image: ClusterImage, directory: bytes, topic_id: bytes, number: int
+        self, image: ClusterImage, context: PlanContext, directory: bytes, topic_id: bytes, number: int
     ) -> tuple[ErrorCode, PartitionChangeRecord | None]:
         topic = image.topics_by_id.get(topic_id)
         if topic is None:
@@ -75,6 +88,8 @@ class AssignReplicasToDirs(NamedTuple):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
         if self.broker_id not in partition.replicas:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, None
+        if directory == LOST_DIRECTORY and is_irreplaceable(image, context, topic, partition, self.broker_id):
+            return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, None
         directories = list(partition.directories)
         directories[partition.replicas.index(self.broker_id)] = directory
         if tuple(directories) == partition.directories:

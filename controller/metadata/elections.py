@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from pykbroker.controller.metadata.commands import PlanContext
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
+    LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
     NO_LEADER,
     TOPIC_RESOURCE,
@@ -43,6 +44,37 @@ def changes_when_broker_leaves(
         if (directories is None or _directory_of(partition, broker_id) in directories)
         and (change := _change(image, context, topic, partition, is_active, removed=broker_id)) is not None
     ]
+
+
+def changes_when_replicas_leave(
+    image: ClusterImage, context: PlanContext, broker_id: int, partitions: Collection[tuple[bytes, int]]
+) -> list[PartitionChangeRecord]:
+    """Takes some replicas of a broker, (topic id, partition) each, out of in-sync sets and leadership."""
+
+    def is_active(replica: int) -> bool:
+        return replica != broker_id and _is_active(image, replica)
+
+    return [
+        change
+        for topic_id, number in sorted(partitions)
+        if broker_id in (partition := image.topics_by_id[topic_id].partitions[number]).isr
+        and (change := _change(image, context, image.topics_by_id[topic_id], partition, is_active, removed=broker_id))
+        is not None
+    ]
+
+
+def is_irreplaceable(
+    image: ClusterImage, context: PlanContext, topic: TopicImage, partition: PartitionImage, broker_id: int
+) -> bool:
+    """Whether the partition, which this broker leads, would have no leader without it."""
+
+    def can_lead(replica: int) -> bool:
+        return replica != broker_id and _is_active(image, replica) and has_its_directory(image, partition, replica)
+
+    others = tuple(replica for replica in partition.isr if replica != broker_id)
+    allow_unclean = is_unclean_election_allowed(image, context, topic.name)
+    leader, _ = elect_leader(partition, others, can_lead, allow_unclean=allow_unclean)
+    return partition.leader == broker_id and leader == NO_LEADER
 
 
 def changes_when_broker_serves(
@@ -132,6 +164,8 @@ def has_its_directory(image: ClusterImage, partition: PartitionImage, broker_id:
     directory = _directory_of(partition, broker_id)
     if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
         return True
+    if directory == LOST_DIRECTORY:
+        return False
     broker = image.brokers.get(broker_id)
     return broker is not None and (directory in broker.log_dirs or not broker.log_dirs)
 

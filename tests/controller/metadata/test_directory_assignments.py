@@ -7,10 +7,17 @@ import pytest
 from pykbroker.controller.metadata.brokers import FenceBroker, UnfenceBroker
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
+from pykbroker.controller.metadata.elections import UNCLEAN_KEY
 from pykbroker.controller.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, PartitionImage
+from pykbroker.controller.metadata.leader_elections import PREFERRED, ElectLeaders
+from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.log_messages.metadata_records import BrokerRegistrationChangeRecord
+from pykbroker.protocol.log_messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    PartitionChangeRecord,
+)
 from tests.controller.world import World, directory_id
 
 ONE, TWO = directory_id(1), directory_id(101)
@@ -80,7 +87,70 @@ def test_a_replica_that_was_taken_for_lost_leads_again() -> None:
     """Unlike in Kafka, where the partition waits for another event."""
     world = world_with_partition()
     world.do(FenceBroker(2, world.image.brokers[2].epoch))
-    assign(world, LOST_DIRECTORY)
+    assign(world, directory_id(77))
     assert (partition(world).leader, partition(world).isr) == (-1, (1,))
     assign(world, TWO)
     assert partition(world).leader == 1
+
+
+def test_the_last_in_sync_replica_keeps_the_lead_of_what_it_cannot_write() -> None:
+    """Who has a full disk can be read from; nobody else could lead."""
+    world = world_with_partition()
+    assign(world, TWO)
+    world.do(FenceBroker(2, world.image.brokers[2].epoch))
+    before = partition(world)
+    assert (before.leader, before.isr) == (1, (1,))
+    assert assign(world, LOST_DIRECTORY) == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert partition(world) == before
+    # With another one in sync it is taken down.
+    world.do(UnfenceBroker(2, world.image.brokers[2].epoch))
+    world.apply([PartitionChangeRecord(partition_id=0, topic_id=world.image.topics_by_name["t"].topic_id, isr=[1, 2])])
+    assert assign(world, LOST_DIRECTORY) == ErrorCode.NONE
+    after = partition(world)
+    assert (after.directories[0], after.isr, after.leader) == (LOST_DIRECTORY, (2,), 2)
+
+
+def test_where_an_unclean_leader_is_allowed_somebody_else_could_lead() -> None:
+    world = world_with_partition()
+    world.do(FenceBroker(2, world.image.brokers[2].epoch))
+    world.do(UnfenceBroker(2, world.image.brokers[2].epoch))
+    assert partition(world).isr == (1,)
+    world.apply([ConfigRecord(resource_type=2, resource_name="t", name=UNCLEAN_KEY, value="true")])
+    assert assign(world, LOST_DIRECTORY) == ErrorCode.NONE
+    assert (partition(world).leader, partition(world).isr) == (2, (2,))
+
+
+def test_a_replica_that_came_back_into_the_set_is_taken_out_again() -> None:
+    """Its fetch was on the way when it said that its directory is lost: the leader may have put it back."""
+    world = world_with_partition()
+    assign(world, LOST_DIRECTORY)
+    world.apply([PartitionChangeRecord(partition_id=0, topic_id=world.image.topics_by_name["t"].topic_id, isr=[2, 1])])
+    assert assign(world, LOST_DIRECTORY) == ErrorCode.NONE
+    assert (partition(world).leader, partition(world).isr) == (2, (2,))
+
+
+def test_other_partitions_of_the_directory_stay() -> None:
+    world = world_with_partition()
+    assign(world, LOST_DIRECTORY)
+    topic_id = world.image.topics_by_name["t"].topic_id
+    world.do(CreateTopics([NewTopic("u", assignments=[(0, (1, 2))])]))
+    world.apply([PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[2, 1])])
+    assign(world, LOST_DIRECTORY, topic_id=world.image.topics_by_name["u"].topic_id)
+    assert partition(world).isr == (2, 1)
+    assert world.image.topics_by_name["u"].partitions[0].isr == (2,)
+
+
+@pytest.mark.parametrize("directories", [[], [ONE, TWO]])
+def test_nobody_leads_from_a_lost_directory(directories: list[bytes]) -> None:
+    """Not as the preferred leader either, nor where the broker's directories are not known."""
+    world = world_with_partition()
+    assign(world, LOST_DIRECTORY)
+    record = world.image.brokers[1]
+    world.apply([PartitionChangeRecord(partition_id=0, topic_id=world.image.topics_by_name["t"].topic_id, isr=[2, 1])])
+    world.image.brokers[1] = record._replace(log_dirs=tuple(directories))
+    ((_, (result,)),) = world.do(ElectLeaders(PREFERRED, [("t", [0])]))
+    assert result.error.code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert world.do(ElectPreferredLeaders()) is False
+    assert partition(world).leader == 2
+    world.do(FenceBroker(2, world.image.brokers[2].epoch))
+    assert partition(world).leader == -1
