@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from interop_tests.java_tools import JAVA_FLAGS, JavaTools
@@ -224,12 +226,17 @@ class ApacheKafkaProcess(BrokerProcess):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [open_socket.getsockname()[1] for open_socket in sockets]
-    for open_socket in sockets:
-        open_socket.close()
-    return ports
+    """Ports that were free a moment ago, all different.
+
+    None of those that Linux gives to connections: one of these could take the port of a node that is down, even a
+    connection to that very port, which then is connected to itself.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(20_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found += [] if port in found else [port]
+    return found
 
 
 def _answers(address: tuple[str, int]) -> bool:

@@ -24,14 +24,13 @@ from interop_tests.brokers import (
     free_ports,
 )
 from interop_tests.clients import wait_until
-from interop_tests.cluster_network import Network
+from interop_tests.cluster_network import Address, Network
 from interop_tests.cluster_view import ClusterView, NoAnswer, quorum_leader, view_of
 from interop_tests.java_tools import JavaTools
 from interop_tests.kafka_jars import JAVA
 
 NODES = 3
 WHOLE_TIMEOUT_S = 90.0
-PORT, CONTROLLER_PORT = 9092, 9093
 # Three JVMs on a small machine, for minutes: little memory, and no threads for compiling and collecting.
 JVM_FLAGS = ["-Xmx400M", "-Xms128M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 
@@ -64,14 +63,15 @@ class ClusterNode(BrokerProcess):
     Attributes:
         node_id: from 1.
         settings: what is in its server.properties.
+        network: where it runs; None for the machine itself.
     """
 
-    def __init__(self, node_id: int, folder: Path, settings: Mapping[str, str], wrapper: tuple[str, ...]) -> None:
+    def __init__(self, node_id: int, folder: Path, settings: Mapping[str, str], network: Network | None) -> None:
         super().__init__(folder, folder / "broker.log", settings)
         self.node_id = node_id
-        self.wrapper = wrapper
+        self.network = network
         self.properties = folder / "server.properties"
-        listener = settings["listeners"].partition(",")[0]
+        listener = settings["advertised.listeners"].partition(",")[0]
         self.bootstrap = listener.partition("://")[2]
 
     @property
@@ -86,7 +86,10 @@ class ClusterNode(BrokerProcess):
     def launch(self) -> None:
         """Starts the process without waiting for anything."""
         self.properties.write_text("".join(f"{key}={value}\n" for key, value in self.overrides.items()))
-        self.process = self._spawn([*self.wrapper, *self.command()], cwd=CHECKOUT)
+        wrapper = () if self.network is None else self.network.wrapper(self.node_id)
+        self.process = self._spawn([*wrapper, *self.command()], cwd=CHECKOUT)
+        if self.network is not None:
+            self.network.started(self.node_id, self.pid)
 
     def wait_until_ready(self) -> None:
         """Until it serves metadata in which it finds itself. Raises RuntimeError with the end of its log."""
@@ -166,7 +169,7 @@ class Cluster:
         folder: where each node gets a folder of its own.
         tools: the Java tools, for a cluster of Apache Kafka; None for one of pykbroker.
         overrides: settings of all nodes, over QUICK_CLUSTER.
-        network: puts each node into a network of its own whose links can be cut.
+        network: whose links can be cut, for `count` nodes.
         data_dirs: folders for the data of some nodes, by node id.
     """
 
@@ -184,20 +187,26 @@ class Cluster:
         self.is_formatted = tools is None
         ids = range(1, count + 1)
         if network is None:
-            ports = iter(free_ports(2 * count))
-            places = {node_id: ("127.0.0.1", next(ports), next(ports)) for node_id in ids}
+            addresses = [Address("127.0.0.1", port, port) for port in free_ports(2 * count)]
+            places = dict(zip(ids, zip(addresses[::2], addresses[1::2], strict=True), strict=True))
         else:
-            places = {node_id: (network.address(node_id), PORT, CONTROLLER_PORT) for node_id in ids}
-        voters = ",".join(f"{node_id}@{host}:{port}" for node_id, (host, _, port) in places.items())
+            places = {node_id: network.addresses(node_id) for node_id in ids}
+        voters = ",".join(f"{node_id}@{own.host}:{own.public_port}" for node_id, (_, own) in places.items())
         self.nodes: dict[int, ClusterNode] = {}
-        for node_id, (host, port, controller_port) in places.items():
+        for node_id, (for_clients, for_controllers) in places.items():
             own_folder = folder / f"node-{node_id}"
             settings = {
                 "process.roles": "broker,controller",
                 "node.id": str(node_id),
                 "controller.quorum.voters": voters,
-                "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
-                "advertised.listeners": f"PLAINTEXT://{host}:{port}",
+                "listeners": (
+                    f"PLAINTEXT://{for_clients.host}:{for_clients.port},"
+                    f"CONTROLLER://{for_controllers.host}:{for_controllers.port}"
+                ),
+                "advertised.listeners": (
+                    f"PLAINTEXT://{for_clients.host}:{for_clients.public_port},"
+                    f"CONTROLLER://{for_controllers.host}:{for_controllers.public_port}"
+                ),
                 "controller.listener.names": "CONTROLLER",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "log.dirs": str((data_dirs or {}).get(node_id, own_folder / "data")),
@@ -205,9 +214,8 @@ class Cluster:
                 **QUICK_CLUSTER,
                 **(overrides or {}),
             }
-            wrapper = () if network is None else network.wrapper(node_id)
             kind = PykbrokerNode if tools is None else ApacheKafkaNode
-            node = kind(node_id, own_folder, settings, wrapper)
+            node = kind(node_id, own_folder, settings, network)
             node.data_dir = Path(settings["log.dirs"])
             if isinstance(node, ApacheKafkaNode) and tools is not None:
                 node.tools = tools

@@ -20,6 +20,7 @@ import pytest
 
 from interop_tests.brokers import ApacheKafkaProcess, Broker, BrokerProcess, PykbrokerProcess
 from interop_tests.cluster import Cluster
+from interop_tests.cluster_network import NETWORKS
 from interop_tests.java_tools import JavaTools
 from interop_tests.kafka_jars import JAVA, JarsUnavailableError, kafka_jars
 from interop_tests.report import Report, in_words
@@ -41,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--target", choices=["pykbroker", "kafka"], default="pykbroker", help="the broker to start")
     group.addoption("--bootstrap", metavar="HOST:PORT", help="a broker that runs already; nothing is started")
     group.addoption("--kills", type=int, metavar="N", help="how often test_kill.py kills its broker under load")
+    group.addoption("--links", choices=[*NETWORKS], help="how links are cut; by default the first that is possible")
     group.addoption("--report-name", default="report", help="name of the report, for runs of a part (%(default)s)")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -104,7 +104,21 @@ class Producing(Part):
         assert not self.refused, self.refused[:3]
         for partition in range(self.partitions):
             assert self.acknowledged[partition] == self.expected(partition), "acknowledged in the order sent"
-            assert found[partition] == self.expected(partition), f"{self.topic}-{partition}: what is stored"
+            difference = _difference(found[partition], self.expected(partition))
+            assert not difference, f"{self.topic}-{partition}: {difference}"
+
+
+def _difference(found: list[int], expected: list[int]) -> str:
+    """How what is stored differs from what was sent; "" when it does not."""
+    if found == expected:
+        return ""
+    missing = sorted(set(expected) - set(found))
+    twice = sorted(number for number, count in Counter(found).items() if count > 1)
+    place = next((n for n, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]), len(expected))
+    return (
+        f"{len(found)} stored of {len(expected)}, first difference at {place}; {len(missing)} missing {missing[:9]}, "
+        f"{len(twice)} more than once {twice[:9]}, {len(set(found) - set(expected))} never sent"
+    )
 
 
 class ConfluentProducing(Producing):

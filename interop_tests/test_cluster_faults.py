@@ -14,7 +14,7 @@ import pytest
 from interop_tests.clients import create_topic, wait_until
 from interop_tests.cluster import NODES, Cluster
 from interop_tests.cluster_load import Load
-from interop_tests.cluster_network import Network
+from interop_tests.cluster_network import NETWORKS, Network
 from interop_tests.conftest import StartCluster
 from interop_tests.report import Tables
 
@@ -25,13 +25,18 @@ Unique = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
-def network() -> Iterator[Network]:
-    """A network namespace for each node; skipped where those are not allowed."""
-    obstacle = Network.obstacle()
-    if obstacle:
-        pytest.skip(obstacle)
-    with Network(NODES) as network:
-        yield network
+def network(pytestconfig: pytest.Config) -> Iterator[Network]:
+    """Network namespaces, or a proxy where those are not allowed; `--links` has it one way."""
+    chosen = pytestconfig.getoption("--links")
+    obstacles = []
+    for name, kind in NETWORKS.items():
+        if chosen in (None, name):
+            obstacles.append(kind.obstacle())
+            if not obstacles[-1]:
+                with kind(NODES) as network:
+                    yield network
+                return
+    pytest.skip("; ".join(obstacles))
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +111,23 @@ def test_cut_between_two(linked: Cluster, network: Network, load: Load, target: 
     linked.wait_until_whole()
     load.finish()
     summary_tables.texts.append(f"three nodes of {target}, no link between two brokers: {load.summary()}")
+
+
+def test_cut_one_way(linked: Cluster, network: Network, load: Load, target: str, summary_tables: Tables) -> None:
+    """A broker that the active controller hears and does not reach counts as gone; everything goes on without it."""
+    controller = linked.controller()
+    victim = next(node_id for node_id in linked.nodes if node_id != controller)
+    network.cut(controller, victim, one_way=True)
+    try:
+        wait_until(lambda: victim not in linked.view([victim]).brokers, "the broker to be fenced", timeout_s=60)
+        load.recover()
+    finally:
+        network.mend()
+    linked.wait_until_whole()
+    load.finish()
+    summary_tables.texts.append(
+        f"three nodes of {target}, no way from the active controller to a broker: {load.summary()}"
+    )
 
 
 @pytest.fixture

@@ -11,10 +11,15 @@ import aiokafka
 import confluent_kafka
 import kafka
 from aiokafka.errors import ProducerFenced
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka.errors import InvalidProducerEpochError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
+from interop_tests.clients import wait_until
+
 TIMEOUT_S = 30.0
+# A copier that was killed leaves its transaction open until it is timed out, after a minute.
+DECIDED_S = 90.0
 CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
 
 Place = tuple[str, int]
@@ -256,6 +261,28 @@ def read_to_end(bootstrap: str, topic: str, isolation: str, partitions: int = 1)
     finally:
         consumer.close()
     return values
+
+
+def wait_until_decided(bootstrap: str, topic: str, partitions: int = 1) -> None:
+    """Until no transaction holds up the committed readers of a topic.
+
+    Offsets may count as committed before: a coordinator answers and writes the markers afterwards, to each partition
+    when it can.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    places = [confluent_kafka.TopicPartition(topic, number) for number in range(partitions)]
+
+    levels = confluent_kafka.IsolationLevel.READ_COMMITTED, confluent_kafka.IsolationLevel.READ_UNCOMMITTED
+
+    def are_decided() -> bool:
+        asked = [admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), isolation_level=one) for one in levels]
+        try:
+            ends = [[futures[place].result(TIMEOUT_S).offset for place in places] for futures in asked]
+        except confluent_kafka.KafkaException:
+            return False
+        return ends[0] == ends[1]
+
+    wait_until(are_decided, f"the transactions on {topic} to be decided", timeout_s=DECIDED_S, pause_s=0.05)
 
 
 def committed(bootstrap: str, group: str, topic: str, partitions: int = 1) -> list[int]:
