@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import trio
 
 from pykbroker.controller.formatting import first_command
-from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, PlanContext, RandomSource
+from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, RandomSource
 from pykbroker.controller.metadata.features import (
     KRAFT_VERSION,
     METADATA_VERSION,
@@ -317,7 +317,7 @@ class ControllerNode:
         try:
             self._perform(action(self._core, self._now_ms()))
         except StorageError as error:
-            self._take_back(error)
+            self._give_up(error)
         self._wakeup.set()
 
     def _now_ms(self) -> int:
@@ -335,6 +335,7 @@ class ControllerNode:
             self._perform(self._core.tick(now_ms))
         if self._queue or self._must_bootstrap:
             self._carry_out()
+        self._storage.reserve.tick(now_ms)
 
     def _carry_out(self) -> None:
         """Plans the commands that wait, one on the image of the other, and proposes them together."""
@@ -364,7 +365,7 @@ class ControllerNode:
         try:
             end_offset = self._persist(output)
         except StorageError as error:
-            self._take_back(error)
+            self._give_up(error)
         else:
             self._after_persist(output, end_offset)
         self._tell_outcomes()
@@ -382,7 +383,9 @@ class ControllerNode:
     def _plan(self, proposal: Proposal, output: Output) -> None:
         base_offset = self._core.log.end_offset
         image = self._planning_image
-        plan = proposal.command.plan(image, self._plan_context(base_offset))
+        voter_ids = frozenset(self._core.voters.ids)
+        context = self.settings.plan_context(base_offset, self._random, self._config_rules, voter_ids)
+        plan = proposal.command.plan(image, context)
         proposal.result = plan.result
         proposal.end_offset = base_offset
         if not plan.records:
@@ -398,20 +401,6 @@ class ControllerNode:
         proposed = self._core.propose(values, len(values), self._now_ms())
         output.entries += proposed.entries
         output.send += proposed.send
-
-    def _plan_context(self, next_offset: int) -> PlanContext:
-        settings = self.settings
-        return PlanContext(
-            next_offset=next_offset,
-            random=self._random,
-            partition_count_default=settings.partition_count_default,
-            replication_factor_default=settings.replication_factor_default,
-            config_rules=self._config_rules,
-            supported_features=settings.supported_features,
-            node_id=settings.node_id,
-            voter_ids=frozenset(self._core.voters.ids),
-            unclean_election_default=settings.unclean_election,
-        )
 
     def _perform(self, output: Output) -> None:
         """Does what an output asks for, and what follows from having done it."""
@@ -494,6 +483,13 @@ class ControllerNode:
     def _tell_outcomes(self) -> None:
         while self._waiting and self._waiting[0].end_offset <= self._applied.offset:
             self._waiting.popleft().done.set()
+
+    def _give_up(self, error: StorageError) -> None:
+        """As `_take_back`; and a leader with others beside it makes room for one that can decide something."""
+        self._take_back(error)
+        if self.is_leader and len(self._core.voters) > 1:
+            log.error("this node gives up the lead of the quorum: %s", error)
+            self._perform(self._core.resign(self._now_ms()))
 
     def _take_back(self, error: StorageError) -> None:
         """Nothing of this round could be made durable: the log is as before, and who asked is told.

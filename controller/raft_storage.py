@@ -9,10 +9,10 @@ older one and the log behind it still tell everything.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pykbroker.controller.control_records import control_of, records_of
 from pykbroker.controller.quorum_state_file import read_quorum_state, write_quorum_state
@@ -29,7 +29,9 @@ from pykbroker.controller.snapshot_file import (
     snapshot_name,
     write_snapshot,
 )
-from pykbroker.logstore.errors import CorruptFile, CorruptSegment, InconsistentDirectory
+from pykbroker.controller.space_reserve import FILE_NAME as RESERVE_FILE
+from pykbroker.controller.space_reserve import SpaceReserve
+from pykbroker.logstore.errors import CorruptFile, CorruptSegment, InconsistentDirectory, StorageFull
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
 from pykbroker.logstore.leader_epochs import LeaderEpochs
@@ -44,16 +46,19 @@ from pykbroker.protocol.uuids import METADATA_TOPIC_ID
 
 logger = logging.getLogger(__name__)
 
+R = TypeVar("R")
+
 TOPIC = "__cluster_metadata"
 TO_MEND = f"restore {TOPIC}-0 from a backup, or begin with another data directory"
 SNAPSHOTS_KEPT = 2
 
 
 class StorageSettings(NamedTuple):
-    """`metadata.log.*` of Kafka's settings."""
+    """`metadata.log.*` of Kafka's settings. `reserve_bytes`: what is set aside for a full disk, see `SpaceReserve`."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000
+    reserve_bytes: int = 0
 
 
 class CommittedBatch(NamedTuple):
@@ -72,10 +77,12 @@ class RaftStorage:
     Attributes:
         state: the remembered quorum state.
         snapshots: checkpoints on disk, oldest first.
+        reserve: space for what must be written on a full disk.
     """
 
-    def __init__(self, folder: str, log: PartitionLog, filesystem: FileSystem) -> None:
+    def __init__(self, folder: str, log: PartitionLog, filesystem: FileSystem, reserve: SpaceReserve) -> None:
         """Takes files that `open` made; the arguments are as there."""
+        self.reserve = reserve
         self._folder = folder
         self._log = log
         self._filesystem = filesystem
@@ -144,7 +151,8 @@ class RaftStorage:
         if is_new:
             filesystem.sync_directory(data_directory)
         _check_end(filesystem, folder, evidence, max([log.log_end_offset, *(found.offset for found in snapshots)]))
-        storage = cls(folder, log, filesystem)
+        reserve = SpaceReserve(filesystem, f"{data_directory}/{RESERVE_FILE}", settings.reserve_bytes)
+        storage = cls(folder, log, filesystem, reserve)
         if snapshots and snapshots[-1].offset > log.log_end_offset:
             # The checkpoint came from a leader, and the stop came before the log was cut.
             log.truncate_fully_and_start_at(snapshots[-1].offset, now_ms)
@@ -156,7 +164,7 @@ class RaftStorage:
     def close(self) -> None:
         """Writes what a clean stop leaves, and closes the files, also when it raises StorageError."""
         try:
-            self._log.close()
+            self._with_reserve(self._log.close)
         finally:
             self._log.close_files()
         for name, is_directory in self._filesystem.list(self._folder):
@@ -199,12 +207,24 @@ class RaftStorage:
     def persist(self, output: Output, now_ms: int, voters: VoterSet, kraft_version: int = 0) -> int:
         """Does the first part of an output: quorum state, cut, entries; the log's end offset is durable then.
 
-        The quorum state names the voters while kraft.version is 0.
+        The quorum state names the voters while kraft.version is 0. On a full disk the reserve is used.
 
         Raises:
             StorageError: something could not be written. The log is then as long as it was or longer; see
                 `take_back`.
         """
+        return self._with_reserve(lambda: self._persist(output, now_ms, voters, kraft_version))
+
+    def _with_reserve(self, write: Callable[[], R]) -> R:
+        """Does what may be done again from the beginning, with what can be given back of the reserve if it must be."""
+        while True:
+            try:
+                return write()
+            except StorageFull:
+                if not self.reserve.release():
+                    raise
+
+    def _persist(self, output: Output, now_ms: int, voters: VoterSet, kraft_version: int) -> int:
         if output.quorum_state is not None:
             write_quorum_state(self._filesystem, self._folder, output.quorum_state, voters, kraft_version)
             self.state = output.quorum_state
@@ -229,7 +249,7 @@ class RaftStorage:
 
     def take_back(self, end_offset: int, now_ms: int) -> None:
         """Cuts off what an append left that failed later, at the sync for instance."""
-        self._log.truncate_to(end_offset, now_ms)
+        self._with_reserve(lambda: self._log.truncate_to(end_offset, now_ms))
 
     def _append(self, entries: Sequence[Entries], now_ms: int) -> None:
         """One write for consecutive entries of one epoch, however many batches they are."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from pykbroker.controller.metadata.commands import ConfigRules, PlanContext, RandomSource
 from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, SUPPORTED_FEATURES
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, VoterEndpoint, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings
@@ -42,3 +43,19 @@ class ControllerSettings(NamedTuple):
     unclean_election: bool = False
     supported_features: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES
     bootstrap_levels: Mapping[str, int] = BOOTSTRAP_LEVELS
+
+    def plan_context(
+        self, next_offset: int, random: RandomSource, config_rules: ConfigRules, voter_ids: frozenset[int]
+    ) -> PlanContext:
+        """What a command is planned with whose first record gets `next_offset`."""
+        return PlanContext(
+            next_offset=next_offset,
+            random=random,
+            partition_count_default=self.partition_count_default,
+            replication_factor_default=self.replication_factor_default,
+            config_rules=config_rules,
+            supported_features=self.supported_features,
+            node_id=self.node_id,
+            voter_ids=voter_ids,
+            unclean_election_default=self.unclean_election,
+        )

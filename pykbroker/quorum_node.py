@@ -39,6 +39,8 @@ LocalCall = Callable[["Message"], Awaitable[Any]]
 
 FETCH_WAIT_MAX_MS = 500
 LOST_LEADER_MS = 100
+RESERVE_BYTES = 4 << 20
+"""For metadata on a full disk: some hundreds of decisions at least, if others take what they leave of a page."""
 ASK_TIMEOUT_MS = 2000
 ASK_PAUSE_S = 0.2
 CONTROLLER_ENDPOINTS = 2
@@ -106,7 +108,9 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
         snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
         storage=StorageSettings(
-            segment_bytes=config.metadata_log_segment_bytes, segment_ms=config.metadata_log_segment_ms
+            segment_bytes=config.metadata_log_segment_bytes,
+            segment_ms=config.metadata_log_segment_ms,
+            reserve_bytes=0 if config.is_alone else RESERVE_BYTES,
         ),
         raft=RaftSettings(
             election_timeout_ms=config.controller_quorum_election_timeout_ms,

@@ -14,19 +14,22 @@ from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.raft.output import Envelope
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.controller.raft_storage import StorageSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.controller.nodes import DATA, WALL_CLOCK_MS, register_broker
 from tests.controller.world import FewConfigs
 from tests.support.fake_filesystem import FakeFileSystem
 
 DELAY_SECONDS = 0.002
+DEFAULT_STORAGE = StorageSettings()
 
 
 class Quorum:
     """Nodes 1 to 3 by id, each on a disk of its own; messages take 2 ms, those to or from `cut_off` are lost."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, storage: StorageSettings) -> None:
         self.nursery = nursery
+        self.storage = storage
         self.voters = VoterSet(ReplicaKey(node_id) for node_id in (1, 2, 3))
         self.disks = {node_id: FakeFileSystem() for node_id in (1, 2, 3)}
         self.nodes: dict[int, ControllerNode] = {}
@@ -41,7 +44,7 @@ class Quorum:
             self.nursery.start_soon(self.carry, node_id, envelope)
 
         node = ControllerNode(
-            ControllerSettings(node_id, DATA, self.voters),
+            ControllerSettings(node_id, DATA, self.voters, storage=self.storage),
             filesystem=disk,
             config_rules=FewConfigs(),
             random=random.Random(node_id),
@@ -80,9 +83,9 @@ class Quorum:
 
 
 @asynccontextmanager
-async def quorum() -> AsyncIterator[Quorum]:
+async def quorum(storage: StorageSettings = DEFAULT_STORAGE) -> AsyncIterator[Quorum]:
     async with trio.open_nursery() as nursery:
-        three = Quorum(nursery)
+        three = Quorum(nursery, storage)
         for node_id in (1, 2, 3):
             await three.start(node_id)
         yield three

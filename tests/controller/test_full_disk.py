@@ -1,0 +1,118 @@
+"""A node of several on a full disk: it goes on learning what is decided, and leaves deciding to others."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.raft_storage import StorageSettings
+from pykbroker.controller.space_reserve import FILE_NAME, FILL_INTERVAL_MS, RELEASE_STEP, SpaceReserve
+from pykbroker.protocol.error_codes import ErrorCode
+from tests.controller.nodes import DATA, register_broker
+from tests.controller.test_three_nodes import Quorum, create, quorum
+from tests.support.fake_filesystem import FakeFileSystem
+
+RESERVE = 4 * RELEASE_STEP
+PATH = f"{DATA}/{FILE_NAME}"
+
+
+@pytest.fixture
+def filesystem() -> FakeFileSystem:
+    filesystem = FakeFileSystem()
+    filesystem.make_directory(DATA)
+    return filesystem
+
+
+def test_the_reserve_is_set_aside_a_while_after_the_start(filesystem: FakeFileSystem) -> None:
+    reserve = SpaceReserve(filesystem, PATH, RESERVE)
+    reserve.tick(1000)
+    assert not filesystem.exists(PATH)
+    reserve.tick(1000 + FILL_INTERVAL_MS)
+    assert filesystem.file_size(PATH) == RESERVE
+    # Nothing to do any more.
+    before = dict(filesystem.calls)
+    reserve.tick(1000 + 10 * FILL_INTERVAL_MS)
+    assert filesystem.calls == before
+
+
+def test_the_reserve_is_given_back_step_by_step_and_taken_again(filesystem: FakeFileSystem) -> None:
+    filesystem.capacity_bytes = RESERVE + 100
+    SpaceReserve(filesystem, PATH, RESERVE).fill()
+    # After a restart, too, which has not looked yet.
+    reserve = SpaceReserve(filesystem, PATH, RESERVE)
+    for left in (3, 2, 1, 0):
+        assert reserve.release()
+        assert filesystem.file_size(PATH) == left * RELEASE_STEP
+    assert not reserve.release()
+    filesystem.write_file(f"{DATA}/other", bytes(200))
+    reserve.fill()
+    assert filesystem.file_size(PATH) == 0, "there is no room for all of it"
+    filesystem.capacity_bytes = None
+    reserve.fill()
+    assert filesystem.file_size(PATH) == RESERVE
+
+
+def test_without_a_size_nothing_is_touched(filesystem: FakeFileSystem) -> None:
+    reserve = SpaceReserve(filesystem, PATH, 0)
+    before = dict(filesystem.calls)
+    reserve.tick(0)
+    reserve.tick(FILL_INTERVAL_MS)
+    assert not reserve.release()
+    assert filesystem.calls == before
+
+
+def test_none_was_ever_set_aside(filesystem: FakeFileSystem) -> None:
+    assert not SpaceReserve(filesystem, PATH, RESERVE).release()
+
+
+def fill_disk(three: Quorum, node_id: int) -> None:
+    disk = three.disks[node_id]
+    disk.capacity_bytes = disk.used_bytes()
+
+
+async def wait_applied(three: Quorum, name: str) -> None:
+    with trio.fail_after(20):
+        while not all(name in node.image.topics_by_name for node in three.nodes.values()):
+            await trio.sleep(0.05)
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+async def test_on_a_full_disk_a_node_lives_on_its_reserve(is_leader: bool) -> None:
+    async with quorum(StorageSettings(reserve_bytes=RESERVE)) as three:
+        leader = await three.wait_for_leader()
+        await register_broker(leader)
+        await trio.sleep(2 * FILL_INTERVAL_MS / 1000)
+        leader_id = leader.settings.node_id
+        full = leader_id if is_leader else leader_id % 3 + 1
+        fill_disk(three, full)
+        for number in range(10):
+            await create(leader, f"t{number}")
+        await wait_applied(three, "t9")
+        assert leader.is_leader
+        disk = three.disks[full]
+        assert 0 < disk.file_size(PATH) < RESERVE
+        # With space again the reserve is whole again.
+        disk.capacity_bytes = None
+        await trio.sleep(2 * FILL_INTERVAL_MS / 1000)
+        assert disk.file_size(PATH) == RESERVE
+
+
+async def test_a_leader_that_cannot_write_any_more_lets_another_one_lead() -> None:
+    async with quorum() as three:
+        leader = await three.wait_for_leader()
+        await register_broker(leader)
+        await create(leader, "before")
+        disk = three.disks[leader.settings.node_id]
+        fill_disk(three, leader.settings.node_id)
+        with pytest.raises(CommandRefused) as refused:
+            await create(leader, "refused")
+        assert refused.value.error.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not leader.is_leader
+        # The others must not have to wait for it.
+        disk.capacity_bytes = None
+        with trio.fail_after(5):
+            other = await three.wait_for_leader()
+            await create(other, "after")
+        await wait_applied(three, "after")
+        assert all(set(node.image.topics_by_name) == {"before", "after"} for node in three.nodes.values())
