@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
+from pykbroker.memory import environment_for_brokers
+
 __all__ = ["LocalBroker", "LocalBrokerError"]
 
 _POLL_S = 0.005
@@ -333,7 +335,7 @@ def _environment() -> dict[str, str]:
         paths = [root, *filter(None, [environment.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     environment["PYTHONUNBUFFERED"] = "1"
-    return environment
+    return environment_for_brokers(environment)
 
 
 def _close_stdin(process: subprocess.Popen[bytes]) -> None:

@@ -4,15 +4,19 @@ glibc keeps up to 64 MB of freed memory at hand once large blocks were used, suc
 broker that was busy, or attacked, once would stay large. Every now and then, and only after growth, it is told to give
 back what is free. Where there is no glibc nothing is done.
 
-Small objects are Python's own business: it takes memory by the megabyte, and gives a megabyte back when nothing in it
-is used any more. So garbage is collected first, and something may stay: after a burst of 50,000 elements up to 4 MB, in
-which a few small objects were made that live on; the next burst uses the same.
+Small objects are Python's own business: as a rule it takes memory by the megabyte, and gives a megabyte back when
+nothing in it is used any more. One object in it that lives on holds it whole: ten thousand partitions made and deleted
+left 7 to 16 MB behind, an hour of hostile clients 12 MB, while nothing was in use that had not been before. glibc gives
+back single pages. So where there is glibc a broker lets Python take all its memory from there
+(`environment_for_brokers`): for 2 % of processor time everything comes back, and an idle broker is no larger.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
+from collections.abc import Mapping
 
 GROWTH_BYTES = 4 * 1024 * 1024
 """Less growth than this is not worth looking for free pages."""
@@ -20,6 +24,41 @@ GROWTH_BYTES = 4 * 1024 * 1024
 
 LOOKS = 5
 """So often it is tried after growth: what was still in use the first time may be free the next."""
+
+
+_ALLOCATOR = "PYTHONMALLOC"
+
+
+def environment_for_brokers(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which a new process takes its memory in a way that lets it be given back.
+
+    Unchanged where there is no glibc, where somebody has chosen an allocator, and in a Python without the global
+    interpreter lock, which has an allocator of its own.
+    """
+    changed = dict(environment)
+    if _has_glibc() and "t" not in getattr(sys, "abiflags", ""):
+        changed.setdefault(_ALLOCATOR, "malloc")
+    return changed
+
+
+def restart_for_brokers() -> None:
+    """Begins this process anew, same number, same words, in `environment_for_brokers`; nothing when it is in it.
+
+    Only an environment can tell Python so, and only before Python runs: hence a start from the command line takes the
+    10 to 20 ms of a bare interpreter more. Who cannot spare them sets PYTHONMALLOC (to `malloc`, or to `pymalloc` for
+    what Python does as a rule).
+    """
+    environment = environment_for_brokers(os.environ)
+    if environment == dict(os.environ) or sys.flags.ignore_environment or not sys.executable:
+        return
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 (the same words again)
+
+
+def _has_glibc() -> bool:
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 class FreedMemory:

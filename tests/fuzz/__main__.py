@@ -87,7 +87,6 @@ def fuzz(arguments: argparse.Namespace) -> int:
     many = 0
     try:
         target.prepare(world)
-        target.burst()
         while target.is_alive and time.monotonic() - began < arguments.seconds and sent < arguments.frames:
             maker = FrameMaker(world, generator)
             client = FuzzClient(target.address, maker, world, generator, arguments.connections, findings.add)

@@ -19,8 +19,7 @@ from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableT
 from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest
-from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.fuzz.frames import MOST_PARTITIONS_MADE
+from pykbroker.protocol.messages.metadata import MetadataRequest
 from tests.fuzz.world import PARTITIONS, TOPIC_CONFIGS, TOPICS, World
 from tests.support.wire_client import WireClient
 
@@ -119,21 +118,6 @@ class Target:
                     world.topic_ids[topic.name] = topic.topic_id
         finally:
             wire.close()
-
-    def burst(self) -> None:
-        """As many partitions as one request can make, and as many elements as one can have.
-
-        Python keeps some of the memory that this takes once, and uses it again: see `pykbroker.memory`.
-        """
-        wire = WireClient(self.address, "__fuzz-keeper")
-        try:
-            many = CreatableTopic(name="burst", num_partitions=MOST_PARTITIONS_MADE, replication_factor=1)
-            wire.call(CreateTopicsRequest(topics=[many], timeout_ms=30_000), 7)
-            names = [MetadataRequestTopic(name=f"burst{number}") for number in range(49_000)]
-            wire.call(MetadataRequest(topics=names, allow_auto_topic_creation=False), 8)
-        finally:
-            wire.close()
-        self.clean_up()
 
     def delete_large(self) -> None:
         """Deletes topics of many partitions, before everything is about them."""
