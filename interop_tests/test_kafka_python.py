@@ -56,7 +56,7 @@ def poll_records(consumer: kafka.KafkaConsumer, count: int) -> list[object]:
 
     def enough() -> bool:
         # It returns as soon as there is something; a join that takes longer than this is begun again.
-        for records in consumer.poll(timeout_ms=2000).values():
+        for records in consumer.poll(timeout_ms=10_000).values():
             found.extend(records)
         return len(found) >= count
 
