@@ -24,7 +24,16 @@ from pykbroker.controller.metadata.features import (
 )
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, InconsistentMetadata
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
-from pykbroker.controller.proposals import TIMEOUT_MIN_MS, Proposal, Uncommitted, not_leader, not_written, stopping
+from pykbroker.controller.proposals import (
+    ROUND_SIZE_MAX,
+    TIMEOUT_MIN_MS,
+    Linger,
+    Proposal,
+    Uncommitted,
+    not_leader,
+    not_written,
+    stopping,
+)
 from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.log_view import BEGINNING, OffsetAndEpoch
 from pykbroker.controller.raft.messages import NO_LEADER, FetchResponse, Message
@@ -33,12 +42,14 @@ from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
 from pykbroker.controller.raft.roles import NEVER_MS, QuorumDescription, Role
 from pykbroker.controller.raft_storage import TO_MEND, TOPIC, RaftStorage
 from pykbroker.controller.settings import ControllerSettings as ControllerSettings
+from pykbroker.controller.snapshot_download import Download, SnapshotDownload
+from pykbroker.controller.snapshot_file import Snapshot
 from pykbroker.controller.snapshot_taker import SnapshotTaker, image_of_snapshot
 from pykbroker.controller.voter_requests import Probe, VoterRequests
 from pykbroker.logstore.errors import CorruptSegment, InconsistentDirectory, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.errors import DecodeError, ProtocolError
+from pykbroker.protocol.errors import DecodeError
 
 log = logging.getLogger(__name__)
 
@@ -46,16 +57,8 @@ R = TypeVar("R")
 
 ImageCallback = Callable[[ClusterImage, ClusterImage], None]
 
-Download = Callable[[int, OffsetAndEpoch, ReplicaKey], Awaitable[bytes]]
-"""(leader, snapshot, this replica) to the bytes of the leader's checkpoint file."""
-
 BATCH_SIZE_MAX = 8 << 20
 """Kafka's limit for one batch of the metadata log (KafkaRaftClient); a node could not fetch a larger one."""
-
-FETCH_SIZE_MAX = 1 << 20
-
-ROUND_SIZE_MAX = 256
-"""So many commands at most go into one write: those who came first need not wait for the thousandth."""
 
 
 class ControllerNode:
@@ -88,14 +91,14 @@ class ControllerNode:
         self._random = random
         self._wall_clock_ms = wall_clock_ms
         self._send_to_peer = send
-        self._download = download
-        self.voter_requests = VoterRequests(self._act, probe, on_voters)
+        self._download = SnapshotDownload(download)
+        self.voter_requests = VoterRequests(self.act, probe, on_voters)
         self._run_in_thread = run_in_thread
-        self._wanted_snapshot: tuple[int, OffsetAndEpoch] | None = None
         self._image = EMPTY_IMAGE
         self._planning_image = EMPTY_IMAGE
         self._subscribers: list[ImageCallback] = []
         self._queue: deque[Proposal] = deque()
+        self._linger = Linger(settings.append_linger_ms)
         self._waiting: deque[Proposal] = deque()
         self._uncommitted: deque[Uncommitted] = deque()
         self._applied = OffsetAndEpoch(0, 0)
@@ -179,11 +182,10 @@ class ControllerNode:
                     if self._snapshots.is_due(self._image, self._applied):
                         self._snapshots.is_writing = True
                         nursery.start_soon(self._take_snapshot)
-                    if self._wanted_snapshot is not None and self._download is not None:
-                        nursery.start_soon(self._install_snapshot, self._download, *self._wanted_snapshot)
-                        self._wanted_snapshot = None
+                    if self._download.is_due:
+                        nursery.start_soon(self._install_snapshot)
                     self.voter_requests.start_probes(nursery)
-                    if self._queue and self._can_plan:
+                    if self._queue and self._can_plan and self._linger.until_ms == NEVER_MS:
                         await trio.lowlevel.checkpoint()
                         continue
                     with trio.move_on_at(self._deadline()):
@@ -287,6 +289,11 @@ class ControllerNode:
         """Node id of the leader, -1 while nobody is known to lead, and the epoch."""
         return self._core.leader_id, self._core.epoch
 
+    @property
+    def log_start(self) -> int:
+        """Where the log begins: records before are in a checkpoint alone."""
+        return self._core.log.start.offset
+
     def snapshot_slice(self, snapshot: OffsetAndEpoch, position: int, size_max: int) -> tuple[int, bytes] | None:
         """Size of a checkpoint file of ours, and its bytes from a position on; None if there is no such."""
         return self._storage.snapshot_slice(snapshot, position, size_max)
@@ -312,7 +319,7 @@ class ControllerNode:
 
     # The driver
 
-    def _act(self, action: Callable[[RaftCore, int], Output]) -> None:
+    def act(self, action: Callable[[RaftCore, int], Output]) -> None:
         """Something that the state machine is asked for by another than raft's messages and the time."""
         try:
             self._perform(action(self._core, self._now_ms()))
@@ -326,19 +333,20 @@ class ControllerNode:
         return int(trio.current_time() * 1000 + 0.01)
 
     def _deadline(self) -> float:
-        deadline_ms = self._core.next_deadline_ms
+        deadline_ms = min(self._core.next_deadline_ms, self._linger.until_ms)
         return float("inf") if deadline_ms >= NEVER_MS else deadline_ms / 1000
 
     def _cycle(self) -> None:
         now_ms = self._now_ms()
         if now_ms >= self._core.next_deadline_ms:
             self._perform(self._core.tick(now_ms))
-        if self._queue or self._must_bootstrap:
+        if self._must_bootstrap or (self._queue and not self._linger.is_waiting(self._queue, self._can_plan, now_ms)):
             self._carry_out()
         self._storage.reserve.tick(now_ms)
 
     def _carry_out(self) -> None:
         """Plans the commands that wait, one on the image of the other, and proposes them together."""
+        self._linger.until_ms = NEVER_MS
         if not self.is_leader:
             self._fail_all(not_leader())
             return
@@ -418,7 +426,7 @@ class ControllerNode:
         for envelope in output.send:
             self._send(envelope)
         if output.fetch_snapshot is not None:
-            self._wanted_snapshot = output.fetch_snapshot
+            self._download.wanted = output.fetch_snapshot
             self._wakeup.set()
         if output.leadership is not None:
             self._on_leadership()
@@ -430,7 +438,7 @@ class ControllerNode:
     def _send(self, envelope: Envelope) -> None:
         message = envelope.message
         if isinstance(message, FetchResponse) and message.offset >= 0 and not (message.diverging or message.snapshot):
-            entries = self._storage.read_entries(message.offset, FETCH_SIZE_MAX)
+            entries = self._storage.read_entries(message.offset, message.max_bytes)
             envelope = envelope._replace(message=message._replace(entries=entries))
         if self._send_to_peer is not None:
             self._send_to_peer(envelope)
@@ -522,20 +530,17 @@ class ControllerNode:
         if start is not None:
             self._core.snapshot_taken(start)
 
-    async def _install_snapshot(self, download: Download, leader_id: int, snapshot: OffsetAndEpoch) -> None:
+    async def _install_snapshot(self) -> None:
         """Fetches the leader's checkpoint and begins anew behind it. If that fails, a later Fetch asks for it again."""
-        from pykbroker.controller.metadata.image_delta import delta_between
-        from pykbroker.controller.node_client import NodeUnreachable
-        from pykbroker.controller.snapshot_exchange import SnapshotUnavailable
-
-        try:
-            content = await download(leader_id, snapshot, self._core.key)
-            if self._core.leader_id != leader_id or self._applied.offset >= snapshot.offset:
-                return
-            found = self._storage.install_snapshot(snapshot, content, self._wall_clock_ms())
-        except (SnapshotUnavailable, NodeUnreachable, ProtocolError, StorageError) as error:
-            log.warning("the checkpoint %d of node %d was not taken over: %s", snapshot.offset, leader_id, error)
+        leader_id, snapshot = self._download.take()
+        found = await self._download.install(self._core, self._storage, leader_id, snapshot, self._wall_clock_ms())
+        if isinstance(found, Exception):
+            is_local = isinstance(found, StorageError)
+            self.act(lambda core, now_ms: core.snapshot_failed(leader_id, now_ms, is_local=is_local))
+        if not isinstance(found, Snapshot):
             return
+        from pykbroker.controller.metadata.image_delta import delta_between
+
         self._applied = snapshot
         image = image_of_snapshot(snapshot, found)
         image.delta = delta_between(self._image, image)

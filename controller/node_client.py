@@ -53,6 +53,10 @@ class NodeUnreachable(Exception):
         self.is_refused = is_refused
 
 
+class VersionTooOld(ProtocolError):
+    """The other node has the API, but not in a version that can say what is meant."""
+
+
 class NodeClient:
     """See the module's text. A failure closes the connection; the next request opens another.
 
@@ -84,11 +88,12 @@ class NodeClient:
         self._versions: dict[int, tuple[int, int]] = {}
         self._correlation_id = 0
 
-    async def request(self, message: Message, timeout_ms: int) -> Any:
+    async def request(self, message: Message, timeout_ms: int, version_min: int = 0) -> Any:
         """Sends a request, connecting first if need be, and returns the response.
 
         Raises:
             NodeUnreachable: no response came in time.
+            VersionTooOld: the other node does not have the API in `version_min` or a later version.
             ProtocolError: the other node does not have this API in a version that we have, or its response cannot be
                 read.
         """
@@ -96,11 +101,17 @@ class NodeClient:
             with trio.fail_after(timeout_ms / 1000):
                 if self._stream is None:
                     await self._connect()
-                return await self._exchange(message, self._version_for(message))
+                version = self._version_for(message)
+                if version < version_min:
+                    name = type(message).__name__
+                    raise VersionTooOld(f"{self.address} has {name} up to version {version}, not {version_min}")
+                return await self._exchange(message, version)
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
             await self.close()
             why = f"no answer within {timeout_ms} ms" if isinstance(error, trio.TooSlowError) else str(error)
             raise NodeUnreachable(f"{self.address}: {why}", is_refused=is_refused(error)) from error
+        except VersionTooOld:
+            raise
         except BaseException:
             # A response that is still under way would be taken for that to the next request.
             await self.close()

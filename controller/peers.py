@@ -11,28 +11,32 @@ the newest message of a kind replaces one that could not be sent yet: what raft 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import trio
 
-from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable, OpenStream
+from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable, OpenStream, VersionTooOld
 from pykbroker.controller.raft import messages as raft
+from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
-from pykbroker.controller.raft.output import Envelope
-from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, Voter, VoterEndpoint, VoterSet
+from pykbroker.controller.raft.output import Envelope, Output
+from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.controller.raft_wire import (
     ENDPOINTS_SINCE,
-    FetchLimits,
+    PRE_VOTE_SINCE,
+    Belief,
     Refusal,
     Request,
     Response,
     VoterRequest,
     address_in_response,
-    end_response_for_wire,
+    error_of_response,
+    leader_of_response,
     message_from_request,
     message_from_response,
     message_from_voter_response,
+    name_leaders_address,
     request_for_wire,
     response_for_wire,
 )
@@ -41,7 +45,6 @@ from pykbroker.controller.voter_requests import ProbeFailed
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
-from pykbroker.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
 from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
 log = logging.getLogger(__name__)
@@ -57,8 +60,28 @@ ANSWER_SLACK_MS = 1000
 _ANSWER_TO: dict[type, type] = {
     raft.VoteRequest: raft.VoteResponse,
     raft.BeginQuorumEpochRequest: raft.BeginQuorumEpochResponse,
+    raft.EndQuorumEpochRequest: raft.EndQuorumEpochResponse,
     raft.FetchRequest: raft.FetchResponse,
 }
+
+_EXPECTED = frozenset(
+    (
+        ErrorCode.NONE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    )
+)
+"""What a node may well answer while leaders come and go."""
+
+_EXPECTED_OF_VOTERS = _EXPECTED | {
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.DUPLICATE_VOTER,
+    ErrorCode.VOTER_NOT_FOUND,
+    ErrorCode.UNSUPPORTED_VERSION,
+}
+"""The same of requests about voters, which are made again after a while."""
 
 
 class QuorumNode(Protocol):
@@ -71,9 +94,14 @@ class QuorumNode(Protocol):
     def known_leader(self) -> tuple[int, int]: ...
 
     @property
+    def log_start(self) -> int: ...
+
+    @property
     def is_leader(self) -> bool: ...
 
     def snapshot_slice(self, snapshot: OffsetAndEpoch, position: int, size_max: int) -> tuple[int, bytes] | None: ...
+
+    def act(self, action: Callable[[RaftCore, int], Output]) -> None: ...
 
 
 class _Waiter:
@@ -96,7 +124,8 @@ class Peers:
         open_stream: connects.
         software_version: of this software.
         request_timeout_ms: Kafka's `controller.quorum.request.timeout.ms`.
-        limits: what a Fetch of ours asks for.
+        fetch_wait_max_ms: how long the state machine keeps a Fetch of another node.
+        snapshot_piece_bytes: Kafka's `controller.quorum.fetch.snapshot.max.bytes`.
         bootstrap: servers that may know the leader; raft names them -2, -3, ...
         endpoints: where this node listens for the others.
         listener_name: by which voters are dialled that the log names.
@@ -111,7 +140,8 @@ class Peers:
         *,
         software_version: str,
         request_timeout_ms: int = 2000,
-        limits: FetchLimits = FetchLimits(),  # noqa: B008  immutable
+        fetch_wait_max_ms: int = 500,
+        snapshot_piece_bytes: int = 1 << 20,
         bootstrap: Sequence[NodeAddress] = (),
         endpoints: Sequence[VoterEndpoint] = (),
         listener_name: str = "CONTROLLER",
@@ -119,13 +149,14 @@ class Peers:
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._request_timeout_ms = request_timeout_ms
-        self._limits = limits
+        self._fetch_wait_max_ms = fetch_wait_max_ms
+        self._snapshot_piece_bytes = snapshot_piece_bytes
         self._node: QuorumNode
         self._waiters: dict[tuple[int, type], _Waiter] = {}
         # Voters that did not answer the last request to them.
         self._silent: set[int] = set()
-        # Voters that have said that this node is of another cluster.
-        self._strangers: set[int] = set()
+        # What was wrong with the last request of a kind to a node, where that is worth a line in the log.
+        self._complaints: dict[tuple[int, str], ErrorCode] = {}
         self._open_stream = open_stream
         self._software_version = software_version
         self._endpoints = endpoints
@@ -148,7 +179,7 @@ class Peers:
         """
         message = envelope.message
         assert not isinstance(message, raft.UpdateVoterResponse), "that answer is `VoterRequests`'"
-        if isinstance(message, raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.FetchResponse):
+        if isinstance(message, Response):
             waiter = self._waiters.pop((envelope.destination, type(message)), None)
             if waiter is not None:
                 waiter.answer = message
@@ -216,15 +247,11 @@ class Peers:
         `api_version`: in which the response will be written.
         """
         try:
-            asked = message_from_request(request, self._node_id, self._cluster_id)
+            known = Belief(*self._node.known_leader(), self._node.log_start)
+            asked = message_from_request(request, self._node_id, self._cluster_id, known)
         except Refusal as refusal:
             log.warning("refusing %s: %s", type(request).__name__, refusal)
-            return refusal.response
-        if isinstance(asked, raft.EndQuorumEpochRequest):
-            assert isinstance(request, EndQuorumEpochRequest)
-            self._node.deliver(asked)
-            leader_id, epoch = self._node.known_leader()
-            return end_response_for_wire(request, epoch, leader_id)
+            return self._with_address(request, refusal.response, leader_of_response(refusal.response), api_version)
         if isinstance(request, BeginQuorumEpochRequest):
             for endpoint in request.leader_endpoints:
                 if endpoint.name == self.listener_name:
@@ -236,7 +263,7 @@ class Peers:
             self._node.deliver(asked)
             limit_ms = self._request_timeout_ms
             if isinstance(asked, raft.FetchRequest):
-                limit_ms = self._limits.max_wait_ms + ANSWER_SLACK_MS
+                limit_ms = self._fetch_wait_max_ms + ANSWER_SLACK_MS
             with trio.move_on_after(limit_ms / 1000):
                 await waiter.done.wait()
         finally:
@@ -244,14 +271,30 @@ class Peers:
                 del self._waiters[key]
         if waiter.answer is None:
             return None
-        says_where = api_version >= ENDPOINTS_SINCE[type(request).__name__]
-        leader = self.address_of(waiter.answer.leader_id) if says_where else None
-        return response_for_wire(request, asked, waiter.answer, leader)
+        response = response_for_wire(request, waiter.answer)
+        return self._with_address(request, response, waiter.answer.leader_id, api_version)
 
-    async def answer_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+    def _with_address(self, request: Any, response: Any, leader_id: int, api_version: int) -> Any:
+        """A response that says where the leader listens too, if that is known and the version can say it."""
+        address = self.address_of(leader_id) if leader_id >= 0 else None
+        if address is not None and api_version >= ENDPOINTS_SINCE[type(request).__name__]:
+            name_leaders_address(response, leader_id, *address)
+        return response
+
+    async def answer_snapshot(
+        self, request: FetchSnapshotRequest, api_version: int = NEWEST_VERSION
+    ) -> FetchSnapshotResponse:
         """The response to another node that fetches a checkpoint of ours."""
         node = self._node
-        return snapshot_response(request, self._cluster_id, node.known_leader(), node.is_leader, node.snapshot_slice)
+        known = node.known_leader()
+        response = snapshot_response(request, self._cluster_id, known, node.is_leader, node.snapshot_slice)
+        if response.topics:
+            asked, piece = request.topics[0].partitions[0], response.topics[0].partitions[0]
+            if piece.error_code == ErrorCode.NONE:
+                replica = ReplicaKey(request.replica_id, asked.replica_directory_id)
+                node.act(lambda core, now_ms: core.snapshot_served(replica, now_ms))
+            self._with_address(request, response, known[0], api_version)
+        return response
 
     async def download(self, leader_id: int, snapshot: OffsetAndEpoch, replica: ReplicaKey) -> bytes:
         """The leader's checkpoint file.
@@ -264,8 +307,21 @@ class Peers:
             raise SnapshotUnavailable(f"node {leader_id} leads, but nobody told where it listens")
         client = self.client(address)
         try:
-            epoch = self._node.known_leader()[1]
-            return await download_snapshot(client, snapshot, epoch, replica, self._cluster_id, self._request_timeout_ms)
+            return await download_snapshot(
+                client,
+                snapshot,
+                self._node.known_leader()[1],
+                replica,
+                self._cluster_id,
+                self._request_timeout_ms,
+                max_bytes=self._snapshot_piece_bytes,
+                on_piece=lambda: self._node.act(lambda core, now_ms: core.snapshot_piece_fetched(leader_id, now_ms)),
+            )
+        except SnapshotUnavailable as refusal:
+            if refusal.known is not None:
+                known_leader, epoch = refusal.known
+                self._node.deliver(raft.FetchResponse(leader_id, epoch, known_leader, error=refusal.error))
+            raise
         finally:
             with trio.CancelScope(shield=True):
                 await client.close()
@@ -294,14 +350,16 @@ class Peers:
         Raises:
             NodeUnreachable, ProtocolError: it has no usable response.
         """
-        known = self._voters.voter(voter)
-        directory_id = NO_DIRECTORY_ID if known is None else known.key.directory_id
-        request = request_for_wire(asked, voter, directory_id, self._cluster_id, self._limits, self._endpoints)
-        response = await client.request(request, self._request_timeout_ms)
+        request = request_for_wire(asked, self._cluster_id, self._endpoints, change_timeout_ms=self._request_timeout_ms)
+        is_pre_vote = isinstance(asked, raft.VoteRequest) and asked.is_pre_vote
+        try:
+            response = await client.request(request, self._request_timeout_ms, PRE_VOTE_SINCE if is_pre_vote else 0)
+        except VersionTooOld:
+            error = ErrorCode.UNSUPPORTED_VERSION
+            self._node.deliver(raft.VoteResponse(voter, -1, raft.NO_LEADER, False, True, error))
+            return
         self._silent.discard(voter)
-        if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID and voter not in self._strangers:
-            self._strangers.add(voter)
-            log.error("node %d of the quorum belongs to another cluster than this node, %s", voter, self._cluster_id)
+        self._complain(voter, asked, error_of_response(response))
         leader = address_in_response(response)
         if leader is not None:
             self.learn(leader[0], NodeAddress(*leader[1:]))
@@ -312,6 +370,23 @@ class Peers:
             message = message_from_response(asked, voter, response)
         if message is not None:
             self._node.deliver(message)
+
+    def _complain(self, voter: int, asked: Request | VoterRequest, error: ErrorCode) -> None:
+        """Says once, not at every attempt, that a node refuses what it should not."""
+        kind = type(asked).__name__
+        said = {known for (node_id, _), known in self._complaints.items() if node_id == voter}
+        self._complaints.pop((voter, kind), None)
+        if error in (_EXPECTED_OF_VOTERS if isinstance(asked, VoterRequest) else _EXPECTED):
+            return
+        self._complaints[voter, kind] = error
+        if error in said:
+            return
+        if error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            log.error("node %d of the quorum belongs to another cluster than this node, %s", voter, self._cluster_id)
+        elif error is ErrorCode.INVALID_VOTER_KEY:
+            log.warning("node %d of the quorum says that it is not the voter that it is taken for", voter)
+        else:
+            log.error("node %d of the quorum answers a %s with %s", voter, kind, error.name)
 
     def tell_unreachable(self, voter: int, *, is_gone: bool) -> None:
         """A request to a voter had no answer."""

@@ -9,6 +9,7 @@ request keeps it until the response comes and gives both to `message_from_respon
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -36,17 +37,27 @@ PARTITION = 0
 Request = raft.VoteRequest | raft.BeginQuorumEpochRequest | raft.EndQuorumEpochRequest | raft.FetchRequest
 VoterRequest = raft.UpdateVoterRequest | raft.AddVoterRequest | raft.RemoveVoterRequest
 """What a node asks of the leader about itself; the answers to these from others are not the state machine's alone."""
-Response = raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.FetchResponse
+Response = raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.EndQuorumEpochResponse | raft.FetchResponse
 
-ENDPOINTS_SINCE = {"FetchRequest": 17, "VoteRequest": 1, "BeginQuorumEpochRequest": 1, "EndQuorumEpochRequest": 1}
+ENDPOINTS_SINCE = {
+    "FetchRequest": 17,
+    "VoteRequest": 1,
+    "BeginQuorumEpochRequest": 1,
+    "EndQuorumEpochRequest": 1,
+    "FetchSnapshotRequest": 1,
+}
 """From which version on the responses name the leader's address (KIP-853)."""
 
-NO_EPOCH = -1
+PRE_VOTE_SINCE = 2
+"""From which version of Vote on there are pre-votes (KIP-996)."""
 
-FENCED = ErrorCode.FENCED_LEADER_EPOCH
-NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
-_TELLS_THE_LEADER = frozenset((ErrorCode.NONE, FENCED, NOT_LEADER))
-"""Errors beside which epoch and leader are the other node's present belief."""
+
+class Belief(NamedTuple):
+    """What a node knows of the quorum, -1 where it does not: for answers that the state machine has no part in."""
+
+    leader_id: int
+    epoch: int
+    log_start: int = -1
 
 
 class Refusal(Exception):
@@ -61,48 +72,38 @@ class Refusal(Exception):
         self.response = response
 
 
-class FetchLimits(NamedTuple):
-    """What a follower asks of the leader: how long it may wait for records, how many bytes it may send, and how long a
-    change of voters may take."""
-
-    max_wait_ms: int = 500
-    max_bytes: int = 1 << 20
-    request_timeout_ms: int = 2000
-
-
 # Requests, to the wire
 
 
 def request_for_wire(
     message: Request | VoterRequest,
-    destination: int,
-    destination_directory_id: bytes,
     cluster_id: str,
-    limits: FetchLimits,
     endpoints: Sequence[VoterEndpoint] = (),
+    *,
+    change_timeout_ms: int = 2000,
 ) -> Any:
     """Kafka's request for a message to a node.
 
     Args:
-        destination_directory_id: zero while voters have none.
         endpoints: where this node listens, for those who come to know it as their leader.
+        change_timeout_ms: how long a change of voters may take.
     """
     match message:
         case raft.UpdateVoterRequest() | raft.AddVoterRequest() | raft.RemoveVoterRequest():
-            return _voter_request(message, cluster_id, limits)
+            return _voter_request(message, cluster_id, change_timeout_ms)
         case raft.VoteRequest():
-            return _vote_request(message, destination, cluster_id)
+            return _vote_request(message, cluster_id)
         case raft.BeginQuorumEpochRequest():
             partition = begin_quorum_epoch.PartitionData(
                 partition_index=PARTITION,
-                voter_directory_id=destination_directory_id,
+                voter_directory_id=message.voter.directory_id,
                 leader_id=message.source,
                 leader_epoch=message.epoch,
             )
             topic = begin_quorum_epoch.TopicData(topic_name=TOPIC, partitions=[partition])
             return begin_quorum_epoch.BeginQuorumEpochRequest(
                 cluster_id=cluster_id,
-                voter_id=destination,
+                voter_id=message.voter.node_id,
                 topics=[topic],
                 leader_endpoints=[
                     begin_quorum_epoch.LeaderEndpoint(name=name, host=host, port=port) for name, host, port in endpoints
@@ -111,10 +112,10 @@ def request_for_wire(
         case raft.EndQuorumEpochRequest():
             return _end_request(message, cluster_id, endpoints)
         case raft.FetchRequest():
-            return _fetch_request(message, cluster_id, limits)
+            return _fetch_request(message, cluster_id)
 
 
-def _vote_request(message: raft.VoteRequest, destination: int, cluster_id: str) -> vote.VoteRequest:
+def _vote_request(message: raft.VoteRequest, cluster_id: str) -> vote.VoteRequest:
     partition = vote.PartitionData(
         partition_index=PARTITION,
         replica_epoch=message.epoch,
@@ -126,10 +127,10 @@ def _vote_request(message: raft.VoteRequest, destination: int, cluster_id: str) 
         pre_vote=message.is_pre_vote,
     )
     topic = vote.TopicData(topic_name=TOPIC, partitions=[partition])
-    return vote.VoteRequest(cluster_id=cluster_id, voter_id=destination, topics=[topic])
+    return vote.VoteRequest(cluster_id=cluster_id, voter_id=message.voter.node_id, topics=[topic])
 
 
-def _voter_request(message: VoterRequest, cluster_id: str, limits: FetchLimits) -> Any:
+def _voter_request(message: VoterRequest, cluster_id: str, change_timeout_ms: int) -> Any:
     if isinstance(message, raft.RemoveVoterRequest):
         key = message.voter
         return remove_raft_voter.RemoveRaftVoterRequest(
@@ -139,7 +140,7 @@ def _voter_request(message: VoterRequest, cluster_id: str, limits: FetchLimits) 
     if isinstance(message, raft.AddVoterRequest):
         return add_raft_voter.AddRaftVoterRequest(
             cluster_id=cluster_id,
-            timeout_ms=limits.request_timeout_ms,
+            timeout_ms=change_timeout_ms,
             voter_id=voter.key.node_id,
             voter_directory_id=voter.key.directory_id,
             listeners=[
@@ -183,21 +184,21 @@ def _end_request(
     )
 
 
-def _fetch_request(message: raft.FetchRequest, cluster_id: str, limits: FetchLimits) -> fetch.FetchRequest:
+def _fetch_request(message: raft.FetchRequest, cluster_id: str) -> fetch.FetchRequest:
     partition = fetch.FetchPartition(
         partition=PARTITION,
         current_leader_epoch=message.epoch,
         fetch_offset=message.log_end.offset,
         last_fetched_epoch=message.log_end.epoch,
-        partition_max_bytes=limits.max_bytes,
+        partition_max_bytes=message.max_bytes,
         replica_directory_id=message.replica.directory_id,
         high_watermark=message.high_watermark,
     )
     return fetch.FetchRequest(
         cluster_id=cluster_id,
         replica_state=fetch.ReplicaState(replica_id=message.source),
-        max_wait_ms=limits.max_wait_ms,
-        max_bytes=limits.max_bytes,
+        max_wait_ms=message.max_wait_ms,
+        max_bytes=message.max_bytes,
         topics=[fetch.FetchTopic(topic=TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[partition])],
     )
 
@@ -205,8 +206,8 @@ def _fetch_request(message: raft.FetchRequest, cluster_id: str, limits: FetchLim
 # Requests, from the wire
 
 
-def message_from_request(request: Any, node_id: int, cluster_id: str) -> Request:
-    """What a request means to the state machine of this node.
+def message_from_request(request: Any, node_id: int, cluster_id: str, known: Belief) -> Request:
+    """What a request means to the state machine of this node, which knows what `known` says.
 
     Raises:
         Refusal: it is for another cluster or another log, or says what cannot be.
@@ -221,8 +222,12 @@ def message_from_request(request: Any, node_id: int, cluster_id: str) -> Request
         raise Refusal(refused, f"the request is not about the one partition of {TOPIC}")
     message: Request | None = _READERS[type(request)](request, partition, node_id)
     if message is None:
-        refused = _response(request, ErrorCode.INVALID_REQUEST, NO_EPOCH, raft.NO_LEADER)
-        raise Refusal(refused, "the request names a node, an offset or an epoch that cannot be")
+        refused = _response(request, ErrorCode.INVALID_REQUEST, known)
+        raise Refusal(refused, "the request names an offset or an epoch that cannot be")
+    if message.source < 0 and not isinstance(message, raft.FetchRequest):
+        is_late = message.epoch < known.epoch
+        refused = _response(request, ErrorCode.FENCED_LEADER_EPOCH if is_late else ErrorCode.INVALID_REQUEST, known)
+        raise Refusal(refused, "the request names a node that cannot be")
     return message
 
 
@@ -246,7 +251,7 @@ def _read_vote(request: vote.VoteRequest, partition: vote.PartitionData, node_id
     end = OffsetAndEpoch(partition.last_offset, partition.last_offset_epoch)
     # Who stands has raised the epoch above all that its log holds; who only asks in advance has not.
     epoch_max = partition.replica_epoch if partition.pre_vote else partition.replica_epoch - 1
-    if partition.replica_id < 0 or end.offset < 0 or not 0 <= end.epoch <= epoch_max:
+    if end.offset < 0 or not 0 <= end.epoch <= epoch_max:
         return None
     voter_id = node_id if request.voter_id < 0 else request.voter_id
     return raft.VoteRequest(
@@ -262,16 +267,14 @@ def _read_vote(request: vote.VoteRequest, partition: vote.PartitionData, node_id
 def _read_begin(
     request: begin_quorum_epoch.BeginQuorumEpochRequest, partition: begin_quorum_epoch.PartitionData, node_id: int
 ) -> raft.BeginQuorumEpochRequest | None:
-    if partition.leader_id < 0:
-        return None
-    return raft.BeginQuorumEpochRequest(partition.leader_id, partition.leader_epoch)
+    voter_id = node_id if request.voter_id < 0 else request.voter_id
+    voter = ReplicaKey(voter_id, partition.voter_directory_id)
+    return raft.BeginQuorumEpochRequest(partition.leader_id, partition.leader_epoch, voter)
 
 
 def _read_end(
     request: end_quorum_epoch.EndQuorumEpochRequest, partition: end_quorum_epoch.PartitionData, node_id: int
 ) -> raft.EndQuorumEpochRequest | None:
-    if partition.leader_id < 0:
-        return None
     candidates = [ReplicaKey(each.candidate_id, each.candidate_directory_id) for each in partition.preferred_candidates]
     successors = candidates or map(ReplicaKey, partition.preferred_successors)
     return raft.EndQuorumEpochRequest(partition.leader_id, partition.leader_epoch, tuple(successors))
@@ -283,7 +286,15 @@ def _read_fetch(request: fetch.FetchRequest, partition: fetch.FetchPartition, no
     if end.offset < 0 or not 0 <= end.epoch <= partition.current_leader_epoch or request.max_wait_ms < 0:
         return None
     key = ReplicaKey(replica_id, partition.replica_directory_id)
-    return raft.FetchRequest(replica_id, partition.current_leader_epoch, key, end, partition.high_watermark)
+    return raft.FetchRequest(
+        replica_id,
+        partition.current_leader_epoch,
+        key,
+        end,
+        partition.high_watermark,
+        request.max_wait_ms,
+        max(request.max_bytes, 0),
+    )
 
 
 _READERS: dict[type, Any] = {
@@ -304,21 +315,14 @@ _RESPONSE_CLASSES: dict[type, type[Any]] = {
 # Responses, to the wire
 
 
-def response_for_wire(request: Any, asked: Request, answer: Response, leader: tuple[str, int] | None = None) -> Any:
-    """Kafka's response to `request`, which meant `asked`, out of the state machine's answer to it.
-
-    `leader`: host and port of the leader of the answer, None when unknown or when the version cannot say it.
-    """
-    error = ErrorCode.NONE
-    if asked.epoch < answer.epoch:
-        error = FENCED
-    elif isinstance(answer, raft.FetchResponse) and answer.leader_id != answer.source:
-        error = NOT_LEADER
-    response = _response(request, error, answer.epoch, answer.leader_id)
+def response_for_wire(request: Any, answer: Response) -> Any:
+    """Kafka's response to `request`, out of the state machine's answer to what it meant."""
+    log_start = answer.log_start if isinstance(answer, raft.FetchResponse) else -1
+    response = _response(request, answer.error, Belief(answer.leader_id, answer.epoch, log_start))
     partition = _only_partition(response)
     if isinstance(answer, raft.VoteResponse):
         partition.vote_granted = answer.is_granted
-    if isinstance(answer, raft.FetchResponse) and error is ErrorCode.NONE:
+    if isinstance(answer, raft.FetchResponse) and answer.error is ErrorCode.NONE:
         partition.high_watermark = answer.high_watermark
         if answer.diverging is not None:
             diverging = answer.diverging
@@ -327,26 +331,32 @@ def response_for_wire(request: Any, asked: Request, answer: Response, leader: tu
             snapshot = answer.snapshot
             partition.snapshot_id = fetch.SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch)
         partition.records = b"".join(batch.payload for batch in answer.entries)
-    if leader is not None and answer.leader_id >= 0:
-        node_endpoint: Any = fetch.NodeEndpoint if isinstance(answer, raft.FetchResponse) else None
-        if node_endpoint is None:
-            node_endpoint = _MODULES[type(request)].NodeEndpoint
-        response.node_endpoints = [node_endpoint(node_id=answer.leader_id, host=leader[0], port=leader[1])]
     return response
 
 
-def end_response_for_wire(request: Any, epoch: int, leader_id: int) -> end_quorum_epoch.EndQuorumEpochResponse:
-    """The response to an EndQuorumEpoch, for which the state machine has no answer: what it knows now."""
-    response: end_quorum_epoch.EndQuorumEpochResponse = _response(request, ErrorCode.NONE, epoch, leader_id)
-    return response
+def leader_of_response(response: Any) -> int:
+    """The leader that a response of ours names, -1 for none."""
+    partition = _only_partition(response)
+    if partition is None:
+        return raft.NO_LEADER
+    leader_id: int = partition.current_leader.leader_id if hasattr(partition, "current_leader") else partition.leader_id
+    return leader_id
 
 
-def _response(request: Any, error: ErrorCode, epoch: int, leader_id: int) -> Any:
+def name_leaders_address(response: Any, leader_id: int, host: str, port: int) -> None:
+    """Says where the leader listens, in a version that can."""
+    module: Any = sys.modules[type(response).__module__]
+    response.node_endpoints = [module.NodeEndpoint(node_id=leader_id, host=host, port=port)]
+
+
+def _response(request: Any, error: ErrorCode, known: Belief) -> Any:
+    leader_id, epoch = known.leader_id, known.epoch
     if isinstance(request, fetch.FetchRequest):
         fetched = fetch.PartitionData(
             partition_index=PARTITION,
             error_code=error,
             high_watermark=-1,
+            log_start_offset=known.log_start,
             current_leader=fetch.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch),
             records=b"",
         )
@@ -386,7 +396,7 @@ def message_from_voter_response(asked: VoterRequest, source: int, response: Any)
     if not isinstance(asked, raft.UpdateVoterRequest):
         return None
     leader = response.current_leader
-    if leader.leader_epoch < 0:
+    if leader.leader_epoch < 0 or response.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH:
         return None
     is_done = response.error_code in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
     return raft.UpdateVoterResponse(source, leader.leader_epoch, leader.leader_id, is_done)
@@ -401,22 +411,44 @@ def message_from_response(asked: Request, source: int, response: Any) -> Respons
     if response.error_code != ErrorCode.NONE:
         return None
     partition = _only_partition(response)
-    if partition is None or partition.error_code not in _TELLS_THE_LEADER:
+    if partition is None:
         return None
+    error = error_code(partition.error_code)
     if isinstance(asked, raft.FetchRequest):
-        return _read_fetch_response(asked, source, partition)
+        return _read_fetch_response(asked, source, partition, error)
+    known = source, partition.leader_epoch, partition.leader_id
     if isinstance(asked, raft.VoteRequest):
-        granted = partition.vote_granted and partition.error_code == ErrorCode.NONE
-        return raft.VoteResponse(source, partition.leader_epoch, partition.leader_id, granted, asked.is_pre_vote)
+        return raft.VoteResponse(*known, partition.vote_granted and not error, asked.is_pre_vote, error)
     if isinstance(asked, raft.BeginQuorumEpochRequest):
-        return raft.BeginQuorumEpochResponse(source, partition.leader_epoch, partition.leader_id)
-    return None
+        return raft.BeginQuorumEpochResponse(*known, error)
+    return raft.EndQuorumEpochResponse(*known, error)
 
 
-def _read_fetch_response(asked: raft.FetchRequest, source: int, partition: fetch.PartitionData) -> raft.FetchResponse:
+def error_of_response(response: Any) -> ErrorCode:
+    """What a response to a request of ours says went wrong, NONE for nothing."""
+    if response.error_code:
+        return error_code(response.error_code)
+    is_about_voters = not hasattr(response, "topics") and not hasattr(response, "responses")
+    partition = None if is_about_voters else _only_partition(response)
+    return ErrorCode.NONE if partition is None else error_code(partition.error_code)
+
+
+def error_code(number: int) -> ErrorCode:
+    """An error of another node; what this software does not know is an error all the same."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _read_fetch_response(
+    asked: raft.FetchRequest, source: int, partition: fetch.PartitionData, error: ErrorCode
+) -> raft.FetchResponse:
     leader = partition.current_leader
-    answer = raft.FetchResponse(source, leader.leader_epoch, leader.leader_id)
-    if partition.error_code != ErrorCode.NONE:
+    answer = raft.FetchResponse(
+        source, leader.leader_epoch, leader.leader_id, log_start=partition.log_start_offset, error=error
+    )
+    if error is not ErrorCode.NONE:
         return answer
     answer = answer._replace(high_watermark=partition.high_watermark, offset=asked.log_end.offset)
     diverging, snapshot = partition.diverging_epoch, partition.snapshot_id

@@ -22,6 +22,7 @@ class ControllerSettings(NamedTuple):
     endpoints             where this node listens for the quorum, if it may be a voter that log and checkpoints name
     bootstrap_count       how many `controller.quorum.bootstrap.servers` there are; `Peers` knows them as -2, -3, ...
     partition_count_default, replication_factor_default   `num.partitions`, `default.replication.factor`
+    append_linger_ms      how long commands are gathered before they are written (`controller.quorum.append.linger.ms`)
     snapshot_bytes        `metadata.log.max.record.bytes.between.snapshots`
     snapshot_interval_ms  `metadata.log.max.snapshot.interval.ms`; looked at when something is written, 0 for never
     unclean_election      `unclean.leader.election.enable`
@@ -40,6 +41,7 @@ class ControllerSettings(NamedTuple):
     snapshot_interval_ms: int = 3_600_000
     storage: StorageSettings = StorageSettings()
     raft: RaftSettings = RaftSettings()
+    append_linger_ms: int = 0
     unclean_election: bool = False
     supported_features: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES
     bootstrap_levels: Mapping[str, int] = BOOTSTRAP_LEVELS

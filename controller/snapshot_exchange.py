@@ -11,6 +11,7 @@ from typing import Any
 from pykbroker.controller.node_client import NodeClient
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.quorum import ReplicaKey
+from pykbroker.controller.raft_wire import error_code
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,
@@ -27,6 +28,8 @@ from pykbroker.protocol.messages.fetch_snapshot import (
 TOPIC = "__cluster_metadata"
 PARTITION = 0
 PIECE_SIZE_MAX = 8 << 20
+"""So much at most is read at a time, whatever is asked for."""
+
 SNAPSHOT_SIZE_MAX = 2 << 30
 """Kafka's own limit: a position is an int32 there in effect."""
 
@@ -35,7 +38,17 @@ ReadSlice = Callable[[OffsetAndEpoch, int, int], "tuple[int, bytes] | None"]
 
 
 class SnapshotUnavailable(Exception):
-    """The leader does not have the snapshot any more, or is no leader: the next Fetch tells what to do."""
+    """The leader does not have the snapshot any more, or is no leader: the next Fetch tells what to do.
+
+    Attributes:
+        error: what it said, NONE if its answer made no sense.
+        known: leader and epoch as it said, None if it did not.
+    """
+
+    def __init__(self, why: str, error: ErrorCode = ErrorCode.NONE, known: tuple[int, int] | None = None) -> None:
+        super().__init__(why)
+        self.error = error
+        self.known = known
 
 
 def snapshot_response(
@@ -68,7 +81,8 @@ def snapshot_response(
 
 def _fill(piece: PartitionSnapshotResponse, asked: PartitionSnapshot, size_max: int, read_slice: ReadSlice) -> None:
     wanted = asked.snapshot_id
-    found = read_slice(OffsetAndEpoch(wanted.end_offset, wanted.epoch), max(asked.position, 0), max(size_max, 0))
+    size = min(max(size_max, 0), PIECE_SIZE_MAX)
+    found = read_slice(OffsetAndEpoch(wanted.end_offset, wanted.epoch), max(asked.position, 0), size)
     if found is None:
         piece.error_code = ErrorCode.SNAPSHOT_NOT_FOUND
     elif not 0 <= asked.position < found[0]:
@@ -85,8 +99,16 @@ async def download_snapshot(
     replica: ReplicaKey,
     cluster_id: str,
     timeout_ms: int,
+    *,
+    max_bytes: int,
+    on_piece: Callable[[], None],
 ) -> bytes:
-    """The bytes of a leader's checkpoint file; `timeout_ms` is for each piece.
+    """The bytes of a leader's checkpoint file.
+
+    Args:
+        timeout_ms: for each piece.
+        max_bytes: of each piece (`controller.quorum.fetch.snapshot.max.bytes`).
+        on_piece: is called for each that came.
 
     Raises:
         SnapshotUnavailable: the leader does not give it, or gives something else.
@@ -94,17 +116,21 @@ async def download_snapshot(
     """
     content = bytearray()
     while True:
-        response = await client.request(
-            _request(snapshot, epoch, replica, cluster_id, position=len(content)), timeout_ms
-        )
+        request = _request(snapshot, epoch, replica, cluster_id, position=len(content), max_bytes=max_bytes)
+        response = await client.request(request, timeout_ms)
         piece = _only_piece(response)
         if piece is None or piece.error_code != ErrorCode.NONE:
-            code = response.error_code if piece is None else piece.error_code
-            raise SnapshotUnavailable(f"{client.address} does not give snapshot {snapshot}: error {code}")
+            error = error_code(response.error_code if piece is None else piece.error_code)
+            known = None
+            if piece is not None and piece.current_leader.leader_epoch >= 0:
+                known = piece.current_leader.leader_id, piece.current_leader.leader_epoch
+            why = f"{client.address} does not give snapshot {snapshot}: {error.name}"
+            raise SnapshotUnavailable(why, error, known)
         records = piece.unaligned_records or b""
         if piece.position != len(content) or not records or not 0 < piece.size <= SNAPSHOT_SIZE_MAX:
             raise SnapshotUnavailable(f"{client.address} gives other bytes of snapshot {snapshot} than asked for")
         content += records
+        on_piece()
         if len(content) >= piece.size:
             return bytes(content[: piece.size])
 
@@ -116,7 +142,7 @@ def _only_piece(response: FetchSnapshotResponse) -> Any:
 
 
 def _request(
-    snapshot: OffsetAndEpoch, epoch: int, replica: ReplicaKey, cluster_id: str, *, position: int
+    snapshot: OffsetAndEpoch, epoch: int, replica: ReplicaKey, cluster_id: str, *, position: int, max_bytes: int
 ) -> FetchSnapshotRequest:
     partition = PartitionSnapshot(
         partition=PARTITION,
@@ -128,6 +154,6 @@ def _request(
     return FetchSnapshotRequest(
         cluster_id=cluster_id,
         replica_id=replica.node_id,
-        max_bytes=PIECE_SIZE_MAX,
+        max_bytes=max_bytes,
         topics=[TopicSnapshot(name=TOPIC, partitions=[partition])],
     )

@@ -19,6 +19,7 @@ LOCAL_CLUSTER_DEFAULTS = {
     # once, and the new leader gives each broker a whole session. The other two matter when a node stands still.
     "broker.heartbeat.interval.ms": "150",
     "broker.session.timeout.ms": "750",
+    "controller.quorum.election.backoff.max.ms": "200",
     "controller.quorum.election.timeout.ms": "200",
     "controller.quorum.fetch.timeout.ms": "1000",
     "replica.lag.time.max.ms": "5000",

@@ -89,10 +89,13 @@ class BrokerConfig:
     connections_max_idle_ms: int
     controlled_shutdown_enable: bool
     controller_listener_names: list[str]
+    controller_quorum_append_linger_ms: int
     controller_quorum_auto_join_enable: bool
+    controller_quorum_election_backoff_max_ms: int
     controller_quorum_election_on_refusal: bool
     controller_quorum_election_timeout_ms: int
     controller_quorum_fetch_max_bytes: int
+    controller_quorum_fetch_snapshot_max_bytes: int
     controller_quorum_fetch_timeout_ms: int
     controller_quorum_request_timeout_ms: int
     controller_quorum_retry_backoff_ms: int

@@ -38,6 +38,7 @@ LocalCall = Callable[["Message"], Awaitable[Any]]
 """Carries a request out in this process, as the active controller."""
 
 FETCH_WAIT_MAX_MS = 500
+APPEND_LINGER = "controller.quorum.append.linger.ms"
 LOST_LEADER_MS = 100
 RESERVE_BYTES = 4 << 20
 """For metadata on a full disk: some hundreds of decisions at least, if others take what they leave of a page."""
@@ -60,7 +61,6 @@ def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: Me
     if not config.is_alone or config.controller_listeners:
         from pykbroker.controller.node_client import NodeAddress
         from pykbroker.controller.peers import Peers
-        from pykbroker.controller.raft_wire import FetchLimits
 
         peers = Peers(
             config.node_id,
@@ -69,11 +69,8 @@ def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: Me
             controller_opener(config, host),
             software_version=pykbroker.__version__,
             request_timeout_ms=config.controller_quorum_request_timeout_ms,
-            limits=FetchLimits(
-                max_wait_ms=_fetch_wait_max_ms(config),
-                max_bytes=config.controller_quorum_fetch_max_bytes,
-                request_timeout_ms=config.controller_quorum_request_timeout_ms,
-            ),
+            fetch_wait_max_ms=_fetch_wait_max_ms(config),
+            snapshot_piece_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
             bootstrap=[NodeAddress(*address) for address in config.quorum_bootstrap_servers],
             endpoints=_endpoints(config),
             listener_name=(config.controller_listener_names or ["CONTROLLER"])[0].upper(),
@@ -121,7 +118,10 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
             auto_join=config.controller_quorum_auto_join_enable,
             lost_leader_ms=LOST_LEADER_MS if config.controller_quorum_election_on_refusal else 0,
             fetch_wait_max_ms=_fetch_wait_max_ms(config),
+            fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
+            election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
         ),
+        append_linger_ms=_append_linger_ms(config),
         unclean_election=config.topic_defaults["unclean.leader.election.enable"] == "true",
     )
 
@@ -143,6 +143,13 @@ def _endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
 def _fetch_wait_max_ms(config: BrokerConfig) -> int:
     """How long a Fetch may wait for records: as in Kafka, but well below what a follower takes for a dead leader."""
     return min(FETCH_WAIT_MAX_MS, config.controller_quorum_fetch_timeout_ms // 4)
+
+
+def _append_linger_ms(config: BrokerConfig) -> int:
+    """How long metadata writes are gathered: not at all unless it was asked for. Kafka's default is 25 ms, by which
+    each new topic would come later; what waits while a write is on its way is gathered all the same."""
+    given = APPEND_LINGER in config.static_properties
+    return config.controller_quorum_append_linger_ms if given else 0
 
 
 class StoppedEarly(Exception):

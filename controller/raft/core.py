@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
-from pykbroker.controller.raft import election, following, leadership, voter_changes
+from pykbroker.controller.raft import election, following, leadership, resigning, voter_changes
 from pykbroker.controller.raft.log_view import LogView, OffsetAndEpoch
 from pykbroker.controller.raft.messages import (
     NO_LEADER,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
     Entries,
     FetchRequest,
     FetchResponse,
@@ -98,6 +99,7 @@ class RaftCore:
         self.votes = election.Votes()
         self.leading = leadership.Leading()
         self.following = following.Following()
+        self.resignation: resigning.Resignation | None = None
         self._persisted_state = state
         self._leadership = Leadership(state.epoch, NO_LEADER)
         self._output = Output()
@@ -113,6 +115,7 @@ class RaftCore:
             self.leader_id = NO_LEADER
             self.voted = self.key
             self.deadline_ms = now_ms + self.random_timeout()
+            resigning.begin(self, (), self.deadline_ms)
         elif self.leader_id != NO_LEADER:
             self.become_follower(self.leader_id)
         else:
@@ -133,7 +136,10 @@ class RaftCore:
         Nobody must call it: timeouts come to the same in the end.
         """
         self.now_ms = now_ms
-        following.on_unreachable(self, node_id, is_gone=is_gone)
+        again_ms = now_ms + self.settings.retry_backoff_ms * (following.LOOK_BACKOFFS if is_gone else 1)
+        following.on_unreachable(self, node_id, is_gone=is_gone, again_ms=again_ms)
+        election.on_unreachable(self, again_ms=again_ms)
+        resigning.on_unreachable(self, node_id, again_ms=again_ms)
         return self._take()
 
     def tick(self, now_ms: int) -> Output:
@@ -145,6 +151,9 @@ class RaftCore:
             leadership.tick(self)
         elif self.role in (Role.FOLLOWER, Role.UNATTACHED):
             following.tick(self)
+        elif self.role in (Role.PROSPECTIVE, Role.CANDIDATE):
+            election.tick(self)
+        resigning.tick(self)
         return self._take()
 
     def propose(self, payload: Any, record_count: int, now_ms: int) -> Output:
@@ -247,6 +256,28 @@ class RaftCore:
             following.fetch(self)
         return self._take()
 
+    def snapshot_piece_fetched(self, leader_id: int, now_ms: int) -> Output:
+        """Takes note that a piece of the snapshot that `fetch_snapshot` asked for came from the leader."""
+        self.now_ms = now_ms
+        following.on_snapshot_piece(self, leader_id)
+        return self._take()
+
+    def snapshot_failed(self, leader_id: int, now_ms: int, *, is_local: bool) -> Output:
+        """Takes note that `fetch_snapshot` came to nothing: the leader is asked what to do now, after a pause.
+
+        `is_local`: for a reason of this node, which may last.
+        """
+        self.now_ms = now_ms
+        following.on_snapshot_failed(self, leader_id, is_local=is_local)
+        return self._take()
+
+    def snapshot_served(self, replica: ReplicaKey, now_ms: int) -> Output:
+        """Takes note that a replica was given a piece of a snapshot of this leader."""
+        self.now_ms = now_ms
+        if self.role is Role.LEADER:
+            leadership.on_snapshot_fetch(self, replica)
+        return self._take()
+
     def resign(self, now_ms: int) -> Output:
         """Gives up leadership, before an orderly stop: the best informed voters are asked to stand at once."""
         self.now_ms = now_ms
@@ -262,7 +293,9 @@ class RaftCore:
             deadline = min(deadline, leadership.next_deadline_ms(self))
         elif self.role in (Role.FOLLOWER, Role.UNATTACHED):
             deadline = min(deadline, following.next_deadline_ms(self))
-        return deadline
+        elif self.role in (Role.PROSPECTIVE, Role.CANDIDATE):
+            deadline = min(deadline, self.votes.retry_at_ms)
+        return min(deadline, resigning.next_deadline_ms(self))
 
     @property
     def voters(self) -> VoterSet:
@@ -366,14 +399,19 @@ class RaftCore:
     def end_leading(self) -> None:
         """Forgets what it knew as leader, if it was one."""
         voter_changes.give_up(self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        waiting = self.leading.waiting
         self.leading = leadership.Leading()
+        for fetch in waiting.values():
+            is_fenced = fetch.request.epoch < self.epoch
+            error = ErrorCode.FENCED_LEADER_EPOCH if is_fenced else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            leadership.refuse(self, fetch.request, error)
 
     def become_follower(self, leader_id: int) -> None:
         """Follows the leader of this epoch."""
         self.role = Role.FOLLOWER
         self.leader_id = leader_id
         self.end_leading()
-        self.following = following.Following(self.following.asked)
+        self.following = following.Following(self.following.asked, self.following.ended_epoch)
         self.deadline_ms = self.now_ms + self.settings.fetch_timeout_ms
         self.following.describe_at_ms = self.now_ms + (
             following.DESCRIBE_INTERVAL_FETCH_TIMEOUTS * self.settings.fetch_timeout_ms
@@ -425,6 +463,7 @@ _HANDLERS: dict[type, Callable[[RaftCore, Any], None]] = {
     BeginQuorumEpochRequest: following.on_begin_quorum_epoch,
     BeginQuorumEpochResponse: leadership.on_begin_quorum_epoch_response,
     EndQuorumEpochRequest: following.on_end_quorum_epoch,
+    EndQuorumEpochResponse: resigning.on_end_quorum_epoch_response,
     FetchRequest: leadership.on_fetch_request,
     FetchResponse: following.on_fetch_response,
     UpdateVoterResponse: following.on_update_voter_response,

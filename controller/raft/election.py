@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from pykbroker.controller.raft import leadership
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.messages import NO_LEADER, VoteRequest, VoteResponse
-from pykbroker.controller.raft.roles import Role
+from pykbroker.controller.raft.roles import NEVER_MS, Role
+from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.controller.raft.core import RaftCore
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 class Votes:
     """The answers that one round of asking got: ids of voters."""
 
-    __slots__ = ("granted", "rejected")
+    __slots__ = ("granted", "rejected", "retry_at_ms")
 
     def __init__(self) -> None:
         self.granted: set[int] = set()
         self.rejected: set[int] = set()
+        self.retry_at_ms = NEVER_MS
 
 
 def become_prospective(core: RaftCore) -> None:
@@ -60,7 +62,13 @@ def give_up_pre_vote(core: RaftCore) -> None:
 def on_vote_request(core: RaftCore, request: VoteRequest) -> None:
     if request.epoch > core.epoch:
         core.become_unattached(request.epoch)
-    is_granted = request.epoch == core.epoch and request.voter.is_same_voter(core.key) and _may_vote(core, request)
+    error, is_granted = ErrorCode.NONE, False
+    if request.epoch < core.epoch:
+        error = ErrorCode.FENCED_LEADER_EPOCH
+    elif not request.voter.is_same_voter(core.key):
+        error = ErrorCode.INVALID_VOTER_KEY
+    else:
+        is_granted = _may_vote(core, request)
     if is_granted and not request.is_pre_vote:
         core.voted = request.candidate
         if core.role is not Role.FOLLOWER:
@@ -68,7 +76,7 @@ def on_vote_request(core: RaftCore, request: VoteRequest) -> None:
             core.deadline_ms = core.now_ms + core.random_timeout()
     core.send(
         request.source,
-        VoteResponse(core.key.node_id, core.epoch, core.leader_id, is_granted, request.is_pre_vote),
+        VoteResponse(core.key.node_id, core.epoch, core.leader_id, is_granted, request.is_pre_vote, error),
     )
 
 
@@ -90,7 +98,12 @@ def _is_not_behind(candidate: OffsetAndEpoch, own: OffsetAndEpoch) -> bool:
 
 
 def on_vote_response(core: RaftCore, response: VoteResponse) -> None:
-    if not core.follow_if_later(response.epoch, response.leader_id):
+    if response.error is ErrorCode.UNSUPPORTED_VERSION:
+        # A voter of before KIP-996 would take a pre-vote for a vote in this epoch. So it is asked for a real one.
+        if core.role is Role.PROSPECTIVE and core.is_voter:
+            become_candidate(core)
+        return
+    if not core.follow_if_later(response.epoch, response.leader_id) or response.error is not ErrorCode.NONE:
         return
     expected = Role.PROSPECTIVE if response.is_pre_vote else Role.CANDIDATE
     if core.role is not expected or response.source not in core.voters.ids:
@@ -104,12 +117,35 @@ def _ask(core: RaftCore, *, is_pre_vote: bool) -> None:
     if core.is_voter:
         core.votes.granted.add(core.key.node_id)
     core.deadline_ms = core.now_ms + core.random_timeout()
+    _ask_those_who_have_not_answered(core, is_pre_vote=is_pre_vote)
+
+
+def _ask_those_who_have_not_answered(core: RaftCore, *, is_pre_vote: bool) -> None:
+    core.votes.retry_at_ms = core.now_ms + core.settings.retry_ms
+    answered = core.votes.granted | core.votes.rejected
     for voter in core.voters.keys:
-        if voter.node_id != core.key.node_id:
+        if voter.node_id != core.key.node_id and voter.node_id not in answered:
             core.send(
                 voter.node_id,
                 VoteRequest(core.key.node_id, core.epoch, core.key, voter, core.log.end, is_pre_vote),
             )
+
+
+def tick(core: RaftCore) -> None:
+    """Asks again those that have not answered, for as long as the election can be won."""
+    votes = core.votes
+    if core.now_ms < votes.retry_at_ms:
+        return
+    if len(votes.rejected) >= core.voters.majority:
+        votes.retry_at_ms = NEVER_MS
+    else:
+        _ask_those_who_have_not_answered(core, is_pre_vote=core.role is Role.PROSPECTIVE)
+
+
+def on_unreachable(core: RaftCore, *, again_ms: int) -> None:
+    """A request to a node had no answer: those that have not answered are asked again sooner."""
+    if core.role in (Role.PROSPECTIVE, Role.CANDIDATE):
+        core.votes.retry_at_ms = min(core.votes.retry_at_ms, again_ms)
 
 
 def _count(core: RaftCore) -> None:

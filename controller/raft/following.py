@@ -18,15 +18,20 @@ from pykbroker.controller.raft.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
     FetchRequest,
     FetchResponse,
     RemoveVoterRequest,
     UpdateVoterRequest,
     UpdateVoterResponse,
 )
+from pykbroker.controller.raft.quorum import ReplicaKey
 from pykbroker.controller.raft.roles import NEVER_MS, Role
+from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pykbroker.controller.raft.core import RaftCore
 
 
@@ -49,11 +54,15 @@ class Following:
         leaderless: nodes that said that they know of no leader either.
         describe_at_ms: when to look next whether the leader knows this voter as it is, or to ask to become one.
         is_described: whether the leader has taken note in this epoch.
+        downloads_from: the leader whose snapshot is on its way here, -1 for none; nothing is fetched meanwhile.
+        ended_epoch: the last epoch of which a leader said that it is over.
     """
 
     __slots__ = (
         "asked",
         "describe_at_ms",
+        "downloads_from",
+        "ended_epoch",
         "has_fetched",
         "is_behind_persist",
         "is_described",
@@ -62,7 +71,7 @@ class Following:
         "retry_at_ms",
     )
 
-    def __init__(self, asked: int = 0) -> None:
+    def __init__(self, asked: int = 0, ended_epoch: int = -1) -> None:
         self.has_fetched = False
         self.is_behind_persist = False
         self.is_leader_gone = False
@@ -70,12 +79,15 @@ class Following:
         self.retry_at_ms = NEVER_MS
         self.describe_at_ms = NEVER_MS
         self.is_described = False
+        self.downloads_from = NO_LEADER
+        self.ended_epoch = ended_epoch
         self.asked = asked
 
 
 def fetch(core: RaftCore) -> None:
     """Asks the leader for what comes next."""
     core.following.is_behind_persist = False
+    core.following.downloads_from = NO_LEADER
     core.following.retry_at_ms = core.now_ms + core.settings.retry_ms
     core.send(core.leader_id, _request(core))
 
@@ -85,7 +97,7 @@ def look_for_leader(core: RaftCore) -> None:
 
     Not at once, as two nodes may send it to and fro: one that still believes in a leader that resigned, and that one.
     """
-    following = core.following = Following(core.following.asked)
+    following = core.following = Following(core.following.asked, core.following.ended_epoch)
     following.retry_at_ms = core.now_ms + core.settings.retry_backoff_ms
 
 
@@ -100,7 +112,15 @@ def _ask_next_voter(core: RaftCore, following: Following) -> None:
 
 
 def _request(core: RaftCore) -> FetchRequest:
-    return FetchRequest(core.key.node_id, core.epoch, core.key, core.log.end, core.high_watermark)
+    return FetchRequest(
+        core.key.node_id,
+        core.epoch,
+        core.key,
+        core.log.end,
+        core.high_watermark,
+        core.settings.fetch_wait_max_ms,
+        core.settings.fetch_max_bytes,
+    )
 
 
 def next_deadline_ms(core: RaftCore) -> int:
@@ -150,34 +170,72 @@ def on_update_voter_response(core: RaftCore, response: UpdateVoterResponse) -> N
         return
     if response.is_done and core.role is Role.FOLLOWER and response.source == core.leader_id:
         core.following.is_described = True
+        core.deadline_ms = core.now_ms + core.settings.fetch_timeout_ms
 
 
 def on_begin_quorum_epoch(core: RaftCore, request: BeginQuorumEpochRequest) -> None:
+    """Follows who leads, even if it takes this node for another: then it is told so besides."""
+    error = ErrorCode.NONE
+    if request.epoch < core.epoch:
+        error = ErrorCode.FENCED_LEADER_EPOCH
+    elif not request.voter.is_same_voter(core.key):
+        error = ErrorCode.INVALID_VOTER_KEY
     core.follow_if_later(request.epoch, request.source)
     if core.role is Role.PROSPECTIVE and core.leader_id == request.source and request.epoch == core.epoch:
         core.become_follower(request.source)  # the leader that it missed is there after all
-    core.send(request.source, BeginQuorumEpochResponse(core.key.node_id, core.epoch, core.leader_id))
+    core.send(request.source, BeginQuorumEpochResponse(core.key.node_id, core.epoch, core.leader_id, error))
 
 
 def on_end_quorum_epoch(core: RaftCore, request: EndQuorumEpochRequest) -> None:
     """The leader stops: its first successor stands at once, each later one after a longer pause."""
-    if not core.follow_if_later(request.epoch, request.source) or core.leader_id != request.source:
-        return
+    error = ErrorCode.NONE
+    if request.epoch < core.epoch:
+        error = ErrorCode.FENCED_LEADER_EPOCH
+    else:
+        if request.epoch > core.epoch:
+            core.become_unattached(request.epoch)
+        # Said again, as the answer was not heard, it must not put off or begin anew what is under way.
+        is_news = core.leader_id == NO_LEADER and core.following.ended_epoch != request.epoch
+        if (is_news or core.leader_id == request.source) and core.role not in (Role.LEADER, Role.RESIGNED):
+            _lose_leader(core, request.successors)
+    core.send(request.source, EndQuorumEpochResponse(core.key.node_id, core.epoch, core.leader_id, error))
+
+
+def _lose_leader(core: RaftCore, successors: Sequence[ReplicaKey]) -> None:
+    core.following.ended_epoch = core.epoch
     core.become_unattached(core.epoch)
     if not core.may_stand:
         return
-    places = [number for number, key in enumerate(request.successors) if key.is_same_voter(core.key)]
-    position = places[0] if places else len(core.voters)
-    if position == 0:
+    pause_ms = _pause_of_successor(core, successors)
+    if pause_ms == 0:
         core.become_prospective()
     else:
-        pause_ms = core.settings.election_timeout_ms * position // len(core.voters)
-        core.deadline_ms = core.now_ms + pause_ms + core.random.randrange(max(pause_ms, 1))
+        core.deadline_ms = core.now_ms + pause_ms
+
+
+def _pause_of_successor(core: RaftCore, successors: Sequence[ReplicaKey]) -> int:
+    """After what time to stand: none for the first, twice as long for each as for the one before, as in Kafka.
+
+    A leader that has restarted names nobody. Then Kafka's voters all stand at once, and may split the votes.
+    """
+    longest_ms, lost_ms = core.settings.election_backoff_max_ms, core.settings.lost_leader_ms
+    if not successors:
+        return 1 + core.random.randrange(lost_ms) if lost_ms else 0
+    places = [number for number, key in enumerate(successors) if key.is_same_voter(core.key)]
+    if not places:
+        return longest_ms
+    shortest_ms = longest_ms >> (len(successors) - 1)
+    return 0 if places[0] == 0 else min(longest_ms, shortest_ms << (places[0] - 1))
 
 
 def on_fetch_response(core: RaftCore, response: FetchResponse) -> None:
     """Takes in what the leader sent, or what another node says about who leads."""
     had_leader = core.leader_id
+    if response.error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+        # It is behind: it knows of nobody who leads this epoch.
+        if core.role is Role.UNATTACHED and response.epoch < core.epoch:
+            _on_leaderless(core, response.source)
+        return
     if not core.follow_if_later(response.epoch, response.leader_id):
         return
     if core.role is Role.UNATTACHED and core.leader_id == NO_LEADER:
@@ -196,6 +254,7 @@ def on_fetch_response(core: RaftCore, response: FetchResponse) -> None:
     core.deadline_ms = core.now_ms + core.settings.fetch_timeout_ms
     if response.snapshot is not None:
         following.retry_at_ms = NEVER_MS
+        following.downloads_from = core.leader_id
         core.download_snapshot(core.leader_id, response.snapshot)
     elif response.diverging is not None:
         core.truncate(core.log.truncation_offset(response.diverging))
@@ -207,6 +266,20 @@ def on_fetch_response(core: RaftCore, response: FetchResponse) -> None:
     else:
         _learn_high_watermark(core, response)
         fetch(core)
+
+
+def on_snapshot_piece(core: RaftCore, leader_id: int) -> None:
+    """The leader is there: that a long snapshot takes its time is no reason to ask for votes."""
+    if core.role is Role.FOLLOWER and core.leader_id == leader_id == core.following.downloads_from:
+        core.deadline_ms = core.now_ms + core.settings.fetch_timeout_ms
+
+
+def on_snapshot_failed(core: RaftCore, leader_id: int, *, is_local: bool) -> None:
+    """The leader is asked what to do: soon, unless it is this node that cannot take the snapshot."""
+    following, settings = core.following, core.settings
+    if core.role is Role.FOLLOWER and core.leader_id == leader_id == following.downloads_from:
+        following.downloads_from = NO_LEADER
+        following.retry_at_ms = core.now_ms + (settings.retry_ms if is_local else settings.retry_backoff_ms)
 
 
 def _on_leaderless(core: RaftCore, node_id: int) -> None:
@@ -225,10 +298,9 @@ def _on_leaderless(core: RaftCore, node_id: int) -> None:
     following.retry_at_ms = min(following.retry_at_ms, core.now_ms + pause_ms)
 
 
-def on_unreachable(core: RaftCore, node_id: int, *, is_gone: bool) -> None:
+def on_unreachable(core: RaftCore, node_id: int, *, is_gone: bool, again_ms: int) -> None:
     """A request to a node had no answer. `is_gone`: its machine said that nothing listens there."""
     following, settings = core.following, core.settings
-    again_ms = core.now_ms + settings.retry_backoff_ms * (LOOK_BACKOFFS if is_gone else 1)
     if core.role is Role.UNATTACHED and core.leader_id == NO_LEADER:
         following.retry_at_ms = min(following.retry_at_ms, again_ms)
     if core.role is not Role.FOLLOWER or node_id != core.leader_id or following.retry_at_ms == NEVER_MS:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.raft import voter_changes
+from pykbroker.controller.raft import resigning, voter_changes
 from pykbroker.controller.raft.messages import (
     NO_LEADER,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
-    EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
     KRaftVersion,
@@ -22,6 +21,7 @@ from pykbroker.controller.raft.messages import (
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, VoterSet, offset_of_majority
 from pykbroker.controller.raft.roles import NEVER_MS, ReplicaDescription, Role
 from pykbroker.controller.raft.voter_history import ControlRecord
+from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.controller.raft.core import RaftCore
@@ -37,16 +37,18 @@ class Progress:
     Attributes:
         end_offset: its log is durable below it, -1 when unknown.
         last_fetch_ms: when it fetched last.
+        last_heard_ms: when it fetched last, or got a piece of a checkpoint: it goes with this leader.
         last_caught_up_ms: the latest moment at which it had all that the leader had then.
         end_at_last_fetch: the leader's end offset when it fetched last.
     """
 
-    __slots__ = ("end_at_last_fetch", "end_offset", "key", "last_caught_up_ms", "last_fetch_ms")
+    __slots__ = ("end_at_last_fetch", "end_offset", "key", "last_caught_up_ms", "last_fetch_ms", "last_heard_ms")
 
     def __init__(self, key: ReplicaKey) -> None:
         self.key = key
         self.end_offset = -1
         self.last_fetch_ms = -1
+        self.last_heard_ms = -1
         self.last_caught_up_ms = -1
         self.end_at_last_fetch = -1
 
@@ -56,7 +58,7 @@ class Progress:
         elif 0 <= self.end_at_last_fetch <= fetch_offset:
             self.last_caught_up_ms = self.last_fetch_ms
         self.end_offset = fetch_offset
-        self.last_fetch_ms = now_ms
+        self.last_fetch_ms = self.last_heard_ms = now_ms
         self.end_at_last_fetch = leader_end
 
 
@@ -147,13 +149,11 @@ def on_voters(core: RaftCore) -> None:
 def resign(core: RaftCore) -> None:
     """Gives up the epoch and names the successors, those with the longest logs first (KIP-595)."""
     progress = sorted(core.leading.voters.values(), key=lambda p: (-p.end_offset, p.key.node_id))
-    successors = tuple(p.key for p in progress)
-    for key in successors:
-        core.send(key.node_id, EndQuorumEpochRequest(core.key.node_id, core.epoch, successors))
-    core.end_leading()
     core.role = Role.RESIGNED
     core.leader_id = NO_LEADER
     core.deadline_ms = core.now_ms + core.random_timeout()
+    resigning.begin(core, [p.key for p in progress], core.deadline_ms)
+    core.end_leading()
     if not core.may_stand:
         core.become_unattached(core.epoch)  # it looks for its successor: it will not be told
 
@@ -184,7 +184,7 @@ def _announce(core: RaftCore) -> None:
     interval_ms = max(core.settings.fetch_timeout_ms // 2, 1)
     for progress in core.leading.voters.values():
         if progress.last_fetch_ms < 0 or core.now_ms - progress.last_fetch_ms >= interval_ms:
-            core.send(progress.key.node_id, BeginQuorumEpochRequest(core.key.node_id, core.epoch))
+            core.send(progress.key.node_id, BeginQuorumEpochRequest(core.key.node_id, core.epoch, progress.key))
     core.leading.announce_at_ms = core.now_ms + interval_ms if core.leading.voters else NEVER_MS
 
 
@@ -195,7 +195,7 @@ def _resign_at_ms(core: RaftCore) -> int:
     needed = core.voters.majority - (1 if core.is_voter else 0)
     if needed == 0:
         return NEVER_MS
-    heard = sorted((p.last_fetch_ms for p in core.leading.voters.values()), reverse=True)
+    heard = sorted((p.last_heard_ms for p in core.leading.voters.values()), reverse=True)
     majority_heard_ms = heard[needed - 1]
     return max(majority_heard_ms, core.leading.quorum_seen_ms) + core.settings.fetch_timeout_ms * 3 // 2
 
@@ -206,10 +206,9 @@ def on_begin_quorum_epoch_response(core: RaftCore, response: BeginQuorumEpochRes
 
 def on_fetch_request(core: RaftCore, request: FetchRequest) -> None:
     """Takes note of how far a replica is, and answers: with records, with where it diverges, or later."""
-    if request.epoch > core.epoch:
-        core.become_unattached(request.epoch)
-    if core.role is not Role.LEADER or request.epoch < core.epoch:
-        _refuse(core, request)
+    error = _fetch_refusal(core, request)
+    if error is not ErrorCode.NONE:
+        refuse(core, request, error)
         return
     log = core.log
     offset, epoch = request.log_end
@@ -220,12 +219,37 @@ def on_fetch_request(core: RaftCore, request: FetchRequest) -> None:
     if diverging is not None:
         core.send(request.source, _response(core, request)._replace(diverging=diverging))
         return
-    _progress_of(core, request.replica).note_fetch(offset, log.end_offset, core.now_ms)
-    core.leading.waiting[request.source] = WaitingFetch(request, core.now_ms + core.settings.fetch_wait_max_ms)
+    if request.source >= 0:  # others only read
+        _progress_of(core, request.replica).note_fetch(offset, log.end_offset, core.now_ms)
+    wait_ms = min(request.max_wait_ms, core.settings.fetch_wait_max_ms)
+    core.leading.waiting[request.source] = WaitingFetch(request, core.now_ms + wait_ms)
     if request.replica in core.voters:
         advance_high_watermark(core)
     if core.role is Role.LEADER:
         answer_waiting(core)
+        waiting = core.leading.waiting.get(request.source)
+        if wait_ms == 0 and waiting is not None:
+            del core.leading.waiting[request.source]
+            _answer(core, request)
+
+
+def _fetch_refusal(core: RaftCore, request: FetchRequest) -> ErrorCode:
+    """Who fetches knows the epoch from its leader or from a vote, so it is no news here: a later one is not joined."""
+    if request.epoch < core.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if request.epoch > core.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if core.role is not Role.LEADER:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    # Another node with the id of this one.
+    return ErrorCode.UNKNOWN_SERVER_ERROR if request.source == core.key.node_id else ErrorCode.NONE
+
+
+def on_snapshot_fetch(core: RaftCore, replica: ReplicaKey) -> None:
+    """A replica got a piece of a checkpoint. A voter that takes a long one over does not fetch, and yet is there."""
+    progress = core.leading.voters.get(replica.node_id)
+    if progress is not None and replica in core.voters:
+        progress.last_heard_ms = core.now_ms
 
 
 def _progress_of(core: RaftCore, key: ReplicaKey) -> Progress:
@@ -266,12 +290,24 @@ def _answer(core: RaftCore, request: FetchRequest) -> None:
     core.send(request.source, _response(core, request))
 
 
-def _refuse(core: RaftCore, request: FetchRequest) -> None:
-    core.send(request.source, FetchResponse(core.key.node_id, core.epoch, core.leader_id))
+def refuse(core: RaftCore, request: FetchRequest, error: ErrorCode) -> None:
+    """Says why a fetch is not served, and who leads if that is known."""
+    core.send(
+        request.source,
+        FetchResponse(core.key.node_id, core.epoch, core.leader_id, log_start=core.log.start.offset, error=error),
+    )
 
 
 def _response(core: RaftCore, request: FetchRequest) -> FetchResponse:
-    return FetchResponse(core.key.node_id, core.epoch, core.leader_id, core.high_watermark, request.log_end.offset)
+    return FetchResponse(
+        core.key.node_id,
+        core.epoch,
+        core.leader_id,
+        core.high_watermark,
+        request.log_end.offset,
+        log_start=core.log.start.offset,
+        max_bytes=request.max_bytes,
+    )
 
 
 def describe(core: RaftCore, now_ms: int) -> tuple[tuple[ReplicaDescription, ...], tuple[ReplicaDescription, ...]]:

@@ -1,7 +1,9 @@
 """What nodes of a quorum say to one another. The driver turns each into KRaft's request or response of the same name.
 
 Requests and answers are one-way here: an answer carries all that is needed to judge it, so lost, late, doubled and
-reordered ones do no harm. Every message has `source`, the node id it comes from.
+reordered ones do no harm. Every message has `source`, the node id it comes from. An answer has `error` besides: why
+the request was not served, NONE if it was. Whatever it is, `epoch` and `leader_id` are what the answering node knows;
+with UNKNOWN_LEADER_EPOCH that is less than is known here.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pykbroker.controller.raft.quorum import ReplicaKey, Voter
 from pykbroker.controller.raft.voter_history import ControlRecord
 from pykbroker.controller.raft.voter_history import KRaftVersion as KRaftVersion
 from pykbroker.controller.raft.voter_history import LeaderChange as LeaderChange
+from pykbroker.protocol.error_codes import ErrorCode
 
 NO_LEADER = -1
 
@@ -47,26 +50,32 @@ class VoteRequest(NamedTuple):
 
 
 class VoteResponse(NamedTuple):
-    """`epoch` and `leader_id` are what the answering node knows."""
+    """With an error it is neither a vote nor a refusal to vote.
+
+    UNSUPPORTED_VERSION is the driver's own word: the other node does not know what a pre-vote is.
+    """
 
     source: int
     epoch: int
     leader_id: int
     is_granted: bool
     is_pre_vote: bool
+    error: ErrorCode = ErrorCode.NONE
 
 
 class BeginQuorumEpochRequest(NamedTuple):
-    """A new leader makes itself known to the voters."""
+    """A new leader makes itself known to a voter."""
 
     source: int
     epoch: int
+    voter: ReplicaKey
 
 
 class BeginQuorumEpochResponse(NamedTuple):
     source: int
     epoch: int
     leader_id: int
+    error: ErrorCode = ErrorCode.NONE
 
 
 class EndQuorumEpochRequest(NamedTuple):
@@ -77,10 +86,21 @@ class EndQuorumEpochRequest(NamedTuple):
     successors: tuple[ReplicaKey, ...]
 
 
+class EndQuorumEpochResponse(NamedTuple):
+    """Without an error: the voter knows that the epoch ends, and need not be told again."""
+
+    source: int
+    epoch: int
+    leader_id: int
+    error: ErrorCode = ErrorCode.NONE
+
+
 class FetchRequest(NamedTuple):
     """Asks for the records from `log_end.offset` on, and so says that all before are durable at `replica`.
 
     high_watermark   what the replica knows: the leader answers at once when it knows of a higher one (KIP-1166)
+    max_wait_ms      how long the leader may keep it when there is nothing to answer
+    max_bytes        how many bytes of records are wanted; a first batch that is larger comes all the same
     """
 
     source: int
@@ -88,12 +108,16 @@ class FetchRequest(NamedTuple):
     replica: ReplicaKey
     log_end: OffsetAndEpoch
     high_watermark: int
+    max_wait_ms: int = 500
+    max_bytes: int = 1 << 20
 
 
 class FetchResponse(NamedTuple):
-    """`epoch` and `leader_id` are what the answering node knows; only its leader gives the rest.
+    """Only the leader of the epoch gives more than `epoch` and `leader_id`.
 
-    offset     what was asked for; the driver fills in `entries` from there on out of its log before it sends
+    offset     what was asked for; the driver fills in `entries` from there on out of its log before it sends, not many
+               more than `max_bytes`
+    log_start  where the answering node's log begins
     diverging  the follower's log must be cut first; `snapshot` it must be replaced by this snapshot first
     """
 
@@ -105,6 +129,9 @@ class FetchResponse(NamedTuple):
     diverging: Diverging | None = None
     snapshot: OffsetAndEpoch | None = None
     entries: Sequence[Entries] = ()
+    log_start: int = -1
+    max_bytes: int = 1 << 20
+    error: ErrorCode = ErrorCode.NONE
 
 
 class UpdateVoterRequest(NamedTuple):
@@ -144,6 +171,7 @@ Message = (
     | BeginQuorumEpochRequest
     | BeginQuorumEpochResponse
     | EndQuorumEpochRequest
+    | EndQuorumEpochResponse
     | FetchRequest
     | FetchResponse
     | UpdateVoterRequest

@@ -29,7 +29,10 @@ class RaftSettings(NamedTuple):
     lost_leader_ms        how long a voter waits at most, at random, before it asks for votes when it knows that nobody
                           leads: the leader's machine refuses connections, so nothing listens there any more, or a
                           majority said that it knows of no leader. 0 waits for the other two timeouts, as Kafka does
-    fetch_wait_max_ms     how long a leader keeps a Fetch that has nothing to answer
+    election_backoff_max_ms   how long a voter that is not the first successor of a leader that resigned waits at most
+                          before it stands
+    fetch_wait_max_ms     how long a leader keeps a Fetch that has nothing to answer, at most
+    fetch_max_bytes       how many bytes of records a follower asks for at a time
     request_timeout_ms    how long a change of the voters may take
     auto_join             whether a node that may be a voter asks to become one (`controller.quorum.auto.join.enable`)
     """
@@ -39,7 +42,9 @@ class RaftSettings(NamedTuple):
     retry_ms: int = 1000
     retry_backoff_ms: int = 20
     lost_leader_ms: int = 100
+    election_backoff_max_ms: int = 1000
     fetch_wait_max_ms: int = 500
+    fetch_max_bytes: int = 1 << 20
     request_timeout_ms: int = 2000
     auto_join: bool = False
 

@@ -97,10 +97,12 @@ _BROKER_DOCUMENTATION: dict[str, str] = {
     "connections.max.reauth.ms": "How long an authenticated session lasts; 0 is for ever.",
     "controlled.shutdown.enable": "Whether a broker hands over its leaderships before it stops.",
     "controller.listener.names": "Listeners that belong to the controller, separated by commas.",
-    "controller.quorum.append.linger.ms": "How long metadata writes are gathered before they go to disk.",
+    "controller.quorum.append.linger.ms": "How long metadata writes are gathered before they go to disk; "
+    "not at all where this is not given: each command would take that much longer.",
     "controller.quorum.auto.join.enable": "Whether a controller joins the quorum as a voter by itself.",
     "controller.quorum.bootstrap.servers": "Addresses at which the quorum can be found.",
-    "controller.quorum.election.backoff.max.ms": "Longest random wait before a new election after a failed one.",
+    "controller.quorum.election.backoff.max.ms": "How long a controller waits at most before it stands for "
+    "election when a leader that resigns prefers others.",
     "controller.quorum.election.timeout.ms": "How long a candidate waits for votes before it begins a new election.",
     "controller.quorum.fetch.max.bytes": "How much of the metadata log one fetch brings at most.",
     "controller.quorum.fetch.snapshot.max.bytes": "How much of a metadata snapshot one fetch brings at most.",

@@ -18,4 +18,4 @@ if TYPE_CHECKING:
 async def handle_fetch_snapshot(context: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
     """Bytes of the checkpoint file as it lies on the leader's disk."""
     context.require_cluster(CLUSTER_ACTION)
-    return await quorum_of(context).answer_snapshot(request)
+    return await quorum_of(context).answer_snapshot(request, context.api_version)

@@ -18,6 +18,7 @@ from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
 from pykbroker.controller.metadata.record_framing import encode_record
 from pykbroker.controller.metadata.topics import CreateTopics, DeleteTopics, NewTopic, TopicReference
 from pykbroker.controller.node import ControllerNode
+from pykbroker.controller.proposals import ROUND_SIZE_MAX
 from pykbroker.controller.raft.messages import VoteResponse
 from pykbroker.controller.raft.quorum import ReplicaKey
 from pykbroker.logstore.errors import CorruptFile, InconsistentDirectory, StorageError
@@ -149,6 +150,30 @@ async def test_commands_that_wait_together_share_one_sync() -> None:
                 nursery.start_soon(create, node, f"t{number}")
         assert filesystem.calls["sync"] - before["sync"] == 1
         assert len(node.image.topics_by_name) == 50
+
+
+async def test_commands_are_gathered_for_as_long_as_was_asked_for() -> None:
+    """`controller.quorum.append.linger.ms`, from the first that waits on."""
+    filesystem = FakeFileSystem()
+    async with running(filesystem, append_linger_ms=40) as node:
+        await register_broker(node)
+        begin, end = trio.current_time(), node.image.offset
+        syncs_before = filesystem.calls["sync"]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(create, node, "a")
+            await trio.sleep(0.03)
+            nursery.start_soon(create, node, "b")
+        assert trio.current_time() - begin == pytest.approx(0.04)
+        assert filesystem.calls["sync"] == syncs_before + 1
+        assert node.image.offset > end
+        begin = trio.current_time()
+        await create(node, "c")
+        assert trio.current_time() - begin == pytest.approx(0.04)
+        begin = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for number in range(ROUND_SIZE_MAX):
+                nursery.start_soon(create, node, f"t{number}")
+        assert trio.current_time() == begin, "enough for one write does not wait for more"
 
 
 async def test_a_command_sees_what_the_one_before_it_planned() -> None:

@@ -11,13 +11,14 @@ from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
 from pykbroker.controller.raft.roles import RaftSettings
+from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, PartitionSnapshot, TopicSnapshot
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.vote import VoteRequest
-from tests.controller.nodes import register_broker
-from tests.controller.wire_world import CLUSTER, World, wire_world
+from tests.controller.nodes import DATA, register_broker
+from tests.controller.wire_world import CLUSTER, SERVED, SNAPSHOT_PIECE_BYTES, World, wire_world
 
 
 async def create(node: ControllerNode, name: str) -> None:
@@ -83,6 +84,36 @@ async def test_a_node_behind_the_leaders_log_gets_its_checkpoint_first() -> None
             world.kill(node_id)
             await world.start(node_id)
         await until_alike(world)
+
+
+async def test_a_checkpoint_that_takes_long_costs_nobody_the_leader() -> None:
+    """Two seconds for each piece, and nobody else is there to be the majority: it is taken over once, in one epoch."""
+    async with wire_world(1, 2, 3, snapshot_bytes=2000) as world:
+        leader = await world.wait_for_leader()
+        await register_broker(leader)
+        away, dead = (node_id for node_id in world.nodes if node_id != leader.settings.node_id)
+        world.kill(away)
+        for number in range(60):
+            await create(leader, f"t{number}")
+            await trio.sleep(0.1)
+        epoch = leader.known_leader()[1]
+        size = world.disks[leader.settings.node_id].file_size(first_checkpoint(world, leader))
+        world.snapshot_piece_s = 1.8
+        begin = trio.current_time()
+        voter = await world.start(away)
+        world.kill(dead)
+        with trio.fail_after(60):
+            while voter.image.offset != leader.image.offset:
+                await trio.sleep(0.05)
+        assert trio.current_time() - begin > 3 * voter.settings.raft.fetch_timeout_ms / 1000
+        assert voter.known_leader() == leader.known_leader() == (leader.settings.node_id, epoch)
+        assert world.snapshot_pieces == [SNAPSHOT_PIECE_BYTES] * -(-size // SNAPSHOT_PIECE_BYTES)
+
+
+def first_checkpoint(world: World, node: ControllerNode) -> str:
+    folder = f"{DATA}/__cluster_metadata-0"
+    names = [entry.name for entry in world.disks[node.settings.node_id].list(folder)]
+    return f"{folder}/{min(name for name in names if name.endswith('.checkpoint'))}"
 
 
 async def test_a_piece_of_a_checkpoint_that_cannot_be_had() -> None:
@@ -156,6 +187,27 @@ async def test_nodes_that_start_together_elect_at_once() -> None:
     async with wire_world(1, 2, 3) as world:
         await world.wait_for_leader()
         assert trio.current_time() < 0.5, "the election timeout is 1 s"
+
+
+async def test_voters_without_pre_votes_elect_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka 3 has Vote up to version 1, in which a pre-vote would look like a vote in an epoch that has a leader."""
+    monkeypatch.setitem(SERVED, ApiKey.VOTE, (0, 1, 0))
+    async with wire_world(1, 2, 3) as world:
+        for number in range(3):
+            leader = await world.wait_for_leader()
+            assert leader.known_leader()[1] > number
+            world.kill(leader.settings.node_id)
+            await world.wait_for_leader()
+            await world.start(leader.settings.node_id)
+
+
+async def test_what_a_node_should_not_answer_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with wire_world(1, 2) as world:
+        await world.wait_for_leader()
+        world.peers[2]._cluster_id = "other"
+        await trio.sleep(20)
+    said = [record.getMessage() for record in caplog.records if "another cluster" in record.getMessage()]
+    assert len(said) == 2, "each of the other"
 
 
 async def test_a_leader_that_is_cut_off_is_replaced_and_comes_back_as_a_follower() -> None:

@@ -12,9 +12,9 @@ from pykbroker.controller.raft import messages as raft
 from pykbroker.controller.raft.log_view import Diverging, OffsetAndEpoch
 from pykbroker.controller.raft.quorum import ReplicaKey
 from pykbroker.controller.raft_wire import (
-    FetchLimits,
+    Belief,
     Refusal,
-    end_response_for_wire,
+    error_of_response,
     message_from_request,
     message_from_response,
     request_for_wire,
@@ -23,14 +23,13 @@ from pykbroker.controller.raft_wire import (
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
-from pykbroker.protocol.messages.end_quorum_epoch import EndQuorumEpochResponse
 from pykbroker.protocol.messages.fetch import FetchRequest
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 OWN_ID = 2
-LIMITS = FetchLimits()
+KNOWN = Belief(leader_id=3, epoch=7, log_start=20)
 NO_DIRECTORY = bytes(16)
 
 ids = st.integers(0, 5)
@@ -54,13 +53,14 @@ def vote_requests(draw: st.DrawFn) -> raft.VoteRequest:
 def fetch_requests(draw: st.DrawFn) -> raft.FetchRequest:
     replica, epoch = draw(keys), draw(epochs)
     end = OffsetAndEpoch(draw(offsets), draw(st.integers(0, epoch)))
-    return raft.FetchRequest(replica.node_id, epoch, replica, end, draw(st.integers(-1, 2**62)))
+    limits = draw(st.integers(0, 2**31 - 1)), draw(st.integers(0, 2**31 - 1))
+    return raft.FetchRequest(replica.node_id, epoch, replica, end, draw(st.integers(-1, 2**62)), *limits)
 
 
 requests = st.one_of(
     vote_requests(),
     fetch_requests(),
-    st.builds(raft.BeginQuorumEpochRequest, ids, epochs),
+    st.builds(raft.BeginQuorumEpochRequest, ids, epochs, st.builds(ReplicaKey, ids, directories)),
     st.builds(
         raft.EndQuorumEpochRequest,
         ids,
@@ -76,13 +76,17 @@ def over_the_wire(message: Any, version: int) -> Any:
 
 
 def wire_request(message: Any, version: int | None = None) -> Any:
-    request = request_for_wire(message, OWN_ID, NO_DIRECTORY, CLUSTER, LIMITS)
+    request = request_for_wire(message, CLUSTER)
     return over_the_wire(request, request.VERSIONS.highest if version is None else version)
+
+
+def read(request: Any, cluster_id: str = CLUSTER) -> Any:
+    return message_from_request(request, OWN_ID, cluster_id, KNOWN)
 
 
 @given(message=requests)
 def test_a_request_means_on_arrival_what_was_meant(message: Any) -> None:
-    assert message_from_request(wire_request(message), OWN_ID, CLUSTER) == message
+    assert read(wire_request(message)) == message
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -90,7 +94,13 @@ def test_older_versions_carry_votes_without_what_they_do_not_know(version: int) 
     """A node of the static quorum (version 0) neither knows directories nor is told which voter is meant."""
     key = ReplicaKey(1, NO_DIRECTORY)
     sent = raft.VoteRequest(1, 5, key, ReplicaKey(OWN_ID), OffsetAndEpoch(7, 4), False)
-    assert message_from_request(wire_request(sent, version), OWN_ID, CLUSTER) == sent
+    assert read(wire_request(sent, version)) == sent
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_who_is_not_told_which_voter_is_meant_takes_it_for_itself(version: int) -> None:
+    sent = raft.BeginQuorumEpochRequest(1, 5, ReplicaKey(OWN_ID if version == 0 else 4))
+    assert read(wire_request(sent, version)) == sent
 
 
 def batch_at(offset: int, epoch: int, count: int = 2) -> bytes:
@@ -98,26 +108,40 @@ def batch_at(offset: int, epoch: int, count: int = 2) -> bytes:
     return build_batch(records, base_offset=offset, leader_epoch=epoch)
 
 
+errors = st.sampled_from(
+    [
+        ErrorCode.NONE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.INVALID_VOTER_KEY,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ]
+)
+
+
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[Any, Any]:
     """A request and an answer of node 3 to it."""
-    asked = draw(requests.filter(lambda message: not isinstance(message, raft.EndQuorumEpochRequest)))
-    epoch = draw(st.integers(asked.epoch, 2**31 - 1))
-    leader_id = draw(st.sampled_from([-1, 1, 3]))
+    asked = draw(requests)
+    epoch, leader_id, error = draw(epochs), draw(st.sampled_from([-1, 1, 3])), draw(errors)
     if isinstance(asked, raft.VoteRequest):
-        is_granted = epoch == asked.epoch and draw(st.booleans())
-        return asked, raft.VoteResponse(3, epoch, leader_id, is_granted, asked.is_pre_vote)
+        is_granted = not error and draw(st.booleans())
+        return asked, raft.VoteResponse(3, epoch, leader_id, is_granted, asked.is_pre_vote, error)
     if isinstance(asked, raft.BeginQuorumEpochRequest):
-        return asked, raft.BeginQuorumEpochResponse(3, epoch, leader_id)
-    if leader_id != 3 or epoch > asked.epoch:
-        return asked, raft.FetchResponse(3, epoch, leader_id)
+        return asked, raft.BeginQuorumEpochResponse(3, epoch, leader_id, error)
+    if isinstance(asked, raft.EndQuorumEpochRequest):
+        return asked, raft.EndQuorumEpochResponse(3, epoch, leader_id, error)
+    if error:
+        return asked, raft.FetchResponse(3, epoch, leader_id, log_start=draw(offsets), error=error)
     end = asked.log_end.offset
-    answer = raft.FetchResponse(3, epoch, 3, draw(st.integers(-1, 2**62)), end)
+    answer = raft.FetchResponse(3, epoch, 3, draw(st.integers(-1, 2**62)), end, entries=[], log_start=draw(offsets))
     kind = draw(st.sampled_from(["empty", "records", "diverging", "snapshot"]))
     if kind == "diverging":
-        answer = answer._replace(diverging=Diverging(draw(epochs), draw(offsets)))
+        answer = answer._replace(diverging=Diverging(draw(epochs), draw(offsets)), entries=())
     elif kind == "snapshot":
-        answer = answer._replace(snapshot=OffsetAndEpoch(draw(offsets), draw(epochs)))
+        answer = answer._replace(snapshot=OffsetAndEpoch(draw(offsets), draw(epochs)), entries=())
     elif kind == "records":
         entries = [raft.Entries(end + 2 * n, epoch, 2, batch_at(end + 2 * n, epoch)) for n in range(3)]
         answer = answer._replace(entries=entries)
@@ -128,23 +152,15 @@ def answers(draw: st.DrawFn) -> tuple[Any, Any]:
 def test_an_answer_means_on_arrival_what_was_meant(pair: tuple[Any, Any]) -> None:
     asked, answer = pair
     request = wire_request(asked)
-    response = response_for_wire(request, asked, answer)
+    response = response_for_wire(request, answer)
+    assert error_of_response(response) == answer.error
     assert message_from_response(asked, 3, over_the_wire(response, response.VERSIONS.highest)) == answer
-
-
-def test_an_end_of_the_epoch_is_answered_with_what_is_known() -> None:
-    request = wire_request(raft.EndQuorumEpochRequest(1, 4, (ReplicaKey(2), ReplicaKey(3))))
-    response = over_the_wire(end_response_for_wire(request, 5, 3), 1)
-    assert isinstance(response, EndQuorumEpochResponse)
-    (partition,) = response.topics[0].partitions
-    assert (partition.leader_epoch, partition.leader_id, partition.error_code) == (5, 3, 0)
-    assert message_from_response(raft.EndQuorumEpochRequest(1, 4, (ReplicaKey(2), ReplicaKey(3))), 3, response) is None
 
 
 @given(message=requests)
 def test_a_request_for_another_cluster_is_refused(message: Any) -> None:
     with pytest.raises(Refusal, match="cluster") as caught:
-        message_from_request(wire_request(message), OWN_ID, "another")
+        read(wire_request(message), "another")
     assert caught.value.response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
@@ -156,7 +172,7 @@ def test_a_request_about_another_log_is_refused(message: Any) -> None:
     else:
         request.topics[0].topic_name = "t"
     with pytest.raises(Refusal, match="__cluster_metadata") as caught:
-        message_from_request(request, OWN_ID, CLUSTER)
+        read(request)
     assert caught.value.response.error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -165,29 +181,49 @@ def test_a_request_about_another_log_is_refused(message: Any) -> None:
     [
         raft.VoteRequest(1, 5, ReplicaKey(1), ReplicaKey(2), OffsetAndEpoch(7, 5), False),
         raft.VoteRequest(1, 5, ReplicaKey(1), ReplicaKey(2), OffsetAndEpoch(7, 6), True),
-        raft.VoteRequest(1, 5, ReplicaKey(-1), ReplicaKey(2), OffsetAndEpoch(7, 4), False),
+        raft.VoteRequest(-1, 7, ReplicaKey(-1), ReplicaKey(2), OffsetAndEpoch(7, 4), False),
         raft.VoteRequest(1, 5, ReplicaKey(1), ReplicaKey(2), OffsetAndEpoch(-1, 4), False),
-        raft.BeginQuorumEpochRequest(-1, 5),
-        raft.EndQuorumEpochRequest(-1, 5, ()),
+        raft.BeginQuorumEpochRequest(-1, 7, ReplicaKey(OWN_ID)),
+        raft.EndQuorumEpochRequest(-1, 7, ()),
         raft.FetchRequest(1, 5, ReplicaKey(1), OffsetAndEpoch(7, 6), 0),
         raft.FetchRequest(1, 5, ReplicaKey(1), OffsetAndEpoch(-1, 5), 0),
     ],
 )
 def test_what_cannot_be_is_refused_as_kafka_does(message: Any) -> None:
-    """INVALID_REQUEST on the partition: a log that knows more than the epoch, ids and offsets below zero."""
+    """INVALID_REQUEST on the partition: a log that knows more than the epoch, ids and offsets below zero. The answer
+    names the leader all the same."""
     with pytest.raises(Refusal) as caught:
-        message_from_request(wire_request(message), OWN_ID, CLUSTER)
+        read(wire_request(message))
     response = caught.value.response
-    topics = response.responses if hasattr(response, "responses") else response.topics
-    assert topics[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST
+    assert response.error_code == ErrorCode.NONE
+    assert error_of_response(response) == ErrorCode.INVALID_REQUEST
+    if hasattr(response, "responses"):
+        partition = response.responses[0].partitions[0]
+        assert partition.log_start_offset == 20
+        partition = partition.current_leader
+    else:
+        partition = response.topics[0].partitions[0]
+    assert (partition.leader_id, partition.leader_epoch) == (3, 7)
 
 
-def test_errors_say_nothing_to_the_state_machine() -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        raft.VoteRequest(-1, 6, ReplicaKey(-1), ReplicaKey(2), OffsetAndEpoch(7, 4), False),
+        raft.BeginQuorumEpochRequest(-1, 6, ReplicaKey(OWN_ID)),
+        raft.EndQuorumEpochRequest(-1, 6, ()),
+    ],
+)
+def test_an_epoch_that_is_over_comes_before_a_node_that_cannot_be(message: Any) -> None:
+    with pytest.raises(Refusal) as caught:
+        read(wire_request(message))
+    assert error_of_response(caught.value.response) == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_errors_of_the_whole_request_say_nothing_to_the_state_machine() -> None:
     asked = raft.FetchRequest(2, 5, ReplicaKey(2), OffsetAndEpoch(7, 5), 0)
     request = wire_request(asked)
-    response = response_for_wire(request, asked, raft.FetchResponse(3, 5, 3, 7, 7))
-    response.responses[0].partitions[0].error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
-    assert message_from_response(asked, 3, response) is None
+    response = response_for_wire(request, raft.FetchResponse(3, 5, 3, 7, 7))
     response.error_code = ErrorCode.INCONSISTENT_CLUSTER_ID
     assert message_from_response(asked, 3, response) is None
     response.error_code = ErrorCode.NONE
@@ -197,7 +233,7 @@ def test_errors_say_nothing_to_the_state_machine() -> None:
 
 def fetched(records: bytes) -> Any:
     asked = raft.FetchRequest(2, 5, ReplicaKey(2), OffsetAndEpoch(10, 5), 0)
-    response = response_for_wire(wire_request(asked), asked, raft.FetchResponse(3, 5, 3, 7, 10))
+    response = response_for_wire(wire_request(asked), raft.FetchResponse(3, 5, 3, 7, 10))
     response.responses[0].partitions[0].records = records
     message = message_from_response(asked, 3, response)
     assert isinstance(message, raft.FetchResponse)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +35,7 @@ from tests.controller.world import FewConfigs
 from tests.support.fake_filesystem import FakeFileSystem
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
+SNAPSHOT_PIECE_BYTES = 1000
 SERVED = {
     ApiKey.FETCH: (4, 17, 12),
     ApiKey.API_VERSIONS: (0, 4, 3),
@@ -56,6 +57,12 @@ VOTER_HANDLERS: dict[int, Any] = {
 }
 
 
+async def run_here(work: Callable[[], None]) -> None:
+    """In place of a thread, which would take no time under a clock that jumps, or any."""
+    await trio.lowlevel.checkpoint()
+    work()
+
+
 class World:
     """Nodes by id, each on a disk of its own; connections to and from those in `cut_off` fail."""
 
@@ -69,6 +76,8 @@ class World:
         self.scopes: dict[int, trio.CancelScope] = {}
         self.cut_off: set[int] = set()
         self.moved: dict[int, int] = {}
+        self.snapshot_pieces: list[int] = []
+        self.snapshot_piece_s = 0.0
         self.streams: list[tuple[int, int, trio.abc.Stream]] = []
 
     async def start(self, node_id: int, **settings: Any) -> ControllerNode:
@@ -84,6 +93,7 @@ class World:
             self.opener(node_id),
             software_version="1",
             endpoints=settings.get("endpoints", ()),
+            snapshot_piece_bytes=SNAPSHOT_PIECE_BYTES,
         )
         node = ControllerNode(
             ControllerSettings(node_id, DATA, VoterSet(map(ReplicaKey, self.voters)), **{**self.settings, **settings}),
@@ -95,6 +105,7 @@ class World:
             download=peers.download,
             probe=peers.probe,
             on_voters=peers.set_voters,
+            run_in_thread=run_here,
         )
         peers.attach(node)
         node.open()
@@ -156,7 +167,9 @@ class World:
                 elif header.api_key in VOTER_HANDLERS:
                     response = await VOTER_HANDLERS[header.api_key](self.context(node_id), request)
                 elif isinstance(request, FetchSnapshotRequest):
-                    response = await self.peers[node_id].answer_snapshot(request)
+                    await trio.sleep(self.snapshot_piece_s)
+                    self.snapshot_pieces.append(request.max_bytes)
+                    response = await self.peers[node_id].answer_snapshot(request, header.api_version)
                 else:
                     response = await self.peers[node_id].answer(request, header.api_version)
                 if response is None or node_id in self.cut_off or node_id not in self.nodes:

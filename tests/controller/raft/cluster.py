@@ -13,6 +13,7 @@ from pykbroker.controller.raft.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
     Entries,
     FetchRequest,
     FetchResponse,
@@ -365,19 +366,22 @@ def show_message(message: Message) -> str:
             return f"{kind} e{message.epoch} log {message.log_end.offset}/e{message.log_end.epoch}"
         case VoteResponse():
             kind = "PreVote" if message.is_pre_vote else "Vote"
-            return f"{kind} {'yes' if message.is_granted else 'no'} e{message.epoch}{_leader(message.leader_id)}"
+            word = "yes" if message.is_granted else "no"
+            return f"{kind} {word} e{message.epoch}{_leader(message.leader_id)}{_error(message.error)}"
         case BeginQuorumEpochRequest():
             return f"BeginQuorumEpoch? e{message.epoch}"
         case BeginQuorumEpochResponse():
-            return f"BeginQuorumEpoch e{message.epoch}{_leader(message.leader_id)}"
+            return f"BeginQuorumEpoch e{message.epoch}{_leader(message.leader_id)}{_error(message.error)}"
         case EndQuorumEpochRequest():
             successors = " ".join(str(key.node_id) for key in message.successors)
-            return f"EndQuorumEpoch? e{message.epoch} successors {successors}"
+            return f"EndQuorumEpoch? e{message.epoch} successors {successors}".rstrip()
+        case EndQuorumEpochResponse():
+            return f"EndQuorumEpoch e{message.epoch}{_leader(message.leader_id)}{_error(message.error)}"
         case FetchRequest():
             end, known = message.log_end, message.high_watermark
             return f"Fetch? e{message.epoch} from {end.offset}/e{end.epoch} hw {known}"
         case FetchResponse():
-            parts = [f"Fetch e{message.epoch}{_leader(message.leader_id)}"]
+            parts = [f"Fetch e{message.epoch}{_leader(message.leader_id)}{_error(message.error)}"]
             if message.offset >= 0:
                 parts.append(f"hw {message.high_watermark}")
             if message.diverging is not None:
@@ -395,6 +399,10 @@ def show_message(message: Message) -> str:
         case RemoveVoterRequest():
             return "RemoveVoter?"
     raise AssertionError(message)
+
+
+def _error(error: ErrorCode) -> str:
+    return f" {error.name}" if error else ""
 
 
 def _leader(leader_id: int) -> str:
