@@ -183,6 +183,7 @@ class Cluster:
         network: Network | None = None,
         data_dirs: Mapping[int, Path] | None = None,
     ) -> None:
+        self.tools = tools
         self.network = network
         self.is_formatted = tools is None
         ids = range(1, count + 1)

@@ -57,6 +57,16 @@ class Part:
     def end(self) -> None:
         """What is done at the end."""
 
+    def mark(self) -> int:
+        """What `reached` must get to for something to have got through that begins from now on."""
+        # One more: an acknowledgement may be on its way.
+        return self.progress + 2
+
+    @property
+    def reached(self) -> int:
+        """How far it has come."""
+        return self.progress
+
     def check(self) -> None:
         """Compares what was acknowledged with what the broker says."""
 
@@ -94,6 +104,15 @@ class Producing(Part):
     def _acknowledge(self, partition: int, number: int) -> None:
         self.acknowledged[partition].append(number)
         self.progress += 1
+
+    def mark(self) -> int:
+        """The next number: from it on there must be an acknowledged one in each partition."""
+        return self.sent
+
+    @property
+    def reached(self) -> int:
+        """The last acknowledged number of the partition that is furthest behind."""
+        return min(numbers[-1] if (numbers := self.acknowledged[n]) else -1 for n in range(self.partitions))
 
     def expected(self, partition: int) -> list[int]:
         """What was sent to a partition, in order."""
@@ -220,6 +239,10 @@ class Consuming(Part):
         )
         self._consumer.subscribe([topic], on_assign=lambda *_: self._next.clear())
 
+    def mark(self) -> int:
+        """One more than the commit that may be on its way."""
+        return self.progress + self.partitions + 1
+
     def work(self) -> None:
         for message in self._consumer.consume(200, 0.05):
             if message.error() is None:
@@ -275,14 +298,18 @@ class Consuming(Part):
 class Administering(Part):
     """Creates topics, changes their settings and partitions, and deletes them; a few remain at any time.
 
+    Args:
+        pause_s: between one change and the next.
+
     Attributes:
         topics: name to (retention.ms, partitions) as acknowledged; None for one that was deleted.
         uncertain: names with a request that was not answered.
     """
 
-    def __init__(self, bootstrap: str, prefix: str, replicas: int = 1) -> None:
+    def __init__(self, bootstrap: str, prefix: str, replicas: int = 1, pause_s: float = 0.0) -> None:
         super().__init__(bootstrap)
         self.replicas = replicas
+        self._pause_s = pause_s
         self.topics: dict[str, tuple[str, int] | None] = {}
         self.uncertain: set[str] = set()
         self._lock = threading.Lock()
@@ -311,6 +338,7 @@ class Administering(Part):
             self.progress += 1
 
     def work(self) -> None:
+        self.stopping.wait(self._pause_s)
         certain = {name: is_now for name, is_now in self.topics.items() if name not in self.uncertain}
         living = [name for name, is_now in certain.items() if is_now is not None]
         what = self._chance.randrange(4)
