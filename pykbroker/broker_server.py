@@ -16,6 +16,7 @@ from pykbroker.listener import Listener, ListenerLimits
 from pykbroker.node_parts import make_authorizer, sasl_maker
 from pykbroker.producer_ids import ProducerIds
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.quorum_node import LocalCall, is_quorum_gone, make_channel, opener
 from pykbroker.registration import Registration, endpoints_of, register_at_once
 from pykbroker.replication.fetch_sessions import FetchSessions
@@ -211,17 +212,30 @@ def _replica_manager(
     """What replicates partitions; None on a node that is alone."""
     if clients is None:
         return None
+    from pykbroker.replication.full_disk import FullDisk
     from pykbroker.replication.replica_manager import ReplicaManager, ReplicationSettings
 
-    return ReplicaManager(
-        parts.config.node_id,
+    node_id, controller = parts.config.node_id, parts.controller
+    channel = make_channel(parts, call, "alter-partition")
+    replicas = ReplicaManager(
+        node_id,
         partitions,
         parts.host.clock,
-        make_channel(parts, call, "alter-partition"),
+        channel,
         partial(clients.connect, purpose="replica-fetcher", lends=True),
         ReplicationSettings.from_config(parts.config),
-        _throttle(parts.metadata, parts.config.node_id, "follower"),
+        _throttle(parts.metadata, node_id, "follower"),
     )
+    replicas.full_disk = FullDisk(
+        node_id,
+        partitions,
+        parts.directory,
+        uuid_from_text(parts.identity.directory_id),
+        lambda: controller.image,
+        channel,
+        replicas.follow_all,
+    )
+    return replicas
 
 
 def _throttle(metadata: MetadataCache, node_id: int, side: str) -> ReplicationThrottle:

@@ -48,6 +48,12 @@ class PartitionImage(NamedTuple):
     eligible_leader_replicas: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
 
+    def is_lost_on(self, broker_id: int) -> bool:
+        """Whether the log directory of a broker's replica is said to be lost (`LOST_DIRECTORY`, KIP-858)."""
+        if LOST_DIRECTORY not in self.directories or broker_id not in self.replicas:
+            return False
+        return self.directories[self.replicas.index(broker_id)] == LOST_DIRECTORY
+
 
 class TopicImage(NamedTuple):
     """One topic; `partitions` has the keys 0 to n-1."""

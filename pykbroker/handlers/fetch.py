@@ -199,10 +199,8 @@ def _read_one(
         if partition is None:
             raise _not_here(context, asked)
         partition.check_leader_epoch(asked.current_leader_epoch)
-        if partition.leadership is None and (
-            bound == FetchBound.LOG_END or context.api_version < FOLLOWER_READ_VERSION
-        ):
-            partition.check_leader()
+        if partition.leadership is None:
+            _check_follower(context, partition, bound)
         if reader.rack and bound != FetchBound.LOG_END:
             preferred = _preferred_replica(context, partition, asked.fetch_offset, reader.rack)
             if preferred >= 0:
@@ -247,6 +245,15 @@ def _read_one(
         read.answer_now = True
         data.diverging_epoch = EpochEndOffset(epoch=found.diverging[0], end_offset=found.diverging[1])
     return data
+
+
+def _check_follower(context: RequestContext, partition: Partition, bound: int) -> None:
+    """Whether a replica that does not lead may be read by who asks. Raises KafkaError."""
+    if bound == FetchBound.LOG_END or context.api_version < FOLLOWER_READ_VERSION:
+        partition.check_leader()
+    if partition.is_lost:
+        # It gets nothing new: who reads here because of its rack had better ask the leader.
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be written here")
 
 
 def _preferred_replica(context: RequestContext, partition: Partition, offset: int, rack: str) -> int:

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import KafkaError, error_code_for
-from pykbroker.logstore.errors import LogError, UnexpectedAppendOffset
+from pykbroker.logstore.errors import LogError, StorageError, UnexpectedAppendOffset
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.records.errors import CorruptRecord, RecordError
@@ -96,6 +96,8 @@ class FollowedPartition:
         except (LogError, RecordError, KafkaError) as error:
             # A full disk or a damaged response passes; until then the others go on.
             log.error("%s: cannot be followed for now: %s", partition, error)
+            if isinstance(error, StorageError):
+                partition.on_storage_error(error)
             return Outcome.LATER
         self.is_caught_up = partition.log.log_end_offset >= data.high_watermark
         return Outcome.GO_ON

@@ -7,6 +7,7 @@ in the proposal):
 * A follower is caught up while its log ends where the leader's does, or did so within `replica.lag.time.max.ms`.
 * While a set is proposed, both it and the confirmed one count: the high watermark waits for the members of either.
 * The high watermark also waits for a follower that is caught up but not in the set yet, or it would never get into it.
+  Not for one whose broker says that its log directory is lost (KIP-858), as on a full disk: it does not come now.
 * Below `min.insync.replicas` the high watermark stays where it is.
 """
 
@@ -62,6 +63,7 @@ class Follower:
     Attributes:
         log_end_offset, log_start_offset: of its log; -1 before its first fetch from this leader.
         broker_epoch: what its last fetch said; -1 if the fetch was too old to say, None before the first one.
+        is_lost: whether its broker cannot write it for now.
     """
 
     __slots__ = (
@@ -69,6 +71,7 @@ class Follower:
         "_leader_end_at_last_fetch",
         "broker_epoch",
         "broker_id",
+        "is_lost",
         "last_caught_up",
         "log_end_offset",
         "log_start_offset",
@@ -79,6 +82,7 @@ class Follower:
         self.log_end_offset = -1
         self.log_start_offset = -1
         self.broker_epoch: int | None = None
+        self.is_lost = False
         self.last_caught_up = NEVER
         self._last_fetch = NEVER
         self._leader_end_at_last_fetch = -1
@@ -162,6 +166,8 @@ class Leadership:
         if image.partition_epoch < self.partition_epoch:
             return False
         self._set_replicas(image.replicas)
+        for broker_id, follower in self.followers.items():
+            follower.is_lost = image.is_lost_on(broker_id)
         if image.partition_epoch == self.partition_epoch and image.leader_epoch == self.leader_epoch:
             return False
         self._confirm(image.isr)
@@ -210,7 +216,8 @@ class Leadership:
             if follower.log_end_offset < end and (
                 broker_id in self._maximal_isr
                 or (
-                    follower.is_caught_up(log_end_offset, now, self._brokers.replica_lag_time_max_s)
+                    not follower.is_lost
+                    and follower.is_caught_up(log_end_offset, now, self._brokers.replica_lag_time_max_s)
                     and self._brokers.may_join(follower)
                 )
             ):
@@ -232,6 +239,7 @@ class Leadership:
         the leader epoch's beginning. Else it may lack records that were acknowledged before this leader came."""
         if (
             self.pending is not None
+            or follower.is_lost
             or follower.broker_id in self.isr
             or follower.log_end_offset < max(high_watermark, self.epoch_start_offset)
             or not self._brokers.may_join(follower)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.errors import KafkaError
-from pykbroker.logstore.errors import StorageError
+from pykbroker.logstore.errors import StorageError, StorageFull
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.leadership import NO_BROKER_EPOCH, Leadership
@@ -108,6 +108,7 @@ class Partition(Replica):
         self.leader_id = image.leader
         self.replicas = tuple(image.replicas)
         self.is_adding = self._environment.node_id in image.adding_replicas
+        self.is_lost = image.is_lost_on(self._environment.node_id)
         if image.leader == self._environment.node_id:
             self._lead(image)
         else:
@@ -141,6 +142,11 @@ class Partition(Replica):
         except StorageError as error:
             # `end_offset_for_epoch` answers as if it were noted, and the first batch of the epoch notes it.
             log.error("%s: the beginning of leader epoch %d was not noted: %s", self, self.leader_epoch, error)
+            self._environment.on_storage_error(error)
+
+    def on_storage_error(self, error: StorageError) -> None:
+        """What was to be written to this follower's log was not."""
+        self._environment.on_storage_error(error)
 
     def append_as_leader(
         self,
@@ -160,9 +166,13 @@ class Partition(Replica):
             LogError, RecordError: nothing was appended.
             StorageError: likewise, or what was appended could not be synced (`flush.messages`).
         """
-        if self.leadership is None:
+        leadership = self.leadership
+        if leadership is None:
             raise self._not_leader()
         log = self.log
+        if self._environment.is_disk_full and len(leadership.isr) > 1:
+            # Even if this one would fit: what is to be handed over must come to an end.
+            raise StorageFull(str(self), "the disk was full, others are to lead")
         stable_before = self.last_stable_offset if self.stable_waiters else -1
         try:
             result = log.append_as_leader(
@@ -173,10 +183,11 @@ class Partition(Replica):
                 verification=verification,
                 transaction_version=transaction_version,
             )
-        except StorageError:
+        except StorageError as error:
             if log.log_end_offset > self.high_watermark:
                 # It is in the log all the same, where a retry of the producer finds it.
                 self._appended(len(data), stable_before)
+            self._environment.on_storage_error(error)
             raise
         if not result.is_duplicate:
             self._appended(len(data), stable_before)

@@ -172,6 +172,7 @@ class Partitions:
             if key not in self._offline:
                 log.error("%s-%d cannot be served for now: %s", *key, error)
             self._offline.add(key)
+            self.environment.on_storage_error(error)
         else:
             if key in self._offline:
                 log.info("%s-%d is served again", *key)

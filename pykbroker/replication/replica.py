@@ -68,6 +68,7 @@ class Replica:
         leadership: what a leader knows; None on a follower. Another object means that leadership was lost meanwhile.
         replicas: the brokers that hold it, or should.
         is_adding: whether this broker is being added to its replicas by a reassignment.
+        is_lost: whether this broker has given the replica up for now, as its disk is full.
         high_watermark: end of what consumers may read.
         waiters: who waits for its high watermark to move.
         stable_waiters: who waits for its last stable offset to move: readers of committed records only.
@@ -80,6 +81,7 @@ class Replica:
         "end_waiters",
         "high_watermark",
         "is_adding",
+        "is_lost",
         "leader_epoch",
         "leader_id",
         "leadership",
@@ -103,7 +105,7 @@ class Replica:
         self.leader_id = self.leader_epoch = self.partition_epoch = -1
         self.leadership: Leadership | None = None
         self.replicas: tuple[int, ...] = ()
-        self.is_adding = False
+        self.is_adding = self.is_lost = False
         self.waiters = OffsetWaiters()
         self.stable_waiters = OffsetWaiters()
         self.end_waiters = OffsetWaiters()

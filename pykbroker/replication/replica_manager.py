@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pykbroker.config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage, TopicImage
     from pykbroker.replication.fetcher import Client
+    from pykbroker.replication.full_disk import FullDisk
     from pykbroker.replication.isr_changes import Channel
     from pykbroker.replication.partition import Partition
     from pykbroker.replication.partitions import Partitions
@@ -60,6 +61,9 @@ class ReplicationSettings(NamedTuple):
 class ReplicaManager:
     """See the module's text.
 
+    Attributes:
+        full_disk: what gives replicas up that cannot be written; None where that is not done.
+
     Args:
         node_id: this broker.
         partitions: the replicas; `apply` is to be called after theirs.
@@ -96,6 +100,7 @@ class ReplicaManager:
         # Whom a partition follows, by its key.
         self._leaders: dict[tuple[bytes, int], int] = {}
         self._nursery: trio.Nursery | None = None
+        self.full_disk: FullDisk | None = None
 
     def _broker_epoch(self) -> int:
         return self._brokers.epoch(self._node_id)
@@ -110,9 +115,11 @@ class ReplicaManager:
             self._follow_topic(topic)
         for _, topic in delta.changed_topics:
             self._follow_topic(topic)
+        if self.full_disk is not None:
+            self.full_disk.apply(old, new)
 
     def follow_all(self) -> None:
-        """Looks at every partition: after logs that could not be opened have been."""
+        """Looks at every partition: after logs that could not be opened have been, or the disk is full or no more."""
         for partition in self._partitions.all():
             self._follow(partition)
 
@@ -127,7 +134,9 @@ class ReplicaManager:
     def _follow(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.partition)
         leader_id = partition.leader_id
-        if partition.is_leader or leader_id < 0:
+        # What is given up must not get into the in-sync set again by asking for records of which there are none.
+        is_given_up = partition.is_lost or self._partitions.environment.is_disk_full
+        if partition.is_leader or leader_id < 0 or is_given_up:
             self._stop_following(key)
             return
         if self._leaders.get(key, leader_id) != leader_id:
@@ -188,6 +197,8 @@ class ReplicaManager:
                     self._run_fetcher(nursery, leader_id, fetcher)
                 nursery.start_soon(self._isr_changes.run)
                 nursery.start_soon(self._shrink_isrs)
+                if self.full_disk is not None:
+                    nursery.start_soon(self.full_disk.run)
                 task_status.started()
                 await trio.sleep_forever()
             finally:

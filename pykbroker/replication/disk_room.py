@@ -1,0 +1,132 @@
+"""Whether this broker's disk takes records, and which replicas it should hold according to that. Pure: time and disk
+come as arguments.
+
+A broker whose disk is full goes on serving what it has. Where other replicas are in sync it gives its own up until
+there is space: it says that they are in `LOST_DIRECTORY` (AssignReplicasToDirs, KIP-858), and the controller elects
+others and takes it out of the in-sync sets, which would else hold acks=all back for `replica.lag.time.max.ms`. Where it
+is the last one in sync it stays: it can be read from, and takes records again as soon as they fit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykbroker.controller.metadata.image import NO_LEADER
+from pykbroker.logstore.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pykbroker.controller.metadata.image import ClusterImage, PartitionImage
+    from pykbroker.logstore.filesystem import FileSystem
+
+PAUSE_MIN_S = 1.0
+PAUSE_MAX_S = 60.0
+"""Before the first look for space: longer each time that the disk was full again soon after it had space."""
+CALM_S = 300.0
+"""After so long without trouble the pause is the shortest again."""
+LOOK_S = 1.0
+
+ROOM_SHARE = 100
+ROOM_MIN_BYTES = 4 << 20
+ROOM_MAX_BYTES = 1 << 30
+"""A hundredth of the volume must be free, within these bounds, before replicas come back: each has something to catch
+up with, and a disk that is full again a second later would only move leaders to and fro."""
+
+PROBE_FILE = "room-probe"
+_PROBE = bytes(64 << 10)
+
+
+class DiskRoom:
+    """Full or not, with some inertia. Times are seconds on one clock.
+
+    Attributes:
+        look_at: when to look for space, while full.
+    """
+
+    __slots__ = ("_emptied_at", "_pause_s", "is_full", "look_at")
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self.look_at = 0.0
+        self._pause_s = PAUSE_MIN_S
+        self._emptied_at = float("-inf")
+
+    def fill(self, now: float) -> None:
+        """Something did not fit."""
+        if self.is_full:
+            return
+        was_calm = now >= self._emptied_at + CALM_S
+        self._pause_s = PAUSE_MIN_S if was_calm else min(2 * self._pause_s, PAUSE_MAX_S)
+        self.is_full = True
+        self.look_at = now + self._pause_s
+
+    def looked(self, now: float, *, has_room: bool) -> None:
+        """Somebody has looked, as it was time to."""
+        if has_room:
+            self.is_full = False
+            self._emptied_at = now
+        else:
+            self.look_at = now + LOOK_S
+
+
+def room_wanted(total_bytes: int) -> int:
+    """How many bytes must be free on a volume of this size before replicas come back."""
+    return min(max(total_bytes // ROOM_SHARE, ROOM_MIN_BYTES), ROOM_MAX_BYTES)
+
+
+def has_room(filesystem: FileSystem, folder: str) -> bool:
+    """Whether replicas may come back to a folder: there is space, and it can be used (quotas, inodes, read-only)."""
+    try:
+        total, usable = filesystem.space(folder)
+    except StorageError:
+        return False
+    return usable >= room_wanted(total) and can_write(filesystem, folder)
+
+
+def can_write(filesystem: FileSystem, folder: str) -> bool:
+    """Whether a small file can be written there."""
+    path = f"{folder}/{PROBE_FILE}"
+    try:
+        filesystem.write_file(path, _PROBE, durable=False)
+        filesystem.remove(path)
+    except StorageError:
+        return False
+    return True
+
+
+class ReplicaMoves(NamedTuple):
+    """(topic id, partition) of the replicas to give up, and of those to take up again."""
+
+    leave: list[tuple[bytes, int]]
+    come_back: list[tuple[bytes, int]]
+
+
+def replica_moves(
+    image: ClusterImage, node_id: int, came_back: Collection[tuple[bytes, int]], *, is_full: bool
+) -> ReplicaMoves:
+    """What of this broker's replicas is not as it should be.
+
+    `came_back`: those that were taken up again in this process and may still wait for a leader. Kafka's controller
+    elects nobody when a replica leaves the lost directory, but does when it is told the same again.
+    """
+    moves = ReplicaMoves([], [])
+    for topic in image.topics_by_id.values():
+        for number, partition in topic.partitions.items():
+            if node_id not in partition.replicas:
+                continue
+            key = (topic.topic_id, number)
+            is_last = partition.isr == (node_id,)
+            if is_full and node_id in partition.isr and not is_last:
+                moves.leave.append(key)
+            elif partition.is_lost_on(node_id):
+                if is_last or not is_full:
+                    moves.come_back.append(key)
+            elif key in came_back and is_last_and_leaderless(partition, node_id):
+                moves.come_back.append(key)
+    return moves
+
+
+def is_last_and_leaderless(partition: PartitionImage, node_id: int) -> bool:
+    """Whether only this broker could lead the partition, and nobody does."""
+    return partition.isr == (node_id,) and partition.leader == NO_LEADER

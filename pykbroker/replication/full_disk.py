@@ -1,0 +1,238 @@
+"""FullDisk: hands over what this broker cannot store, and takes it up again when there is space.
+
+Only where there are other brokers; one that is alone refuses until a record fits. What is decided is in `disk_room`.
+In order: no record is taken any more for partitions that others could lead, and nothing is fetched; the other replicas
+get the moment that they need to fetch what was acknowledged with acks=1; the controller is told. While it cannot be
+reached things stay so, and producers are refused as they are by a broker that is alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from pykbroker.controller.metadata.image import LOST_DIRECTORY
+from pykbroker.errors import KafkaError
+from pykbroker.logstore.errors import StorageFull
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.replication.disk_room import (
+    DiskRoom,
+    can_write,
+    has_room,
+    is_last_and_leaderless,
+    replica_moves,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.logstore.errors import StorageError
+    from pykbroker.logstore.log_directory import LogDirectory
+    from pykbroker.protocol.fields import Message
+    from pykbroker.replication.partitions import Partitions
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_MS = 10_000
+RETRY_S = 0.5
+TAIL_S = 1.0
+"""How long other replicas have to fetch the end of a log before the leadership goes to one of them all the same."""
+TAIL_PAUSE_S = 0.02
+REQUEST_SIZE_MAX = 2000
+"""Replicas in one request; Kafka's brokers send 2250 at most."""
+NEVER = float("inf")
+
+Key = tuple[bytes, int]
+
+
+class Channel(Protocol):
+    """The part of `ControllerChannel` that is used."""
+
+    async def request(self, message: Message, timeout_ms: int) -> Any:
+        """The active controller's response. Raises KafkaError."""
+
+
+class FullDisk:
+    """See the module's text. `run` it; `apply` is to be called with each image, after the partitions know it.
+
+    Args:
+        node_id: this broker.
+        partitions: its replicas, whose environment says who is told of failed writes.
+        log_directory: where they are.
+        directory_id: its id.
+        image: the newest.
+        channel: to the active controller.
+        follow_all: looks anew at whom to follow.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        partitions: Partitions,
+        log_directory: LogDirectory,
+        directory_id: bytes,
+        image: Callable[[], ClusterImage],
+        channel: Channel,
+        follow_all: Callable[[], None],
+    ) -> None:
+        self._node_id = node_id
+        self._partitions = partitions
+        self._directory = log_directory
+        self._directory_id = directory_id
+        self._image = image
+        self._channel = channel
+        self._follow_all = follow_all
+        self._room = DiskRoom()
+        self._environment = partitions.environment
+        self._environment.on_storage_error = self.on_storage_error
+        self._wake = trio.Event()
+        self._is_suspect = False
+        self._must_look_at_followed = False
+        self._full_since = 0.0
+        # Whether the metadata may have replicas of ours in the lost directory: from another life of this broker.
+        self._may_have_lost = True
+        self._has_looked = False
+        self._came_back: set[Key] = set()
+        # What was asked for and when; the metadata follows.
+        self._asked: dict[tuple[Key, bool], float] = {}
+        self._is_failing = False
+
+    def on_storage_error(self, error: StorageError) -> None:
+        """A record could not be written, or a log not made."""
+        if self._room.is_full:
+            return
+        if isinstance(error, StorageFull):
+            self._fill(str(error))
+        else:
+            # It may be about one file.
+            self._is_suspect = True
+            self._wake.set()
+
+    def _fill(self, why: str) -> None:
+        now = trio.current_time()
+        self._room.fill(now)
+        self._full_since = now
+        self._environment.is_disk_full = self._must_look_at_followed = self._may_have_lost = True
+        log.error("%s: others take over what they have too, until there is space here", why)
+        self._wake.set()
+
+    def apply(self, old: ClusterImage, new: ClusterImage) -> None:
+        """The metadata has changed."""
+        if not self._may_have_lost:
+            # What was asked for while the disk was full may be told later than that there is space again.
+            self._may_have_lost = any(
+                partition.is_lost_on(self._node_id)
+                for _, topic in new.delta.changed_topics
+                for partition in topic.partitions.values()
+            )
+        if self._may_have_lost:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Hands over and takes up, until it is cancelled."""
+        while True:
+            self._wake = trio.Event()
+            if self._is_suspect:
+                self._is_suspect = False
+                if not can_write(self._directory.filesystem, self._directory.path):
+                    self._fill(f"{self._directory.path}: nothing can be written")
+            if self._must_look_at_followed:
+                self._must_look_at_followed = False
+                self._follow_all()
+            if self._room.is_full and trio.current_time() >= self._room.look_at:
+                self._look()
+            again_at = await self._settle() if self._may_have_lost else NEVER
+            if self._room.is_full:
+                again_at = min(again_at, self._room.look_at)
+            with trio.move_on_at(again_at):
+                await self._wake.wait()
+
+    def _look(self) -> None:
+        """Looks for space."""
+        self._has_looked = True
+        self._room.looked(trio.current_time(), has_room=has_room(self._directory.filesystem, self._directory.path))
+        if not self._room.is_full:
+            log.info("%s: there is space again", self._directory.path)
+            self._environment.is_disk_full = False
+            self._follow_all()
+
+    async def _settle(self) -> float:
+        """Tells the controller what is not as it should be; when to look again, if nothing happens before."""
+        image = self._image()
+        moves = replica_moves(image, self._node_id, self._came_back, is_full=self._room.is_full)
+        if moves.come_back and not self._has_looked:
+            # Given up by an earlier life of this broker: is there space now?
+            self._has_looked = True
+            if not has_room(self._directory.filesystem, self._directory.path):
+                self._fill(f"{self._directory.path}: the disk is still full")
+                return 0.0
+        self._came_back = {key for key in self._came_back if self._waits_for_leader(image, key)}
+        broker = image.brokers.get(self._node_id)
+        if broker is None:
+            return NEVER
+        now = trio.current_time()
+        ready = [key for key in moves.leave if self._may_leave(key, now)]
+        asked = {key: at for key, at in self._asked.items() if now < at + RETRY_S}
+        leave = [key for key in ready if (key, True) not in asked]
+        come_back = [key for key in moves.come_back if (key, False) not in asked]
+        self._asked = asked | {(key, True): now for key in leave} | {(key, False): now for key in come_back}
+        self._came_back.update(come_back)
+        for keys, directory in ((leave, LOST_DIRECTORY), (come_back, self._directory_id)):
+            for start in range(0, len(keys), REQUEST_SIZE_MAX):
+                await self._tell(broker.epoch, directory, keys[start : start + REQUEST_SIZE_MAX])
+        if len(ready) < len(moves.leave):
+            return trio.current_time() + TAIL_PAUSE_S
+        if moves.leave or moves.come_back or self._came_back:
+            return trio.current_time() + RETRY_S
+        self._may_have_lost = self._room.is_full
+        return NEVER
+
+    def _may_leave(self, key: Key, now: float) -> bool:
+        """Whether the others have all that this broker has, or have had the time for it."""
+        partition = self._partitions.get_by_id(*key)
+        return (
+            partition is None
+            or not partition.is_leader
+            or now >= self._full_since + TAIL_S
+            or partition.is_in_every_isr_log(partition.log.log_end_offset)
+        )
+
+    def _waits_for_leader(self, image: ClusterImage, key: Key) -> bool:
+        topic = image.topics_by_id.get(key[0])
+        partition = None if topic is None else topic.partitions.get(key[1])
+        return partition is not None and is_last_and_leaderless(partition, self._node_id)
+
+    async def _tell(self, broker_epoch: int, directory: bytes, keys: Sequence[Key]) -> None:
+        # Most brokers never come here.
+        from pykbroker.protocol.messages.assign_replicas_to_dirs import (
+            AssignReplicasToDirsRequest,
+            DirectoryData,
+            PartitionData,
+            TopicData,
+        )
+
+        topics: dict[bytes, TopicData] = {}
+        for topic_id, number in keys:
+            topic = topics.setdefault(topic_id, TopicData(topic_id=topic_id))
+            topic.partitions.append(PartitionData(partition_index=number))
+        request = AssignReplicasToDirsRequest(
+            broker_id=self._node_id,
+            broker_epoch=broker_epoch,
+            directories=[DirectoryData(id=directory, topics=list(topics.values()))],
+        )
+        try:
+            response = await self._channel.request(request, REQUEST_TIMEOUT_MS)
+            code = ErrorCode(response.error_code)
+            failure = "" if code is ErrorCode.NONE else code.name
+        except KafkaError as error:
+            failure = str(error)
+        if failure and not self._is_failing:
+            log.warning("the controller was not told which replicas this broker gives up or takes up: %s", failure)
+        self._is_failing = bool(failure)
+        if not failure:
+            # Of single replicas that were refused the metadata tells.
+            what = "gives up" if directory == LOST_DIRECTORY else "takes up again"
+            log.info("this broker %s %d replica(s)", what, len(keys))
