@@ -130,6 +130,7 @@ def _surroundings(trace: Trace) -> Iterator[None]:
     logger.setLevel(logging.INFO)
     memory.FreedMemory.give_back = lambda self: False  # type: ignore[method-assign]
     # What is there before, modules above all, is not looked at again by the next collection.
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.disable()
