@@ -18,7 +18,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-GROWTH_BYTES = 4 * 1024 * 1024
+GROWTH_BYTES = 2 * 1024 * 1024
 """Less growth than this is not worth looking for free pages."""
 
 
