@@ -10,15 +10,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller_requests import answer_of_quorum
+from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
+from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import FetchRequest, FetchResponse
     from pykbroker.request_context import RequestContext
 
+LOWEST_THAT_NAMES_A_LEADER = 12
+
 
 async def handle_controller_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse:
-    """Records of the metadata log, a point of divergence, or a checkpoint to begin with; waits for something new."""
+    """Records of the metadata log, a point of divergence, or a checkpoint to begin with; waits for something new.
+
+    Raises:
+        KafkaError: UNSUPPORTED_VERSION: a version in which neither a leader nor a divergence can be said. Kafka
+            advertises these too, and says so when it cannot write its answer.
+    """
     context.require_cluster(CLUSTER_ACTION)
+    if context.api_version < LOWEST_THAT_NAMES_A_LEADER:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "versions below 12 cannot say who leads, nor where logs part")
     response: FetchResponse = await answer_of_quorum(context, request)
     return response
