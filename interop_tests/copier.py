@@ -9,6 +9,7 @@ has no other answer to trouble than to end: whoever started it starts it again.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import random
 import sys
@@ -65,6 +66,7 @@ class Watch:
         while time.monotonic() < self._moved_at + STUCK_S:
             time.sleep(1)
         print(f"nothing has happened for {STUCK_S:.0f} s", file=sys.stderr, flush=True)
+        faulthandler.dump_traceback()
         os._exit(2)
 
 

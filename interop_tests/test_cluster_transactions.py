@@ -80,7 +80,7 @@ def test_exactly_once_over_killed_coordinators(
 ) -> None:
     """Each record once, whoever of copiers and coordinators is killed."""
     cluster.wait_until_whole()
-    loop = Loop(Coordinators(cluster), unique, client, target, replicas=3)
+    loop = Loop(Coordinators(cluster), unique, client, kills_broker=True, replicas=3)
     command = [sys.executable, "-m", "interop_tests.copier", client, cluster.bootstrap, loop.source, loop.target]
     copiers = copiers_of([[*command, loop.group, f"{loop.group}-{number}"] for number in range(count)])
     loop.run(copiers, KILLS)
@@ -99,7 +99,7 @@ def test_message_copier_over_killed_coordinators(
 ) -> None:
     """As above by TransactionalMessageCopier, Kafka's own test of this, with random aborts."""
     cluster.wait_until_whole()
-    loop = Loop(Coordinators(cluster), unique, "java", target, replicas=3)
+    loop = Loop(Coordinators(cluster), unique, "java", kills_broker=True, replicas=3)
     java = [JAVA, *JAVA_FLAGS, "-cp", f"{java_libs}/*", TRANSACTIONAL_MESSAGE_COPIER]
     job = ["--broker-list", cluster.bootstrap, "--input-topic", loop.source, "--output-topic", loop.target]
     how = ["--input-partition", "0", "--group-mode", "--use-group-metadata", "--enable-random-aborts"]
