@@ -237,11 +237,8 @@ def _only_partition(request: Any) -> Any:
     topics: Any = request.responses if isinstance(request, fetch.FetchResponse) else request.topics
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return None
-    if is_fetch:
-        # From version 13 on by id; the decoder leaves the name empty then.
-        is_ours = topics[0].topic_id == METADATA_TOPIC_ID if not topics[0].topic else topics[0].topic == TOPIC
-    else:
-        is_ours = topics[0].topic_name == TOPIC
+    # By id alone, as in Kafka: a Fetch of before version 13 is none of a node of a quorum.
+    is_ours = topics[0].topic_id == METADATA_TOPIC_ID if is_fetch else topics[0].topic_name == TOPIC
     partition = topics[0].partitions[0]
     index = partition.partition if isinstance(partition, fetch.FetchPartition) else partition.partition_index
     return partition if is_ours and index == PARTITION else None

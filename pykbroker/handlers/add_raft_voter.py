@@ -27,17 +27,18 @@ async def handle_add_raft_voter(context: RequestContext, request: AddRaftVoterRe
         return _response(ErrorCode.INCONSISTENT_CLUSTER_ID, wrong_cluster)
     controller = context.services.controller
     if not controller.is_leader:
-        return _response(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+        return _response(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
     if request.voter_id < 0 or request.voter_directory_id == NO_DIRECTORY_ID:
         return _response(ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
     endpoints = tuple(VoterEndpoint(each.name.upper(), each.host, each.port) for each in request.listeners)
     voter = Voter(ReplicaKey(request.voter_id, request.voter_directory_id), endpoints)
     name = controller_listener_name(context)
     if voter.endpoint(name) is None:
-        given = ", ".join(f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in endpoints)
+        given = ", ".join(f"ListenerName({each.name})={each.host}/<unresolved>:{each.port}" for each in endpoints)
         return _response(
             ErrorCode.INVALID_REQUEST,
-            f"Add voter request didn't include the endpoint ({given}) for the default listener {name}",
+            f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{given}}})) for the default "
+            f"listener ListenerName({name})",
         )
     answer = await controller.voter_requests.add(
         voter, context.services.config.request_timeout_ms, acks_commit=request.ack_when_committed

@@ -2,7 +2,8 @@
 
 Versions 4-18 as on a broker's port, but there is one partition, `__cluster_metadata`-0, no session and no reader that
 is not a node of the cluster. v12 the epoch of the last record that the follower has, by which diverging logs are found;
-v13 topic ids; v17 directory ids; v18 the follower's high watermark.
+v13 topic ids, without which a Fetch is none of the quorum and gets INVALID_REQUEST; v17 directory ids; v18 the
+follower's high watermark.
 """
 
 from __future__ import annotations

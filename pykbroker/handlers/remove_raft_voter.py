@@ -27,7 +27,7 @@ async def handle_remove_raft_voter(context: RequestContext, request: RemoveRaftV
         return _response(ErrorCode.INCONSISTENT_CLUSTER_ID, wrong_cluster)
     controller = context.services.controller
     if not controller.is_leader:
-        return _response(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+        return _response(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
     if request.voter_id < 0 or request.voter_directory_id == NO_DIRECTORY_ID:
         return _response(ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter")
     key = ReplicaKey(request.voter_id, request.voter_directory_id)

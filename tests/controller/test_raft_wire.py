@@ -227,7 +227,7 @@ def test_errors_of_the_whole_request_say_nothing_to_the_state_machine() -> None:
     response.error_code = ErrorCode.INCONSISTENT_CLUSTER_ID
     assert message_from_response(asked, 3, response) is None
     response.error_code = ErrorCode.NONE
-    response.responses[0].topic = "t"
+    response.responses[0].topic_id = b"x" * 16
     assert message_from_response(asked, 3, response) is None
 
 

@@ -19,6 +19,7 @@ from pykbroker.controller.active_controller import ActiveController, ActiveContr
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.node import ControllerNode
 from pykbroker.controller.peers import Peers
+from pykbroker.controller.raft.quorum import VoterEndpoint
 from pykbroker.handlers import CONTROLLER_APIS
 from pykbroker.listener_kind import ListenerKind
 from pykbroker.protocol.codec import decode, encode
@@ -26,16 +27,22 @@ from pykbroker.protocol.fields import Message
 from pykbroker.request_context import ConnectionInfo, RequestContext, Services
 from pykbroker.request_handling import failed, load
 from tests.controller.nodes import running
+from tests.controller.wire_world import run_here
 from tests.support.admin import make_services
 from tests.support.fake_filesystem import FakeFileSystem
 from tests.support.transcripts import to_json
-from tests.transcripts.controller.script import CLUSTER_ID, NODE_ID, SETTINGS, Ask, Script, plain_records
+from tests.transcripts.controller.script import CLUSTER_ID, NODE_ID, SETTINGS, Ask, Checkpoint, Script, plain_records
 
 FOLDER = Path(__file__).parents[1] / "transcripts" / "controller"
 
 NOT_COMPARED: dict[str, tuple[str, ...]] = {
     "endpoints 2": ("brokers", "controller_id"),  # this controller in memory has not registered itself
+    # Kafka's voter still follows the leader that it was told has resigned; ours knows of none then.
+    "end of an epoch": ("topics", "node_endpoints"),
+    "end of an epoch once more": ("topics", "node_endpoints"),
 }
+
+ENDPOINTS = (VoterEndpoint("CONTROLLER", "127.0.0.1", 9093),)
 
 Answer = dict[str, Any]
 
@@ -77,7 +84,12 @@ def services_of(node: ControllerNode, active: ActiveController, peers: Peers) ->
 async def replay() -> tuple[list[Answer], list[Answer]]:
     taken: list[tuple[str, int, Message]] = []
     script = Script()
-    async with running(FakeFileSystem()) as node, trio.open_nursery() as nursery:
+    peers = Peers(NODE_ID, CLUSTER_ID, {}, trio.open_tcp_stream, software_version="1", endpoints=ENDPOINTS)
+    own: dict[str, Any] = {"node_id": NODE_ID, "directory_id": b"own directory !!", "send": peers.send}
+    async with (
+        running(FakeFileSystem(), before_run=peers.attach, run_in_thread=run_here, **own) as node,
+        trio.open_nursery() as nursery,
+    ):
         settings = ActiveControllerSettings(
             session_timeout_ms=int(SETTINGS["broker.session.timeout.ms"]),
             heartbeat_interval_ms=int(SETTINGS["broker.heartbeat.interval.ms"]),
@@ -87,8 +99,6 @@ async def replay() -> tuple[list[Answer], list[Answer]]:
         active = ActiveController(node, settings)
         node.subscribe(active.on_metadata_change)
         await nursery.start(active.run)
-        peers = Peers(NODE_ID, CLUSTER_ID, {}, trio.open_tcp_stream, software_version="1")
-        peers.attach(node)
         services = services_of(node, active, peers)
         steps = script.run()
         step = next(steps)
@@ -98,6 +108,10 @@ async def replay() -> tuple[list[Answer], list[Answer]]:
                     answer = await ask(services, step)
                     taken.append((step.label, step.version, answer))
                     step = steps.send(answer)
+                elif isinstance(step, Checkpoint):
+                    node._snapshots.is_writing = True
+                    await node._take_snapshot()
+                    step = steps.send(node._storage.snapshots[-1])
                 else:
                     await trio.sleep(step.seconds)
                     step = next(steps)
@@ -129,10 +143,13 @@ def test_every_answer_is_kafkas(replayed: tuple[list[Answer], list[Answer]]) -> 
         kafka, own = (
             {name: content for name, content in one["answer"].items() if name not in hidden} for one in (left, right)
         )
-        if kafka != own:
+        # Kafka 4.3.1 cannot write its own errors of a piece of a checkpoint (NullPointerException: there are no records
+        # in them), and answers UNKNOWN_SERVER_ERROR in their place. What ours answers is in test_peers.py.
+        is_kafkas_fault = left["label"].startswith("snapshot") and kafka == {"error_code": -1}
+        if kafka != own and not is_kafkas_fault:
             found.append(f"{left['label']} v{left['version']}\n  Kafka {kafka}\n  ours  {own}")
     assert not found, "\n".join(found)
-    assert len(ours) == len(kafkas) > 150
+    assert len(ours) == len(kafkas) > 400
 
 
 def test_every_record_is_kafkas(replayed: tuple[list[Answer], list[Answer]]) -> None:

@@ -16,13 +16,11 @@ from typing import Any
 
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.messages import fetch
 from pykbroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from pykbroker.protocol.records.batch import iter_batches
-from pykbroker.protocol.uuids import METADATA_TOPIC_ID
 from tests.support.apache_kafka import START_SECONDS_MAX, free_port, java
 from tests.support.transcripts import Client, to_json
-from tests.transcripts.controller.script import CLUSTER_ID, NODE_ID, SETTINGS, Ask, Script, plain_records
+from tests.transcripts.controller.script import CLUSTER_ID, NODE_ID, SETTINGS, Ask, Checkpoint, Script, plain_records
 
 ANSWERS = Path(__file__).with_name("answers.jsonl")
 RECORDS = Path(__file__).with_name("records.jsonl")
@@ -38,6 +36,8 @@ def main(folder: Path) -> None:
         "controller.listener.names": "CONTROLLER",
         "log.dirs": folder / "data",
         **SETTINGS,
+        # For the checkpoint; the log from its beginning on is still there then.
+        "metadata.log.max.snapshot.interval.ms": "5000",
     }
     file = folder / "server.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -54,10 +54,11 @@ def main(folder: Path) -> None:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.2)
-        record(client)
+        script, answers = ask_all(client, folder / "data" / "__cluster_metadata-0")
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
+    write(script, answers, read_log(folder / "data" / "__cluster_metadata-0"))
 
 
 def leads(client: Client) -> bool:
@@ -69,7 +70,17 @@ def leads(client: Client) -> bool:
     return answer is not None and answer.error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-def record(client: Client) -> None:
+def newest_checkpoint(log: Path) -> tuple[int, int]:
+    """End offset and epoch; waits for the first."""
+    while True:
+        names = sorted(path.stem for path in log.glob("*.checkpoint"))
+        if names and not names[-1].startswith("0" * 20):
+            end_offset, epoch = names[-1].split("-")
+            return int(end_offset), int(epoch)
+        time.sleep(0.2)
+
+
+def ask_all(client: Client, log: Path) -> tuple[Script, list[tuple[str, int, Any]]]:
     script = Script()
     steps = script.run()
     answers: list[tuple[str, int, Any]] = []
@@ -80,50 +91,32 @@ def record(client: Client) -> None:
                 answer = client.call(step.request, step.version)
                 answers.append((step.label, step.version, answer))
                 step = steps.send(answer)
+            elif isinstance(step, Checkpoint):
+                step = steps.send(newest_checkpoint(log))
             else:
                 time.sleep(step.seconds)
                 step = next(steps)
     except StopIteration:
         pass
+    return script, answers
+
+
+def write(script: Script, answers: list[tuple[str, int, Any]], records: Iterator[Any]) -> None:
     with ANSWERS.open("w") as file:
         for label, version, answer in answers:
             plain = None if answer is None else script.names.plain(to_json(answer))
             print(json.dumps({"label": label, "version": version, "answer": plain}), file=file)
     with RECORDS.open("w") as file:
-        for entry in plain_records(read_log(client), script.names):
+        for entry in plain_records(records, script.names):
             print(json.dumps(entry), file=file)
 
 
-def read_log(client: Client) -> Iterator[Any]:
-    """All metadata records, as an observer fetches them."""
-    offset = epoch = 0
-    leader_epoch = 1
-    while True:
-        partition = fetch.FetchPartition(
-            current_leader_epoch=leader_epoch,
-            fetch_offset=offset,
-            last_fetched_epoch=epoch,
-            partition_max_bytes=1 << 20,
-        )
-        topic = fetch.FetchTopic(topic="__cluster_metadata", topic_id=METADATA_TOPIC_ID, partitions=[partition])
-        request = fetch.FetchRequest(
-            cluster_id=CLUSTER_ID,
-            replica_state=fetch.ReplicaState(replica_id=999),
-            max_bytes=1 << 20,
-            topics=[topic],
-        )
-        answer: Any = client.call(request, 17)
-        found = answer.responses[0].partitions[0]
-        if found.error_code:
-            leader_epoch = found.current_leader.leader_epoch
-            continue
-        batches = list(iter_batches(found.records or b""))
-        if not batches:
-            return
-        for batch in batches:
+def read_log(log: Path) -> Iterator[Any]:
+    """All metadata records."""
+    for segment in sorted(log.glob("*.log")):
+        for batch in iter_batches(segment.read_bytes()):
             if not batch.is_control:
                 yield from (decode_record(one.value) for one in batch.records())
-            offset, epoch = batch.next_offset, batch.partition_leader_epoch
 
 
 if __name__ == "__main__":

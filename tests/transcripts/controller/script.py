@@ -33,6 +33,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.support.transcripts import to_json
+from tests.transcripts.controller.raft_requests import Case, Quorum
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 NODE_ID = 100
@@ -57,8 +58,8 @@ FEATURES = {
     "streams.version": (0, 1),
 }
 
-NOT_COMPARED = ("configs", "host", "port")
-"""The echo of a new topic's settings is the admin transcript's matter."""
+NOT_COMPARED = ("configs", "host", "port", "high_watermark", "end_offset", "size", "unaligned_records")
+"""The echo of a new topic's settings is the admin transcript's matter; logs and checkpoints are as long as they are."""
 
 FAR = 1 << 40
 """An offset that no log has reached."""
@@ -78,7 +79,11 @@ class Wait(NamedTuple):
     seconds: float
 
 
-Step = Ask | Wait
+class Checkpoint(NamedTuple):
+    """The controller takes a checkpoint, if it has none yet; end offset and epoch of the newest one are sent in."""
+
+
+Step = Ask | Wait | Checkpoint
 Steps = Generator[Step, Any, None]
 
 
@@ -127,6 +132,7 @@ class Script:
         yield from self._end()
         yield from self._quorum()
         yield from self._envelope()
+        yield from self._raft()
 
     # Requests
 
@@ -407,6 +413,42 @@ class Script:
         inside = CreateTopicsRequest(topics=[CreatableTopic(name="bad name", num_partitions=1, replication_factor=1)])
         for label, request in envelopes(inside):
             yield Ask(label, 0, request)
+
+    def _raft(self) -> Steps:
+        """To the leader; to a controller that has voted, then follows a node that is not there, then leads again."""
+
+        def ask(cases: Iterable[Case], where: str = "") -> Steps:
+            for label, version, request in cases:
+                yield Ask(f"{label}{where}", version, request)
+
+        checkpoint: tuple[int, int] = yield Checkpoint()
+        quorum = Quorum(CLUSTER_ID, NODE_ID, epoch=1)
+        yield from ask(quorum.harmless())
+        yield from ask(quorum.pre_votes())
+        yield from ask(quorum.snapshots(*checkpoint))
+        yield from ask(quorum.voters())
+        later = quorum._replace(epoch=5)
+        yield Ask("vote of a later epoch for another", 2, later.vote(voter_id=7))
+        yield Ask("vote of a later epoch", 2, later.vote())
+        yield Ask("vote once more", 2, later.vote())
+        yield Ask("vote for a second candidate", 2, later.vote(replica_id=8))
+        yield Ask("vote of an old epoch", 1, quorum.vote())
+        yield from ask(later.pre_votes(), " without a leader")
+        yield Ask("fetch without a leader", 17, later.fetch())
+        yield Ask("snapshot without a leader", 1, later.snapshot(*checkpoint))
+        yield Ask("begin by another", 1, later.begin(leader_id=7, voter_id=8))
+        yield Ask("begin by another once more", 1, later.begin(leader_id=7))
+        yield Ask("vote of a follower", 2, later.vote(replica_id=8))
+        yield from ask(later.pre_votes(), " of a follower")
+        yield Ask("fetch of a follower", 17, later.fetch())
+        yield Ask("fetch of a follower in another epoch", 17, quorum.fetch())
+        yield Ask("snapshot of a follower", 1, later.snapshot(*checkpoint))
+        yield from ask(((label, version, request) for label, version, request in quorum.voters()), " of a follower")
+        yield Ask("end of an epoch", 1, later.end(leader_id=7))
+        yield Ask("end of an epoch once more", 0, later.end(leader_id=7))
+        yield Wait(1.5)
+        yield from ask(later.pre_votes(), " after an election")
+        yield Ask("end of an old epoch", 1, later.end(leader_id=7))
 
 
 def envelopes(inside: Any) -> Iterable[tuple[str, EnvelopeRequest]]:
