@@ -22,6 +22,8 @@ AHEAD_MAX = 300
 """How much longer than its data a file may be that is appended to through a mapping."""
 
 TOTAL_BYTES = 1 << 30
+RESERVE_BYTES, RELEASE_BYTES, FILL_INTERVAL_MS = 8 << 10, 512, 1000
+"""What nodes set aside for their metadata, when, and what of it they give back at once: little, as all is here."""
 
 
 class ProcessEnded(BaseException):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from tests.simulation.disk import RESERVE_BYTES
 from tests.simulation.network import LinkQuality
 
 if TYPE_CHECKING:
@@ -187,11 +188,16 @@ class Faults:
         self._later(0.5, 3.0, self._mend_disk, machine)
 
     def _full_disk(self) -> None:
-        machine = self._some_machine()
-        self._world.trace.add(machine.name, "has a full disk")
-        machine.is_failing = True
-        machine.disk.capacity_bytes = machine.disk.used_bytes() + self._random.choice((0, 200, 2000))
-        self._later(0.3, 3.0, self._mend_disk, machine)
+        """One machine's, or at times those of all: several nodes may share one. Not even what a node has set aside for
+        its metadata can be used where others take what it gives back."""
+        chance = self._random
+        machines = list(self._world.machines.values()) if chance.random() < 0.15 else [self._some_machine()]
+        for machine in machines:
+            self._world.trace.add(machine.name, "has a full disk")
+            machine.is_failing = True
+            left = chance.choice((0, 200, 2000, 0, 200, 2000, -RESERVE_BYTES))
+            machine.disk.capacity_bytes = machine.disk.used_bytes() + left
+            self._later(0.3, 3.0, self._mend_disk, machine)
 
     def _failing_disk(self) -> None:
         """Some calls fail for a while; a broker may give up at its start, and else must not."""

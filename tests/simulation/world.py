@@ -10,7 +10,9 @@ from contextlib import contextmanager
 
 import trio
 
-from pykbroker import memory
+from pykbroker import memory, quorum_node
+from pykbroker.controller import space_reserve
+from tests.simulation.disk import FILL_INTERVAL_MS, RELEASE_BYTES, RESERVE_BYTES
 from tests.simulation.machines import WALL_CLOCK_MS, Machine
 from tests.simulation.network import Network
 from tests.simulation.timeline import Timeline
@@ -125,10 +127,13 @@ def _surroundings(trace: Trace) -> Iterator[None]:
     logger = logging.getLogger("pykbroker")
     handler = TraceHandler(trace)
     before = logger.propagate, logger.level, memory.FreedMemory.give_back
+    reserve_before = quorum_node.RESERVE_BYTES, space_reserve.RELEASE_STEP, space_reserve.FILL_INTERVAL_MS
     logger.addHandler(handler)
     logger.propagate = False
     logger.setLevel(logging.INFO)
     memory.FreedMemory.give_back = lambda self: False  # type: ignore[method-assign]
+    quorum_node.RESERVE_BYTES, space_reserve.RELEASE_STEP = RESERVE_BYTES, RELEASE_BYTES
+    space_reserve.FILL_INTERVAL_MS = FILL_INTERVAL_MS
     # What is there before, modules above all, is not looked at again by the next collection.
     gc.unfreeze()
     gc.collect()
@@ -140,3 +145,4 @@ def _surroundings(trace: Trace) -> Iterator[None]:
         gc.enable()
         logger.removeHandler(handler)
         logger.propagate, logger.level, memory.FreedMemory.give_back = before  # type: ignore[method-assign]
+        quorum_node.RESERVE_BYTES, space_reserve.RELEASE_STEP, space_reserve.FILL_INTERVAL_MS = reserve_before
