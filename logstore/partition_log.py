@@ -161,8 +161,7 @@ class PartitionLog(LogCleanup):
                 producer_id, epoch, sequence, first_offset, record_count - 1, max_timestamp, is_transactional
             )
         self._producers.end_offset = last_offset + 1
-        if last_offset + 1 - self.recovery_point >= self._config.flush_messages:
-            self.flush()
+        self._flush_if_due()
         return AppendResult(first_offset, last_offset, append_time_ms, self._start_offset, False)
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
@@ -212,6 +211,7 @@ class PartitionLog(LogCleanup):
         self._write_batches(active, parts, metas, first_offset, now_ms)
         for batch, offset in with_producer:
             self._record_trusted(batch, offset)
+        self._flush_if_due()
         return AppendResult(first_offset, next_offset - 1, -1, self._start_offset, False)
 
     def append_as_follower(self, data: Buffer, now_ms: int, leader_epoch: int = _EPOCH_MAX) -> AppendResult:
@@ -271,6 +271,7 @@ class PartitionLog(LogCleanup):
         for batch in batches:
             if batch.producer_id >= 0:
                 self._record_trusted(batch, batch.base_offset)
+        self._flush_if_due()
 
     def _write_batches(
         self,
@@ -288,7 +289,11 @@ class PartitionLog(LogCleanup):
             active = self._roll(first_offset, now_ms)
         active.append_batches(parts, metas, self._config.index_interval_bytes)
         self._end_offset = self._producers.end_offset = last_offset + 1
-        if last_offset + 1 - self.recovery_point >= self._config.flush_messages:
+
+    def _flush_if_due(self) -> None:
+        """Sync the log if `flush.messages` asks for it. Where that fails the records are in the log all the same: to be
+        called when all is noted that they say of producers and transactions."""
+        if self._end_offset - self.recovery_point >= self._config.flush_messages:
             self.flush()
 
     def _check_trusted(self, batch: RecordBatch, verification: Verification | None, transaction_version: int) -> None:

@@ -6,12 +6,18 @@ from typing import Any
 
 import pytest
 
-from pykbroker.logstore.errors import InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
+from pykbroker.logstore.errors import (
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    StorageError,
+)
 from pykbroker.logstore.partition_log import AppendOrigin, PartitionLog
 from pykbroker.logstore.producer_state import Verification
-from pykbroker.protocol.records.batch import RecordBatch
+from pykbroker.protocol.records.batch import RecordBatch, iter_batches
 from pykbroker.protocol.records.control import ControlRecordType
 from tests.logstore.support import NOW_MS, Place, append, batch, marker
+from tests.support.fake_filesystem import FakeFileSystem
 
 ABORT, COMMIT = ControlRecordType.ABORT, ControlRecordType.COMMIT
 LARGEST_EPOCH = 0x7FFF
@@ -262,3 +268,25 @@ def test_how_many_bytes_became_stable(place: Place) -> None:
         append(log, batch(3))
     assert len(log.segment_base_offsets) > 1
     assert log.size_between(0, log.log_end_offset) is None
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_a_marker_that_could_not_be_synced_counts(is_leader: bool) -> None:
+    """With `flush.messages` each append is synced. Where that fails the marker is in the log: so its transaction is
+    over, and readers of committed records must be told that it was aborted."""
+    filesystem = FakeFileSystem()
+    log = Place(filesystem, "/logs").open(flush_messages=1)
+    data = batch(3, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    log.append_as_leader(data, 0, NOW_MS)
+    ending = bytearray(marker(ABORT, 7, 0))
+    filesystem.fault_clock, filesystem.faults, filesystem.fault_methods = 0, range(10), frozenset({"sync"})
+    (ended,) = iter_batches(ending)
+    ended.assign(3, 0)
+    with pytest.raises(StorageError):  # noqa: PT012  one call, of either kind
+        if is_leader:
+            log.append_as_leader(ending, 0, NOW_MS, AppendOrigin.COORDINATOR, transaction_version=1)
+        else:
+            log.append_as_follower(ending, NOW_MS)
+    assert log.log_end_offset == 4
+    assert log.last_stable_offset(4) == 4
+    assert [(one.first_offset, one.last_offset) for one in log.aborted_transactions(0, 4)] == [(0, 3)]
