@@ -416,7 +416,7 @@ class ControllerNode:
 
     def _persist(self, output: Output) -> int:
         """The first part of an output; the offset below which the log is durable then."""
-        if output.must_persist:
+        if output.must_persist or (output.send and self._storage.owes_state):
             return self._storage.persist(output, self._wall_clock_ms(), self._core.voters, self._core.kraft_version)
         return self._core.log.persisted_offset
 

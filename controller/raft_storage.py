@@ -87,6 +87,7 @@ class RaftStorage:
         self._log = log
         self._filesystem = filesystem
         self.state = read_quorum_state(filesystem, folder) or QuorumState()
+        self._owed: QuorumState | None = None
         self.snapshots: list[OffsetAndEpoch] = []
         self._start = BEGINNING
 
@@ -207,13 +208,21 @@ class RaftStorage:
     def persist(self, output: Output, now_ms: int, voters: VoterSet, kraft_version: int = 0) -> int:
         """Does the first part of an output: quorum state, cut, entries; the log's end offset is durable then.
 
-        The quorum state names the voters while kraft.version is 0. On a full disk the reserve is used.
+        The quorum state names the voters while kraft.version is 0. On a full disk the reserve is used. A quorum state
+        that could not be written stays owed, as the state machine has it already: the next call writes it first.
 
         Raises:
             StorageError: something could not be written. The log is then as long as it was or longer; see
                 `take_back`.
         """
+        if output.quorum_state is not None:
+            self._owed = output.quorum_state
         return self._with_reserve(lambda: self._persist(output, now_ms, voters, kraft_version))
+
+    @property
+    def owes_state(self) -> bool:
+        """Whether a vote, or an epoch, is still to be written: until then nothing may be said that rests upon it."""
+        return self._owed is not None
 
     def _with_reserve(self, write: Callable[[], R]) -> R:
         """Does what may be done again from the beginning, with what can be given back of the reserve if it must be."""
@@ -225,9 +234,9 @@ class RaftStorage:
                     raise
 
     def _persist(self, output: Output, now_ms: int, voters: VoterSet, kraft_version: int) -> int:
-        if output.quorum_state is not None:
-            write_quorum_state(self._filesystem, self._folder, output.quorum_state, voters, kraft_version)
-            self.state = output.quorum_state
+        if self._owed is not None:
+            write_quorum_state(self._filesystem, self._folder, self._owed, voters, kraft_version)
+            self.state, self._owed = self._owed, None
         if output.truncate_to is not None:
             self._log.truncate_to(output.truncate_to, now_ms)
         if output.entries:

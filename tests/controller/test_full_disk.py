@@ -6,8 +6,13 @@ import pytest
 import trio
 
 from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.node import ControllerNode
+from pykbroker.controller.raft.log_view import OffsetAndEpoch
+from pykbroker.controller.raft.messages import Message, VoteRequest, VoteResponse
+from pykbroker.controller.raft.quorum import ReplicaKey
 from pykbroker.controller.raft_storage import StorageSettings
 from pykbroker.controller.space_reserve import FILE_NAME, FILL_INTERVAL_MS, RELEASE_STEP, SpaceReserve
+from pykbroker.logstore.errors import StorageFull
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.controller.nodes import DATA, register_broker
 from tests.controller.test_three_nodes import Quorum, create, quorum
@@ -116,3 +121,43 @@ async def test_a_leader_that_cannot_write_any_more_lets_another_one_lead() -> No
             await create(other, "after")
         await wait_applied(three, "after")
         assert all(set(node.image.topics_by_name) == {"before", "after"} for node in three.nodes.values())
+
+
+async def test_a_vote_that_was_not_written_is_not_given() -> None:
+    """Asked again, and the disk still full: the state machine has the vote, and the disk must have it before it is
+    said. A vote that a restart forgets can be given twice, which makes two leaders of one epoch."""
+    async with trio.open_nursery() as nursery:
+        alone = Quorum(nursery, StorageSettings())
+        alone.cut_off = {2, 3}
+        await alone.start(1)
+        sent: list[Message] = []
+        listen(alone.nodes[1], sent)
+        fill_disk(alone, 1)
+        epoch = alone.nodes[1].quorum_state().epoch + 5
+        for _ in range(2):
+            with pytest.raises(StorageFull):
+                alone.nodes[1].deliver(vote_request(2, epoch))
+        assert not votes(sent)
+        alone.disks[1].capacity_bytes = None
+        alone.nodes[1].deliver(vote_request(2, epoch))
+        assert votes(sent) == [True]
+        alone.kill(1)
+        await alone.start(1)
+        listen(alone.nodes[1], sent)
+        alone.nodes[1].deliver(vote_request(3, epoch))
+        assert votes(sent) == [True, False]
+        nursery.cancel_scope.cancel()
+
+
+def vote_request(candidate: int, epoch: int) -> VoteRequest:
+    return VoteRequest(
+        candidate, epoch, ReplicaKey(candidate), ReplicaKey(1), OffsetAndEpoch(1000, epoch - 1), is_pre_vote=False
+    )
+
+
+def votes(sent: list[Message]) -> list[bool]:
+    return [message.is_granted for message in sent if isinstance(message, VoteResponse)]
+
+
+def listen(node: ControllerNode, sent: list[Message]) -> None:
+    node._send_to_peer = lambda envelope: sent.append(envelope.message)
