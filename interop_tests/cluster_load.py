@@ -29,6 +29,7 @@ from interop_tests.verifiable import Consumer, Tool
 
 PARTITIONS = 3
 RECOVERY_S = 75.0
+START_S = 180.0
 JAVA_RECORDS_PER_S = "200"
 # Between changes of topics. For each deleted topic that it hears of, Apache Kafka 4.3 writes to all partitions of
 # __consumer_offsets, and its broker takes in no more metadata until that is acknowledged, or for 5 s. While a node is
@@ -127,8 +128,8 @@ class Load:
             part.start()
 
     def wait_for_progress(self) -> None:
-        """Until every client has got through once more."""
-        wait_for_progress(self.parts, RECOVERY_S)
+        """Until every client has got through once more; those of Java may have to start first."""
+        wait_for_progress(self.parts, START_S)
 
     def recover(self) -> None:
         """Until every client has got through again after what was just done to the cluster; notes how long it took."""

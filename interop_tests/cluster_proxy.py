@@ -33,6 +33,16 @@ CHUNK_BYTES = 65_536
 BACKLOG = 512
 _TO_RESET = struct.pack("ii", 1, 0)
 
+# linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLM_F_REQUEST = 1
+_ANY_STATE = 0xFFFFFFFF
+_ANY = (0xFFFFFFFF, 0xFFFFFFFF)
+_HEADER_BYTES = 16
+# Header; family, state, timer, retransmissions; the socket's addresses; expiry, two queues, user.
+_INODE_AT = _HEADER_BYTES + 4 + 48 + 16
+
 
 def owner_of(source_port: int, target_port: int, pids: dict[int, int]) -> int:
     """Which node's process has the socket that is connected from one port of this machine to another; else CLIENTS.
@@ -40,28 +50,46 @@ def owner_of(source_port: int, target_port: int, pids: dict[int, int]) -> int:
     Args:
         pids: process ids by node id, of processes that this user may look into.
     """
-    inode = _inode_of(f":{source_port:04X}", f":{target_port:04X}")
-    if inode is not None:
-        link = f"socket:[{inode}]"
-        for node_id, pid in pids.items():
-            # Processes and files end while one looks.
-            with suppress(OSError):
-                for entry in os.scandir(f"/proc/{pid}/fd"):
-                    with suppress(OSError):
-                        if os.readlink(entry.path) == link:
-                            return node_id
+    inode = _inode_by_diag(source_port, target_port) or _inode_by_table(source_port, target_port)
+    link = f"socket:[{inode}]"
+    for node_id, pid in pids.items():
+        # Processes and files end while one looks.
+        with suppress(OSError):
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    if os.readlink(entry.path) == link:
+                        return node_id
     return CLIENTS
 
 
-def _inode_of(local: str, remote: str) -> str | None:
+def _inode_by_diag(source_port: int, target_port: int) -> int:
+    """Inode of the connected socket, as the kernel says it of one socket (sock_diag(7)); 0 when it does not."""
+    place = struct.pack(">HH", source_port, target_port) + 2 * (socket.inet_aton(LOOPBACK) + bytes(12))
+    wanted = (
+        struct.pack("=BBxxI", socket.AF_INET, socket.IPPROTO_TCP, _ANY_STATE) + place + struct.pack("=III", 0, *_ANY)
+    )
+    header = struct.pack("=IHHII", _HEADER_BYTES + len(wanted), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
+            kernel.send(header + wanted)
+            answer = kernel.recv(8192)
+        _, kind = struct.unpack_from("=IH", answer)
+        return int(struct.unpack_from("=I", answer, _INODE_AT)[0]) if kind == _SOCK_DIAG_BY_FAMILY else 0
+    except (OSError, struct.error):
+        return 0
+
+
+def _inode_by_table(source_port: int, target_port: int) -> int:
+    """The same from the table of all sockets: tens of milliseconds where there are many."""
+    local, remote = f":{source_port:04X}", f":{target_port:04X}"
     # Java's sockets are of IPv6, whatever the address.
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):
             for line in Path(table).read_text().splitlines()[1:]:
                 fields = line.split()
                 if fields[1].endswith(local) and fields[2].endswith(remote):
-                    return fields[9]
-    return None
+                    return int(fields[9])
+    return 0
 
 
 class Links:
