@@ -57,8 +57,13 @@ class JavaProducing(Part):
 
     def end(self) -> None:
         self._tool.stop()
-        self._config.unlink()
+        self._config.unlink(missing_ok=True)
         assert not self._tool.named("producer_send_error"), self._tool.named("producer_send_error")[:3]
+
+    def kill(self) -> None:
+        """kill -9, where it still runs."""
+        self._tool.kill()
+        self._config.unlink(missing_ok=True)
 
     def acknowledged(self) -> dict[tuple[int, int], str]:
         """The value at each place (partition and offset) that was acknowledged."""
@@ -90,6 +95,10 @@ class JavaConsuming(Part):
 
     def end(self) -> None:
         self._tool.stop()
+
+    def kill(self) -> None:
+        """kill -9, where it still runs."""
+        self._tool.kill()
 
 
 class Load:
@@ -156,6 +165,14 @@ class Load:
             raise AssertionError(
                 f"not recovered after {RECOVERY_S:.0f} s: {names}; alive are {sorted(view.brokers)}, {state}"
             ) from None
+
+    def close(self) -> None:
+        """Leaves nothing behind, whatever has failed."""
+        for part in self.parts:
+            part.stopping.set()
+        if self.java_producing is not None:
+            self.java_producing.kill()
+            self.java_consuming.kill()
 
     def check(self) -> None:
         """What was acknowledged so far of commits and metadata is so."""

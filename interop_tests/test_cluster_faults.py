@@ -55,10 +55,11 @@ def linked(network: Network, start_cluster: StartCluster) -> Iterator[Cluster]:
 def load(linked: Cluster, unique: Unique) -> Iterator[Load]:
     linked.wait_until_whole()
     load = Load(linked, unique, None)
-    load.wait_for_progress()
-    yield load
-    for part in load.parts:
-        part.stopping.set()
+    try:
+        load.wait_for_progress()
+        yield load
+    finally:
+        load.close()
 
 
 @pytest.mark.parametrize("whom", ["the active controller", "the leader of a partition"])

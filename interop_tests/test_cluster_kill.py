@@ -38,10 +38,11 @@ def load(cluster: Cluster, unique: Callable[[str], str], request: pytest.Fixture
             node.start()
     cluster.wait_until_whole()
     load = Load(cluster, unique, libs)
-    load.wait_for_progress()
-    yield load
-    for part in load.parts:
-        part.stopping.set()
+    try:
+        load.wait_for_progress()
+        yield load
+    finally:
+        load.close()
 
 
 def victims(cluster: Cluster, load: Load) -> list[tuple[str, Callable[[], int]]]:
