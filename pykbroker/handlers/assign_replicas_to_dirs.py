@@ -1,6 +1,7 @@
 """AssignReplicasToDirs (key 73): a broker with several log directories says where its replicas lie (KIP-858).
 
-Version 0. Brokers of ours have one directory and never send it; Apache Kafka's do.
+Version 0. Brokers of ours have one directory: they send it when it is full, see `replication.full_disk`. Apache Kafka's
+send it with several directories.
 """
 
 from __future__ import annotations
