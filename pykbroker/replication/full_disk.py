@@ -163,7 +163,7 @@ class FullDisk:
         """Tells the controller what is not as it should be; when to look again, if nothing happens before."""
         image = self._image()
         moves = replica_moves(image, self._node_id, self._came_back, is_full=self._room.is_full)
-        if moves.come_back and not self._has_looked:
+        if moves.come_back and not self._has_looked and not self._room.is_full:
             # Given up by an earlier life of this broker: is there space now?
             self._has_looked = True
             if not has_room(self._directory.filesystem, self._directory.path):
