@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import re
 import signal
 import time
 import traceback
@@ -166,7 +167,12 @@ def mutations(names: list[str], tries: int, jobs: int) -> int:
                     break
             outcomes.close()
         seconds = time.monotonic() - began
-        if found is None:
+        if found is not None and re.search(r"\b(TypeError|AttributeError|NameError)\b", found.what + found.cause):
+            # What it stands in place of has another shape by now: so it breaks itself, and not the rule.
+            missed.append(mutation.name)
+            print(f"WRONG      {mutation.name}: {mutation.rule} (seed {found.seed})\n           {found.what}")
+            print(found.cause[-2000:], flush=True)
+        elif found is None:
             missed.append(mutation.name)
             print(f"NOT FOUND  {mutation.name}: {mutation.rule} ({tried} seeds, {seconds:.0f} s)", flush=True)
         else:

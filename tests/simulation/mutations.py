@@ -141,9 +141,9 @@ def _votes_twice() -> list[Patch]:
 def _vote_is_not_written() -> list[Patch]:
     original = RaftStorage.persist
 
-    def persist(self: Any, output: Any, now_ms: int) -> int:
+    def persist(self: Any, output: Any, *arguments: Any) -> int:
         output.quorum_state, state = None, output.quorum_state
-        end = original(self, output, now_ms)
+        end = original(self, output, *arguments)
         if state is not None:
             self.state = state
         return end
