@@ -141,6 +141,8 @@ class PartitionLog(LogCleanup):
                 must_be_verified=self._config.transaction_partition_verification_enable,
             )
             if duplicate is not None:
+                # It may be the one whose sync failed.
+                self._flush_if_due()
                 return AppendResult(
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, self._start_offset, True
                 )

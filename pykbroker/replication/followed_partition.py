@@ -63,11 +63,13 @@ class FollowedPartition:
         self.is_caught_up = False
 
     def prepare(self, now_ms: int) -> bool:
-        """Before the first fetch: where it is not known in which epoch the end of the log was written, as in logs from
-        before Kafka 0.11, only what is below the high watermark is trusted. Whether the log can be used now.
+        """Before the first fetch, and after a failed write: drops what could not be synced. Where it is not known in
+        which epoch the end of the log was written, as in logs from before Kafka 0.11, only what is below the high
+        watermark is trusted. Whether the log can be used now.
         """
         partition = self.partition
         try:
+            partition.drop_unsynced(now_ms)
             if partition.log.latest_epoch == UNDEFINED and partition.high_watermark < partition.log.log_end_offset:
                 partition.truncate_to(partition.high_watermark, now_ms)
         except LogError as error:
@@ -97,6 +99,7 @@ class FollowedPartition:
             # A full disk or a damaged response passes; until then the others go on.
             log.error("%s: cannot be followed for now: %s", partition, error)
             if isinstance(error, StorageError):
+                self.is_prepared = False
                 partition.on_storage_error(error)
             return Outcome.LATER
         self.is_caught_up = partition.log.log_end_offset >= data.high_watermark

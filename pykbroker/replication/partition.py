@@ -124,6 +124,8 @@ class Partition(Replica):
             leadership = self.leadership = Leadership(self._environment.brokers)
             # Consumers and followers that wait ask again: they are told who leads, and since when.
             self._wake_all()
+            if self.unsynced_from >= 0:
+                self._sync_what_it_took()
         # Who has no followers is never asked for the time.
         now = self._environment.now() if len(image.replicas) > 1 else 0.0
         leadership.update(image, self.log.log_end_offset, now)
@@ -134,6 +136,15 @@ class Partition(Replica):
             self._note_epoch()
         self._advance()
         self._wake_acks()
+
+    def _sync_what_it_took(self) -> None:
+        """What it could not sync as a follower it now has as the leader: tries once more, before others copy it."""
+        try:
+            self.log.flush()
+            self.unsynced_from = -1
+        except StorageError as error:
+            log.error("%s: its end, from offset %d on, could not be synced: %s", self, self.unsynced_from, error)
+            self._environment.on_storage_error(error)
 
     def _note_epoch(self) -> None:
         """The leader epoch begins here, for followers that ask where their last epoch ends (KIP-279)."""

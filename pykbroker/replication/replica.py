@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from pykbroker.errors import KafkaError
-from pykbroker.logstore.errors import OffsetOutOfRange
+from pykbroker.logstore.errors import OffsetOutOfRange, StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.offset_waiters import ALL, OffsetWaiters
 
@@ -69,6 +69,8 @@ class Replica:
         replicas: the brokers that hold it, or should.
         is_adding: whether this broker is being added to its replicas by a reassignment.
         is_lost: whether this broker has given the replica up for now, as its disk is full.
+        unsynced_from: where records begin that a follower has taken and could not sync, with `flush.messages`; -1 for
+            none. Its leader must not hear that it has them.
         high_watermark: end of what consumers may read.
         waiters: who waits for its high watermark to move.
         stable_waiters: who waits for its last stable offset to move: readers of committed records only.
@@ -93,6 +95,7 @@ class Replica:
         "stable_waiters",
         "topic",
         "topic_id",
+        "unsynced_from",
         "waiters",
     )
 
@@ -106,6 +109,7 @@ class Replica:
         self.leadership: Leadership | None = None
         self.replicas: tuple[int, ...] = ()
         self.is_adding = self.is_lost = False
+        self.unsynced_from = -1
         self.waiters = OffsetWaiters()
         self.stable_waiters = OffsetWaiters()
         self.end_waiters = OffsetWaiters()
@@ -211,18 +215,37 @@ class Replica:
         Raises:
             KafkaError: this broker leads by now.
             LogError, RecordError: nothing was appended.
+            StorageError: likewise, or it could not be synced: see `drop_unsynced`.
         """
         if self.leadership is not None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: the leader does not follow")
         partition_log = self.log
         if len(data):
-            partition_log.append_as_follower(data, now_ms, leader_epoch)
+            begin = partition_log.log_end_offset
+            try:
+                partition_log.append_as_follower(data, now_ms, leader_epoch)
+            except StorageError:
+                if self.unsynced_from < 0 and partition_log.log_end_offset > begin:
+                    self.unsynced_from = begin
+                raise
         end = min(high_watermark, partition_log.log_end_offset)
         # A leader that just began may know a lower one than the leader before it has told us: that one holds.
         if end > self.high_watermark:
             self._move_high_watermark(end)
         if log_start_offset > partition_log.log_start_offset:
             partition_log.advance_log_start(min(log_start_offset, self.high_watermark))
+
+    def drop_unsynced(self, now_ms: int) -> None:
+        """Drops what could not be synced, to be fetched and written again: a sync that succeeds after one that failed
+        says nothing of what was to be written then. No leader has counted it, so it is not committed.
+
+        Raises:
+            StorageError: it is still there.
+        """
+        if self.unsynced_from >= 0:
+            if self.unsynced_from < self.log.log_end_offset:
+                self.truncate_to(self.unsynced_from, now_ms)
+            self.unsynced_from = -1
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Drops a follower's records from an offset on: the leader does not have them.

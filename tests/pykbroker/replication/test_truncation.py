@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pykbroker.controller.metadata.image import PartitionImage
+from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
@@ -201,3 +202,50 @@ async def test_batches_larger_together_than_a_segment() -> None:
     assert cluster.values(2) == cluster.values(1)
     assert len(two.log.segment_base_offsets) == 6
     assert len(one.log.segment_base_offsets) == 1
+
+
+def test_what_a_follower_could_not_sync_does_not_count() -> None:
+    """With `log.flush.interval.messages=1` what is acknowledged is on all disks in sync. A follower whose disk does not
+    sync has the records in its log and must not say so: they are taken out, fetched and written again."""
+    cluster = Cluster({"log.flush.interval.messages": "1"})
+    cluster.elect(1)
+    follower = cluster.brokers[2]
+    cluster.produce(1, "a")
+    for number in (2, 3):
+        cluster.fetch(number, 2)
+    assert cluster.brokers[1].partition.high_watermark == 1
+    cluster.produce(1, "b")
+    cluster.fetch(3, 2)
+    disk = follower.filesystem
+    disk.fault_clock, disk.faults, disk.fault_methods = 0, range(1000), frozenset({"sync"})
+    cluster.fetch(2)
+    assert follower.partition.log.log_end_offset == 2
+    follower.clock.time_ms += 2000
+    cluster.fetch(2)
+    assert cluster.brokers[1].partition.high_watermark == 1
+    disk.faults = range(0)
+    follower.clock.time_ms += 2000
+    cluster.fetch(2, 2)
+    assert cluster.brokers[1].partition.high_watermark == 2
+    disk.crash()
+    follower.open()
+    follower.apply(image_of(cluster.image, BROKERS))
+    assert follower.partition.log.log_end_offset == 2
+
+
+def test_a_leader_acknowledges_a_batch_that_is_sent_again_when_it_is_synced() -> None:
+    cluster = Cluster({"log.flush.interval.messages": "1"})
+    cluster.elect(1)
+    leader = cluster.brokers[1]
+    batch = build_batch([Record(0, 1000, None, b"a", ())], producer_id=7, producer_epoch=0, base_sequence=0)
+    disk = leader.filesystem
+    disk.fault_clock, disk.faults, disk.fault_methods = 0, range(1000), frozenset({"sync"})
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            leader.partition.append_as_leader(batch, 1000)
+    disk.faults = range(0)
+    assert leader.partition.append_as_leader(batch, 1000).is_duplicate
+    disk.crash()
+    leader.open()
+    leader.apply(image_of(cluster.image, BROKERS))
+    assert leader.partition.log.log_end_offset == 1
