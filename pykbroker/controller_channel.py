@@ -201,11 +201,14 @@ class ControllerChannel:
         """A connection to this address that nobody uses; those to an earlier controller are closed."""
         from pykbroker.controller.node_client import NodeClient
 
-        for client in [other for other in self._idle if other.address != address]:
-            self._idle.remove(client)
+        old = [client for client in self._idle if client.address != address]
+        # All at once: while one is closed another request may come here.
+        self._idle = [client for client in self._idle if client.address == address]
+        for client in old:
             await client.close()
-        if self._idle:
-            return self._idle.pop()
+        for place, client in enumerate(self._idle):
+            if client.address == address:
+                return self._idle.pop(place)
         return NodeClient(address, self._open_stream, client_id=self._client_id, software_version=pykbroker.__version__)
 
 
