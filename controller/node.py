@@ -340,6 +340,8 @@ class ControllerNode:
         now_ms = self._now_ms()
         if now_ms >= self._core.next_deadline_ms:
             self._perform(self._core.tick(now_ms))
+        if self._applied.offset < self._core.high_watermark:
+            self._catch_up()
         if self._must_bootstrap or (self._queue and not self._linger.is_waiting(self._queue, self._can_plan, now_ms)):
             self._carry_out()
         self._storage.reserve.tick(now_ms)
@@ -467,6 +469,14 @@ class ControllerNode:
         self._advance.set()
         self._advance = trio.Event()
         self._tell_outcomes()
+
+    def _catch_up(self) -> None:
+        """Applies what could not be read when it was committed: a new leader decides nothing before, so nothing else is
+        committed that would bring it here again."""
+        try:
+            self._apply(self._core.high_watermark)
+        except StorageError as error:
+            log.warning("what is committed cannot be read for now: %s", error)
 
     def _replay(self, end_offset: int) -> None:
         """Applies what the log holds up to an offset, as one step."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
 import pytest
 import trio
 
@@ -12,7 +16,7 @@ from pykbroker.controller.raft.messages import Message, VoteRequest, VoteRespons
 from pykbroker.controller.raft.quorum import ReplicaKey
 from pykbroker.controller.raft_storage import StorageSettings
 from pykbroker.controller.space_reserve import FILE_NAME, FILL_INTERVAL_MS, RELEASE_STEP, SpaceReserve
-from pykbroker.logstore.errors import StorageFull
+from pykbroker.logstore.errors import StorageError, StorageFull
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.controller.nodes import DATA, register_broker
 from tests.controller.test_three_nodes import Quorum, create, quorum
@@ -147,6 +151,32 @@ async def test_a_vote_that_was_not_written_is_not_given() -> None:
         alone.nodes[1].deliver(vote_request(3, epoch))
         assert votes(sent) == [True, False]
         nursery.cancel_scope.cancel()
+
+
+async def test_what_could_not_be_read_is_applied_when_it_can_be() -> None:
+    """Nothing else is committed meanwhile: the high watermark does not move again."""
+    async with quorum() as three:
+        leader = await three.wait_for_leader()
+        await register_broker(leader)
+        follower = three.nodes[leader.settings.node_id % 3 + 1]
+        await trio.sleep(1)
+        deliver, read = follower.deliver, follower._storage.read
+
+        def delivered(message: Message) -> None:
+            # As the handler of a request, which answers with an error.
+            with suppress(StorageError):
+                deliver(message)
+
+        def cannot_read(first: int, end: int) -> Iterator[Any]:
+            raise StorageError("metadata", "Input/output error")
+
+        follower.deliver = delivered  # type: ignore[method-assign]
+        follower._storage.read = cannot_read  # type: ignore[method-assign]
+        await create(leader, "t")
+        await trio.sleep(2)
+        assert "t" not in follower.image.topics_by_name
+        follower._storage.read = read  # type: ignore[method-assign]
+        await wait_applied(three, "t")
 
 
 def vote_request(candidate: int, epoch: int) -> VoteRequest:
