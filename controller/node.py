@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -17,11 +18,7 @@ import trio
 
 from pykbroker.controller.formatting import first_command
 from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, RandomSource
-from pykbroker.controller.metadata.features import (
-    KRAFT_VERSION,
-    METADATA_VERSION,
-    METADATA_VERSION_LATEST,
-)
+from pykbroker.controller.metadata.features import KRAFT_VERSION, METADATA_VERSION, METADATA_VERSION_LATEST
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, InconsistentMetadata
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.controller.proposals import (
@@ -341,7 +338,9 @@ class ControllerNode:
         if now_ms >= self._core.next_deadline_ms:
             self._perform(self._core.tick(now_ms))
         if self._applied.offset < self._core.high_watermark:
-            self._catch_up()
+            # It could not be read when it was committed; a new leader decides nothing before, so nothing else brings it here.
+            with suppress(StorageError):
+                self._apply(self._core.high_watermark)
         if self._must_bootstrap or (self._queue and not self._linger.is_waiting(self._queue, self._can_plan, now_ms)):
             self._carry_out()
         self._storage.reserve.tick(now_ms)
@@ -470,14 +469,6 @@ class ControllerNode:
         self._advance = trio.Event()
         self._tell_outcomes()
 
-    def _catch_up(self) -> None:
-        """Applies what could not be read when it was committed: a new leader decides nothing before, so nothing else is
-        committed that would bring it here again."""
-        try:
-            self._apply(self._core.high_watermark)
-        except StorageError as error:
-            log.warning("what is committed cannot be read for now: %s", error)
-
     def _replay(self, end_offset: int) -> None:
         """Applies what the log holds up to an offset, as one step."""
         records: list[Any] = []
@@ -545,8 +536,7 @@ class ControllerNode:
         leader_id, snapshot = self._download.take()
         found = await self._download.install(self._core, self._storage, leader_id, snapshot, self._wall_clock_ms())
         if isinstance(found, Exception):
-            is_local = isinstance(found, StorageError)
-            self.act(lambda core, now_ms: core.snapshot_failed(leader_id, now_ms, is_local=is_local))
+            self.act(lambda core, now: core.snapshot_failed(leader_id, now, is_local=isinstance(found, StorageError)))
         if not isinstance(found, Snapshot):
             return
         from pykbroker.controller.metadata.image_delta import delta_between
