@@ -338,7 +338,7 @@ class ControllerNode:
         if now_ms >= self._core.next_deadline_ms:
             self._perform(self._core.tick(now_ms))
         if self._applied.offset < self._core.high_watermark:
-            # It could not be read when it was committed. A new leader decides nothing before: nothing else would do this.
+            # It could not be read when it was committed. A new leader decides nothing before, so nothing else does it.
             with suppress(StorageError):
                 self._apply(self._core.high_watermark)
         if self._must_bootstrap or (self._queue and not self._linger.is_waiting(self._queue, self._can_plan, now_ms)):
