@@ -81,8 +81,14 @@ class TimeIndex(IndexFile):
         self._cut(count)
 
     def is_sane(self) -> bool:
-        """Whether first and last entry are in order."""
+        """Whether first and last entry are in order, and the last is not of zeros.
+
+        Zeros are what a loss of power leaves of an index that was not synced: believed, they would make the segment
+        the oldest of all to retention. Where all records are of the time 0 they are right, and made again.
+        """
         if not self.entries:
             return True
         timestamp_ms, offset = self.last()
+        if timestamp_ms == 0 and offset == self.base_offset:
+            return False
         return timestamp_ms >= self.entry(0)[0] and offset >= self.base_offset

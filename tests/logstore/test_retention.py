@@ -12,6 +12,22 @@ from tests.logstore.support import NOW_MS, Place, append, batch, offsets
 DAY_MS = 86_400_000
 
 
+@pytest.mark.parametrize("entries", [0, 1])
+def test_a_time_index_of_zeros_makes_nothing_old(place: Place, entries: int) -> None:
+    """What a loss of power leaves of an index that was not synced. The records themselves say how old they are."""
+    log = place.open(segment_bytes=3 * len(batch(1)), index_interval_bytes=1)
+    for number in range(7):
+        append(log, batch(1, timestamp=NOW_MS + number))
+    log.close()
+    name = f"{0:020d}.timeindex"
+    written = place.content(name)
+    assert len(written) == 24
+    place.overwrite(name, written[: 12 * entries].ljust(len(written), b"\0"))
+    log = place.open(is_clean=True, retention_ms=DAY_MS)
+    assert log.delete_old_segments(NOW_MS + 1000, 7) == 0
+    assert log.delete_old_segments(NOW_MS + DAY_MS + 1000, 7) > 0
+
+
 def test_rolls_when_full(place: Place) -> None:
     """P-165: segment.bytes counts the batch that is coming."""
     size = len(batch(1))
