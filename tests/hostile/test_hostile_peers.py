@@ -22,6 +22,7 @@ from tests.fuzz.mutation import mutated
 from tests.fuzz.target import BAD_SIGNS
 from tests.support.apache_kafka import free_port
 from tests.support.message_strategies import random_message
+from tests.support.only_voter import only_voter
 from tests.support.wire_client import WireClient
 
 FRAMES = 4000
@@ -40,15 +41,7 @@ VERSIONS = [
 def node() -> Iterator[tuple[pykbroker.LocalBroker, int]]:
     """A broker that is the only voter, and its controller's port."""
     port = free_port()
-    config: dict[str, str | float] = {
-        "process.roles": "broker,controller",
-        "listeners": f"PLAINTEXT://127.0.0.1:{free_port()},CONTROLLER://127.0.0.1:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": f"1@127.0.0.1:{port}",
-        "node.id": 1,
-    }
-    with pykbroker.LocalBroker(config=config) as broker:
+    with pykbroker.LocalBroker(config=only_voter(port)) as broker:
         yield broker, port
 
 

@@ -28,6 +28,7 @@ from pykbroker.protocol.uuids import METADATA_TOPIC_ID
 from pykbroker.security.principal_data import principal_to_bytes
 from tests.pykbroker.test_every_version import Wire, fields_of, fitted
 from tests.support.apache_kafka import free_port
+from tests.support.only_voter import only_voter
 
 CASES = [(api, version) for api in CONTROLLER_APIS.values() for version in range(api.lowest, api.highest + 1)]
 LOG = "__cluster_metadata"
@@ -39,15 +40,7 @@ OTHER = 9
 def controller() -> Iterator[int]:
     """The port of a controller that leads a quorum of one and is a broker as well."""
     port = free_port()
-    config: dict[str, str | float] = {
-        "process.roles": "broker,controller",
-        "listeners": f"PLAINTEXT://127.0.0.1:{free_port()},CONTROLLER://127.0.0.1:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": f"1@127.0.0.1:{port}",
-        "node.id": 1,
-    }
-    with pykbroker.LocalBroker(topics={"t": 2}, config=config) as local:
+    with pykbroker.LocalBroker(topics={"t": 2}, config=only_voter(port)) as local:
         yield port
     assert "Traceback" not in local.log, local.log[local.log.index("Traceback") - 200 :]
 
