@@ -104,7 +104,8 @@ class ActiveController:
         while True:
             async with trio.open_nursery() as nursery:
                 if self._node.is_leader:
-                    nursery.start_soon(self._lead)
+                    # Of this term, which may be over when the task begins.
+                    nursery.start_soon(self._lead, self._of_this_term())
                 await self._node.leadership_changed()
                 nursery.cancel_scope.cancel()
 
@@ -185,8 +186,7 @@ class ActiveController:
 
     # Duties
 
-    async def _lead(self) -> None:
-        heartbeats = self._of_this_term()
+    async def _lead(self, heartbeats: BrokerHeartbeats) -> None:
         self._suspects.clear()
         image = await self._do(CurrentImage())
         while image is None:

@@ -287,3 +287,28 @@ async def test_a_new_controller_does_not_wait_for_who_died_with_the_old_one() ->
         assert [broker.is_fenced for broker in node.image.brokers.values()] == [True, False]
         assert node.image.topics_by_name["t"].partitions[0].leader == 2
         nursery.cancel_scope.cancel()
+
+
+async def test_who_led_for_a_moment_only_takes_up_no_duties() -> None:
+    """It is over before the task that would do them has begun."""
+
+    class Node:
+        image = ClusterImage()
+        is_leader = True
+        leads_no_more = trio.Event()
+
+        def known_leader(self) -> tuple[int, int]:
+            return (1, 7) if self.is_leader else (2, 8)
+
+        async def leadership_changed(self) -> None:
+            if self.is_leader:
+                self.is_leader = False
+                return
+            await self.leads_no_more.wait()
+
+        async def submit(self, command: Any, timeout_ms: int) -> Any:
+            raise CommandRefused(ErrorCode.NOT_CONTROLLER, "not the controller")
+
+    active = ActiveController(Node(), ActiveControllerSettings())
+    with trio.move_on_after(1):
+        await active.run()
