@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from pykbroker.logstore.active_segment import ActiveSegment
-from pykbroker.logstore.errors import OffsetOutOfRange
+from pykbroker.logstore.errors import OffsetOutOfRange, StorageError
 from pykbroker.logstore.log_loader import load_producers
 from pykbroker.logstore.log_parts import LogParts
 from pykbroker.logstore.producer_state import ProducerState
@@ -138,6 +138,7 @@ class LogCleanup(LogParts):
         if offset < self._bases[0]:
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
+        self._truncations += 1
         self.finish_swaps(now_ms)
         self._drop_from(bisect_right(self._bases, offset), now_ms)
         last = self._segments[-1]
@@ -150,7 +151,7 @@ class LogCleanup(LogParts):
         self._boundaries.clear()
         end_offset = self._active.next_offset()
         self._start_offset = min(self._start_offset, end_offset)
-        self.recovery_point = min(self.recovery_point, end_offset)
+        self._lower_recovery_point(end_offset)
         self._sealed_durable_to = min(self._sealed_durable_to, self._active.base_offset)
         self._epochs.truncate_from_end(end_offset)
         self._producers = load_producers(
@@ -163,6 +164,8 @@ class LogCleanup(LogParts):
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
         """Drop everything; the next record gets `offset`. Raises StorageError as `truncate_to` does."""
         self._ready()
+        self._truncations += 1
+        self._lower_recovery_point(offset)
         self.finish_swaps(now_ms)
         self._mark_doomed(now_ms)
         self._drop_from(0, now_ms)
@@ -178,7 +181,21 @@ class LogCleanup(LogParts):
         self._epochs.clear()
         self._producers = ProducerState()
         self._producers.end_offset = self._start_offset = self._end_offset = offset
-        self.recovery_point = self._sealed_durable_to = min(self.recovery_point, offset)
+        self._sealed_durable_to = self.recovery_point
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """What comes at `offset` and behind it is not durable any more; noted durably before any of it is written.
+
+        After a loss of power a start looks only at what lies behind the point that was noted, and would take what is
+        left of new records below it for whole. Raises StorageError, and then the point is what it was.
+        """
+        if offset < self.recovery_point:
+            before, self.recovery_point = self.recovery_point, offset
+            try:
+                self.on_point_lowered()
+            except StorageError:
+                self.recovery_point = before
+                raise
 
     def _drop_from(self, number: int, now_ms: int) -> None:
         """Drop the segments from a number on, the last one first, each when its files no longer have their names: a

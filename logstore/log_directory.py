@@ -21,8 +21,8 @@ from typing import Final
 from pykbroker.logstore.checkpoint_file import read_offsets, write_offsets
 from pykbroker.logstore.errors import CorruptFile, StorageError
 from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.logstore.listeners import Report, nobody_listens
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_parts import Report, nobody_listens
 from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.partition_log import PartitionLog
@@ -69,6 +69,10 @@ class LogDirectory:
         self._at_once_count = 0
         # Deleted logs whose folders still have their names: there were many, or the file system refused.
         self._doomed: dict[TopicPartition, PartitionLog] = {}
+        # Names of logs that are gone and may still stand in checkpoints.
+        self._noted: set[TopicPartition] = set()
+        # One for all logs: thousands of bound methods would be half a megabyte.
+        self._note_recovery_points = self.checkpoint_recovery_points
 
     @classmethod
     def open(cls, path: str, *, filesystem: FileSystem, open_file_limit: int = 512) -> LogDirectory:
@@ -148,6 +152,8 @@ class LogDirectory:
                 end_offset=recovery_point if self.was_clean else None,
                 report=report,
             )
+            self.logs[key].on_point_lowered = self._note_recovery_points
+        self._noted = {key for key in (*recovery_points, *start_offsets) if key not in self.logs}
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """A checkpoint that is damaged costs a longer recovery after an unclean stop, not the start."""
@@ -180,6 +186,8 @@ class LogDirectory:
         log = self.logs.get(key)
         if log is None:
             self._rename_doomed(key, now_ms)
+            if key in self._noted:
+                self.strike_out_gone_logs()
             is_put_off = self._at_once_count >= FOLDERS_AT_ONCE
             log = self.logs[key] = PartitionLog.open(
                 f"{self.path}/{topic}-{partition}",
@@ -192,6 +200,7 @@ class LogDirectory:
                 report=self._report,
                 make_folder=not is_put_off,
             )
+            log.on_point_lowered = self._note_recovery_points
             if is_put_off:
                 self._due_folders[key] = log
             else:
@@ -220,6 +229,7 @@ class LogDirectory:
         key = topic, partition
         log = self.logs.pop(key, None)
         if log is not None:
+            self._noted.add(key)
             self._due_folders.pop(key, None)
             # Whoever listens holds the log: thousands of such rings would wait for the garbage collector.
             log.on_shortened = nobody_listens
@@ -242,6 +252,7 @@ class LogDirectory:
         """Rename the folder of a log that the cluster's metadata does not know; it stays for the operator to judge."""
         log = self.logs.pop((topic, partition), None)
         if log is not None:
+            self._noted.add((topic, partition))
             self._due_folders.pop((topic, partition), None)
             self._rename_away(log, "-stray")
             log.close_files()
@@ -303,6 +314,18 @@ class LogDirectory:
         """Write up to where compacted logs were cleaned; entries of logs that are gone are dropped."""
         known = {key: offset for key, offset in offsets.items() if key in self.logs}
         write_offsets(self.filesystem, f"{self.path}/{CLEANER_OFFSETS}", known)
+
+    def strike_out_gone_logs(self) -> None:
+        """Take logs that are gone out of the checkpoints: what is noted of an old log is not true of a new one with its
+        name, whose records a start would throw away as being of a lost log, or not look at. Raises StorageError."""
+        if not self._noted:
+            return
+        for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
+            noted = self._read_checkpoint(name)
+            left = {key: offset for key, offset in noted.items() if key in self.logs}
+            if len(left) < len(noted):
+                write_offsets(self.filesystem, f"{self.path}/{name}", left)
+        self._noted.clear()
 
     def flush(self) -> None:
         """Make all logs durable."""

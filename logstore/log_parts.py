@@ -17,6 +17,7 @@ from pykbroker.logstore.filesystem import FileSystem, OsFileSystem
 from pykbroker.logstore.flush import FlushWork
 from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
 from pykbroker.logstore.leader_epochs import LeaderEpochs
+from pykbroker.logstore.listeners import Report, no_report, nobody_listens
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_loader import Cut, LoadRequest, first_base_offset, load_log, write_snapshot
 from pykbroker.logstore.open_files import OpenFiles
@@ -24,17 +25,6 @@ from pykbroker.logstore.partition_metadata import read_topic_id, write_topic_id
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.logstore.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, SealedSegment, Segment, segment_path
 from pykbroker.protocol.records.validation import AppendPolicy
-
-Report = Callable[[str], None]
-"""Takes a line about what was found damaged."""
-
-
-def _no_report(text: str) -> None:
-    """Who opens a log and does not ask for reports looks at `cut`."""
-
-
-def nobody_listens() -> None:
-    """Nobody is interested."""
 
 
 class LogParts:
@@ -68,8 +58,10 @@ class LogParts:
         "_start_offset",
         "_swaps",
         "_topic_id",
+        "_truncations",
         "cut",
         "is_folder_due",
+        "on_point_lowered",
         "on_shortened",
         "partition",
         "path",
@@ -101,6 +93,7 @@ class LogParts:
         self._first_base = 0  # Base offset of the first segment, as far as it is known before the log is loaded.
         self._end_offset = 0
         self._sealed_durable_to = 0  # Sealed segments below this offset are durable with their indexes.
+        self._truncations = 0  # How often something was cut off, which a sync that is under way does not know of.
         # Whether files were made since the folder was last synced.
         self._has_new_names = True
         # Whether a sync has failed: the system may have dropped what it could not write, and says so only once.
@@ -111,7 +104,9 @@ class LogParts:
         self.cut: Cut | None = None
         # Called when the log turns out to end before what `log_end_offset` has said.
         self.on_shortened: Callable[[], None] = nobody_listens
-        self._report: Report = _no_report
+        # Called when the recovery point is lower than it was, to write it down. Raises StorageError when it cannot be.
+        self.on_point_lowered: Callable[[], None] = nobody_listens
+        self._report: Report = no_report
         self._is_clean = False
         # Whether the folder of this new log is still to be made, and whether nothing but its identity was ever in it.
         self.is_folder_due = self._is_unused = False
@@ -158,7 +153,7 @@ class LogParts:
         log._opened_ms = now_ms
         log._topic_id = topic_id
         log._expected_end_offset = end_offset
-        log._report = report or _no_report
+        log._report = report or no_report
         if not make_folder or not open_files.filesystem.exists(path):
             # Nothing has to be read to know what is in it.
             log.is_folder_due = log._is_unused = log._is_clean = log._start_is_known = True
@@ -486,10 +481,12 @@ class LogParts:
         folder = self.path if paths or with_names else None
         files = [segment.file for segment in segments]
         sealed_to = active.base_offset
+        truncations = self._truncations
 
         def ended(offset: int, is_done: bool) -> None:
             if is_done:
-                self._flushed(offset, sealed_to)
+                if truncations == self._truncations:
+                    self._flushed(offset, sealed_to)
             else:
                 self._is_doubtful = True
                 self._epochs.is_durable &= not with_epochs

@@ -118,6 +118,7 @@ async def _flush_and_checkpoint(services: Services) -> None:
         if partition.log.has_unflushed_segments:
             await _flush(services, partition, include_active=False)
     try:
+        directory.strike_out_gone_logs()
         directory.checkpoint_recovery_points()
         directory.checkpoint_high_watermarks(high_watermarks(services))
         directory.delete_due_files(services.clock.now_ms(), 0)

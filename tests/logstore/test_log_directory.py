@@ -94,6 +94,90 @@ def test_log_starts_that_files_do_not_tell_are_kept(place: Place) -> None:
     assert offsets(log) == [3, 4]
 
 
+def damage_last_byte(place: Place, file: str) -> None:
+    path = f"{place.folder}/data/{file}"
+    damaged = bytearray(place.filesystem.read_file(path) or b"")
+    damaged[-1] ^= 1
+    place.filesystem.write_file(path, damaged)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_comes_after_a_truncation_is_looked_at_by_a_recovery(place: Place, is_full: bool) -> None:
+    """It was durable up to there; what was written in its place since then is not."""
+    directory = start(place)
+    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    append(log, batch(5))
+    append(log, batch(1))
+    log.flush()
+    directory.checkpoint_recovery_points()
+    if is_full:
+        log.truncate_fully_and_start_at(5, NOW_MS)
+    else:
+        log.truncate_to(5, NOW_MS)
+    append(log, batch(1, value_size=99))
+    directory.abandon()
+    damage_last_byte(place, "t-0/00000000000000000005.log" if is_full else "t-0/00000000000000000000.log")
+    log_again = start(place).get("t", 0)
+    assert log_again is not None
+    assert log_again.log_end_offset == 5
+
+
+def test_a_truncation_that_cannot_be_noted_is_made_again(memory: Place) -> None:
+    """Else the next one would find the point low already, and not note it."""
+    directory = start(memory)
+    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    append(log, batch(5))
+    append(log, batch(1))
+    log.flush()
+    directory.checkpoint_recovery_points()
+
+    def cannot() -> None:
+        raise StorageError("recovery-point-offset-checkpoint", "Input/output error")
+
+    noted, log.on_point_lowered = log.on_point_lowered, cannot
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            log.truncate_to(5, NOW_MS)
+    with pytest.raises(StorageError):
+        log.truncate_fully_and_start_at(5, NOW_MS)
+    log.on_point_lowered = noted
+    assert log.truncate_to(5, NOW_MS)
+    assert (content(memory, "recovery-point-offset-checkpoint") or b"").endswith(b"\nt 0 5\n")
+
+
+@pytest.mark.parametrize("stop_between", [False, True])
+@pytest.mark.parametrize("goes", ["deleted", "stray"])
+def test_what_was_noted_of_a_log_that_is_gone_is_not_said_of_a_new_one(
+    place: Place, goes: str, stop_between: bool
+) -> None:
+    """Its records would be thrown away as those of a log that lost its beginning, or taken for durable."""
+    directory = start(place)
+    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    other = directory.create_log("other", 0, TOPIC_ID, CONFIG, NOW_MS)
+    for each in (log, other):
+        append(each, batch(9))
+        each.flush()
+        each.advance_log_start(7)
+    directory.checkpoint_recovery_points()
+    directory.checkpoint_log_start_offsets()
+    directory.checkpoint_high_watermarks({("t", 0): 9, ("other", 0): 9})
+    directory.delete_log("t", 0, NOW_MS) if goes == "deleted" else directory.mark_stray("t", 0)
+    if stop_between:
+        directory.abandon()
+        directory = start(place)
+    log = directory.create_log("t", 0, bytes(15) + b"t", CONFIG, NOW_MS)
+    append(log, batch(1))
+    append(log, batch(2))
+    directory.abandon()
+    damage_last_byte(place, "t-0/00000000000000000000.log")
+
+    directory = start(place)
+    log, other = directory.logs["t", 0], directory.logs["other", 0]
+    assert (log.log_start_offset, offsets(log), log.log_end_offset) == (0, [0], 1)
+    assert (other.log_start_offset, other.log_end_offset, other.recovery_point) == (7, 9, 9)
+    assert directory.high_watermarks() == {("other", 0): 9}
+
+
 def test_only_one_broker_uses_a_directory(memory: Place) -> None:
     directory = start(memory)
     with pytest.raises(DirectoryLocked, match=r"\.lock"):

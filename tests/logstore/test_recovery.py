@@ -512,3 +512,21 @@ def test_an_empty_segment_of_a_roll_that_failed_does_not_hide_what_came_after(pl
     assert again.log_end_offset == 6
     assert append(again, batch(1)).first_offset == 6
     assert offsets(again) == list(range(7))
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_sync_says_nothing_of_what_was_cut_off_meanwhile(place: Place, is_full: bool) -> None:
+    """Nor of what was written in its place."""
+    log = place.open()
+    append(log, batch(5))
+    log.flush()
+    append(log, batch(1))
+    work = log.begin_flush()
+    assert work is not None
+    work.run()
+    log.truncate_fully_and_start_at(4, NOW_MS) if is_full else log.truncate_to(5, NOW_MS)
+    append(log, batch(3))
+    work.finish()
+    assert log.recovery_point == (4 if is_full else 5)
+    log.flush()
+    assert log.recovery_point == log.log_end_offset
