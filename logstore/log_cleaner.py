@@ -25,7 +25,8 @@ class LogCleaner:
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
-        self._checkpoints: dict[tuple[str, int], int] | None = None
+        # Up to where each log is clean. By the log, not its name: another log may have that later.
+        self._clean_to: dict[PartitionLog, int] | None = None
         # Logs with records that cannot be read: not tried again before the next start.
         self._unreadable: set[PartitionLog] = set()
 
@@ -34,8 +35,9 @@ class LogCleaner:
 
         Raises StorageError.
         """
-        if self._checkpoints is None:
-            self._checkpoints = self._directory.cleaner_offsets()
+        if self._clean_to is None:
+            noted = self._directory.cleaner_offsets()
+            self._clean_to = {log: noted[key] for key, log in self._directory.logs.items() if key in noted}
         best: tuple[PartitionLog, CleaningPlan, int] | None = None
         for log in self._directory:
             if not (log.config.is_compacted and log.is_loaded) or len(log.segment_base_offsets) == 1:
@@ -45,7 +47,7 @@ class LogCleaner:
             bound = bounds(log.topic, log.partition)
             if bound is None:
                 continue
-            plan = plan_cleaning(log, self._checkpoints.get((log.topic, log.partition)), bound[0], now_ms)
+            plan = plan_cleaning(log, self._clean_to.get(log), bound[0], now_ms)
             if plan.is_due(log.config) and (best is None or plan.dirty_ratio > best[1].dirty_ratio):
                 best = (log, plan, bound[1])
         if best is None:
@@ -61,7 +63,12 @@ class LogCleaner:
         end_offset = work.finish(now_ms)
         if work.is_unreadable:
             self._unreadable.add(work.log)
-        if self._checkpoints is not None:
-            self._checkpoints[work.topic_partition] = end_offset
-            self._directory.checkpoint_cleaner_offsets(self._checkpoints)
+        if self._clean_to is not None:
+            self._clean_to[work.log] = end_offset
+            logs = self._directory.logs
+            self._clean_to = {
+                log: to for log, to in self._clean_to.items() if logs.get((log.topic, log.partition)) is log
+            }
+            noted = {(log.topic, log.partition): to for log, to in self._clean_to.items()}
+            self._directory.checkpoint_cleaner_offsets(noted)
         return end_offset

@@ -311,16 +311,15 @@ class LogDirectory:
         return self._read_checkpoint(CLEANER_OFFSETS)
 
     def checkpoint_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write up to where compacted logs were cleaned; entries of logs that are gone are dropped."""
-        known = {key: offset for key, offset in offsets.items() if key in self.logs}
-        write_offsets(self.filesystem, f"{self.path}/{CLEANER_OFFSETS}", known)
+        """Write up to where compacted logs were cleaned."""
+        write_offsets(self.filesystem, f"{self.path}/{CLEANER_OFFSETS}", offsets)
 
     def strike_out_gone_logs(self) -> None:
         """Take logs that are gone out of the checkpoints: what is noted of an old log is not true of a new one with its
         name, whose records a start would throw away as being of a lost log, or not look at. Raises StorageError."""
         if not self._noted:
             return
-        for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
+        for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS):
             noted = self._read_checkpoint(name)
             left = {key: offset for key, offset in noted.items() if key in self.logs}
             if len(left) < len(noted):

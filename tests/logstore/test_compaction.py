@@ -384,6 +384,27 @@ def test_the_cleaner_takes_the_dirtiest_log_and_notes_how_far_it_came(place: Pla
     directory.close()
 
 
+def test_a_log_made_anew_is_cleaned_from_its_beginning(place: Place) -> None:
+    """What was clean was another log with its name."""
+    compacted = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=300)
+    directory = LogDirectory.open(f"{place.folder}/data", filesystem=place.filesystem)
+    cleaner = LogCleaner(directory)
+    for _ in range(2):
+        log = directory.create_log("a", 0, None, compacted, NOW_MS)
+        for number in range(20):
+            put(log, ("k", f"{number}"))
+        work = cleaner.begin(NOW_MS, lambda topic, partition: (20, 20))
+        assert work is not None
+        work.run()
+        assert cleaner.finish(work, NOW_MS) == log.segment_base_offsets[-1]
+        assert offsets(log) == list(range(log.segment_base_offsets[-1] - 1, 20)), "of the clean part the last is left"
+        assert directory.cleaner_offsets() == {("a", 0): log.segment_base_offsets[-1]}
+        directory.delete_log("a", 0, NOW_MS)
+    directory.create_log("a", 0, None, compacted, NOW_MS)
+    assert directory.cleaner_offsets() == {}
+    directory.close()
+
+
 def test_compacted_logs_roll_in_time_for_the_cleaner(place: Place) -> None:
     """P-165: max.compaction.lag.ms is a bound on the age of the active segment too."""
     log = place.open(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=1000)
