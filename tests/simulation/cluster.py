@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tests.simulation.client import PORT
 
 CONTROLLER_PORT = 9093
-KINDS = ("three", "one", "five", "apart")
+KINDS = ("three", "one", "five", "apart", "voters")
 
 SETTINGS = {
     "log.dirs": "/data",
@@ -49,30 +49,41 @@ class Shape(NamedTuple):
         settings: of each machine, by name.
         brokers: node ids of brokers to their machines' names.
         may_lose_power: every append is synced, so that any machine may lose power at any time.
+        controllers: node ids of those that may vote in the quorum.
+        first_voters: who votes at first where the log says so, and others may be added; none where the settings say it.
     """
 
     settings: dict[str, Mapping[str, str]]
     brokers: dict[int, str]
     may_lose_power: bool
+    controllers: list[int]
+    first_voters: list[int]
 
 
 def shape_of(seed: str) -> Shape:
-    """Three nodes that are both broker and controller, mostly; one, five, or separate controllers at times.
+    """Three nodes that are both broker and controller, mostly; one, five, or separate controllers at times; and three
+    with two controllers more, of which an administrator makes voters and takes the votes.
 
     A seed that begins with a kind and a dash, such as ``one-7`` or ``power-7``, gets that kind.
     """
     chance = random.Random(f"{seed} shape")
-    kind = chance.choices(KINDS, (12, 1, 1, 1))[0]
+    kind = chance.choices(KINDS, (12, 1, 1, 1, 2))[0]
     asked = seed.split("-")[:-1]
     kind = next((word for word in asked if word in KINDS), kind)
     if kind == "apart":
         controllers, brokers = [101, 102, 103], [1, 2, 3]
+    elif kind == "voters":
+        controllers, brokers = [1, 2, 3, 101, 102], [1, 2, 3]
     else:
         brokers = list(range(1, {"one": 2, "three": 4, "five": 6}[kind]))
         controllers = brokers
     may_lose_power = chance.random() < 0.4 or "power" in asked
     common = dict(SETTINGS)
-    common["controller.quorum.voters"] = ",".join(f"{n}@n{n}:{CONTROLLER_PORT}" for n in controllers)
+    if kind == "voters":
+        common["controller.quorum.bootstrap.servers"] = ",".join(f"n{n}:{CONTROLLER_PORT}" for n in controllers[:4])
+        common["controller.quorum.auto.join.enable"] = chance.choice(("false", "false", "true"))
+    else:
+        common["controller.quorum.voters"] = ",".join(f"{n}@n{n}:{CONTROLLER_PORT}" for n in controllers)
     if kind == "one":
         common.update({key: "1" for key, value in SETTINGS.items() if value in ("2", "3") and "partitions" not in key})
     if may_lose_power:
@@ -95,4 +106,5 @@ def shape_of(seed: str) -> Shape:
             "listeners": ",".join(listeners),
             "broker.rack": f"rack{node_id % 3}",
         }
-    return Shape(settings, {node_id: f"n{node_id}" for node_id in brokers}, may_lose_power)
+    first_voters = chance.choice(([1, 2, 3], [1, 2, 3], [2], [1, 101, 102])) if kind == "voters" else []
+    return Shape(settings, {node_id: f"n{node_id}" for node_id in brokers}, may_lose_power, controllers, first_voters)

@@ -11,7 +11,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.simulation.admin import Administrator
 from tests.simulation.client import Client, Unreachable
-from tests.simulation.cluster import shape_of
+from tests.simulation.cluster import CONTROLLER_PORT, shape_of
 from tests.simulation.copier import Copier
 from tests.simulation.faults import Faults
 from tests.simulation.groups import GroupMember, fetch_committed
@@ -21,6 +21,7 @@ from tests.simulation.logs import FinalCheck
 from tests.simulation.producers import CarelessProducer, IdempotentProducer
 from tests.simulation.readers import READ_COMMITTED, READ_UNCOMMITTED, Reader
 from tests.simulation.timeline import NODE
+from tests.simulation.voters import VoterAdministrator, format_disk, voter_of
 from tests.simulation.world import World
 
 START_S = 30.0
@@ -78,6 +79,11 @@ class _Run:
         self.shape = shape_of(seed)
         for name, settings in self.shape.settings.items():
             world.add_machine(name, settings)
+        self.voters = [voter_of(node_id, CONTROLLER_PORT) for node_id in self.shape.controllers]
+        first = [voter for voter in self.voters if voter.key.node_id in self.shape.first_voters]
+        if first:
+            for voter in self.voters:
+                format_disk(world.machines[f"n{voter.key.node_id}"], world.cluster_id, voter, first)
         world.broker_names = self.shape.brokers
         self.observed = Observed(world)
         self.history = History(world)
@@ -159,6 +165,9 @@ class _Run:
             GroupMember(self._client(), history, GROUP, orders),
             Administrator(self._client(), history, list(self.shape.brokers), partitions),
         ]
+        if self.shape.first_voters:
+            they_rejoin = self.world.machines["n1"].config.controller_quorum_auto_join_enable
+            workers.append(VoterAdministrator(self._client(), history, self.voters, they_rejoin=they_rejoin))
         for number, worker in enumerate(workers, 1):
             self._workers.append(worker)
             self.world.nursery.start_soon(self._work, f"c{number}", worker)

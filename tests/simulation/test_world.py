@@ -17,7 +17,7 @@ from tests.simulation.timeline import NODE, Timeline
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("seed", ["one-3", "three-2"])
+@pytest.mark.parametrize("seed", ["one-3", "three-2", "voters-2"])
 def test_a_seed_is_the_same_in_every_process(seed: str) -> None:
     def lines(hash_seed: str) -> list[str]:
         command = [sys.executable, "-m", "tests.simulation", "--seed", seed]
