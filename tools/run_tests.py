@@ -20,6 +20,7 @@ SPARK35_PYTHON = CHECKOUT / ".venvs" / "spark35" / "bin" / "python"
 UNIT_TESTS = ["tests", "-m", "not java", "--ignore=tests/hostile", "--ignore=tests/simulation"]
 # Of the simulation, which takes about a second of processor time for each.
 SIMULATED_SEEDS = "1000"
+SIMULATED_VOTERS = "100"
 CLUSTER_TESTS = sorted(str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("interop_tests/test_cluster_*.py"))
 # pytest's own code for "no test was selected".
 NOTHING_COLLECTED = 5
@@ -46,6 +47,11 @@ def parts() -> dict[str, Part]:
         "simulate": Part(
             "clusters simulated in one thread, first with rules broken on purpose (`make simulate` runs more)",
             ["--seeds", SIMULATED_SEEDS, "--mutations"],
+            module="tests.simulation",
+        ),
+        "voters": Part(
+            "simulated clusters to which controllers come and from which they go",
+            ["--kind", "voters", "--seeds", SIMULATED_VOTERS],
             module="tests.simulation",
         ),
         "java": Part("unit tests that ask Apache Kafka's jars", ["tests", "-m", "java"], needs_kafka_jars=True),

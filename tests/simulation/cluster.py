@@ -9,7 +9,9 @@ from typing import NamedTuple
 from tests.simulation.client import PORT
 
 CONTROLLER_PORT = 9093
-KINDS = ("three", "one", "five", "apart", "voters")
+MIXED = {"three": 12, "one": 1, "five": 1, "apart": 1}
+"""Kinds that plain seeds have, and how often."""
+KINDS = (*MIXED, "voters")
 
 SETTINGS = {
     "log.dirs": "/data",
@@ -61,13 +63,13 @@ class Shape(NamedTuple):
 
 
 def shape_of(seed: str) -> Shape:
-    """Three nodes that are both broker and controller, mostly; one, five, or separate controllers at times; and three
-    with two controllers more, of which an administrator makes voters and takes the votes.
+    """Three nodes that are both broker and controller, mostly; one, five, or separate controllers at times.
 
-    A seed that begins with a kind and a dash, such as ``one-7`` or ``power-7``, gets that kind.
+    A seed that begins with a kind and a dash, such as ``one-7`` or ``power-7``, gets that kind. Only those of the kind
+    ``voters`` have three nodes and two controllers more, of which an administrator makes voters and takes the votes.
     """
     chance = random.Random(f"{seed} shape")
-    kind = chance.choices(KINDS, (12, 1, 1, 1, 2))[0]
+    kind = chance.choices(tuple(MIXED), tuple(MIXED.values()))[0]
     asked = seed.split("-")[:-1]
     kind = next((word for word in asked if word in KINDS), kind)
     if kind == "apart":

@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from tests.simulation.cluster import KINDS
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.scenario import Outcome, run_seed
 from tests.simulation.world import RuleBroken
@@ -27,6 +28,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", help="one run, with all its events")
     parser.add_argument("--seeds", type=int, help="so many runs on all cores")
+    parser.add_argument("--kind", choices=KINDS, help="with --seeds: clusters of this kind only")
     parser.add_argument("--first", type=int, default=0, help="the first of --seeds (default 0)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--quiet", action="store_true", help="with --seed: only the outcome")
@@ -41,7 +43,9 @@ def main(arguments: list[str]) -> int:
             return failed
     if options.seed is not None:
         return one(options.seed, quiet=options.quiet)
-    return many(options.first, options.seeds or 100, options.jobs, keep_going=options.keep_going) or failed
+    prefix = f"{options.kind}-" if options.kind else ""
+    seeds = [f"{prefix}{number}" for number in range(options.first, options.first + (options.seeds or 100))]
+    return many(seeds, options.jobs, keep_going=options.keep_going) or failed
 
 
 def one(seed: str, *, quiet: bool) -> int:
@@ -109,7 +113,7 @@ def run_all(seeds: Iterator[str], jobs: int) -> Generator[tuple[str, Outcome | F
         yield from pool.imap_unordered(_run, seeds)
 
 
-def many(first: int, count: int, jobs: int, *, keep_going: bool) -> int:
+def many(seeds: list[str], jobs: int, *, keep_going: bool) -> int:
     """Runs seeds in parallel; prints progress, and each that broke a rule."""
     started = time.monotonic()
     failures: list[Failure] = []
@@ -117,7 +121,7 @@ def many(first: int, count: int, jobs: int, *, keep_going: bool) -> int:
     processor_s = virtual_s = 0.0
     done = 0
     told_at = started
-    for _, found, seconds in run_all(map(str, range(first, first + count)), jobs):
+    for _, found, seconds in run_all(iter(seeds), jobs):
         done += 1
         processor_s += seconds
         if isinstance(found, Failure):
@@ -135,7 +139,7 @@ def many(first: int, count: int, jobs: int, *, keep_going: bool) -> int:
         if time.monotonic() >= told_at + PROGRESS_S:
             told_at = time.monotonic()
             rate = done / (time.monotonic() - started)
-            print(f"{done} of {count} seeds, {len(failures)} broken, {rate:.1f} a second", flush=True)
+            print(f"{done} of {len(seeds)} seeds, {len(failures)} broken, {rate:.1f} a second", flush=True)
     elapsed = time.monotonic() - started
     print(
         f"{done} seeds in {elapsed:.0f} s ({processor_s / max(done, 1):.2f} s of processor time each), "
