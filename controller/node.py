@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -325,8 +324,7 @@ class ControllerNode:
         self._wakeup.set()
 
     def _now_ms(self) -> int:
-        # A deadline in seconds times 1000 may come out a little below the milliseconds it was made of: without the
-        # addition the node would be woken at its deadline again and again, and never think that it has come.
+        # A deadline in seconds times 1000 may be a little below its milliseconds: the node would wake for it for ever.
         return int(trio.current_time() * 1000 + 0.01)
 
     def _deadline(self) -> float:
@@ -339,8 +337,10 @@ class ControllerNode:
             self._perform(self._core.tick(now_ms))
         if self._applied.offset < self._core.high_watermark:
             # It could not be read when it was committed. A new leader decides nothing before, so nothing else does it.
-            with suppress(StorageError):
+            try:
                 self._apply(self._core.high_watermark)
+            except StorageError as error:
+                log.debug("committed metadata still cannot be read: %s", error)
         if self._must_bootstrap or (self._queue and not self._linger.is_waiting(self._queue, self._can_plan, now_ms)):
             self._carry_out()
         self._storage.reserve.tick(now_ms)
