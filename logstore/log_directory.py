@@ -70,7 +70,7 @@ class LogDirectory:
         # Deleted logs whose folders still have their names: there were many, or the file system refused.
         self._doomed: dict[TopicPartition, PartitionLog] = {}
         # Names of logs that are gone and may still stand in checkpoints.
-        self._noted: set[TopicPartition] = set()
+        self._gone: set[TopicPartition] = set()
         # One for all logs: thousands of bound methods would be half a megabyte.
         self._note_recovery_points = self.checkpoint_recovery_points
 
@@ -153,7 +153,7 @@ class LogDirectory:
                 report=report,
             )
             self.logs[key].on_point_lowered = self._note_recovery_points
-        self._noted = {key for key in (*recovery_points, *start_offsets) if key not in self.logs}
+        self._gone = {key for key in (*recovery_points, *start_offsets) if key not in self.logs}
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """A checkpoint that is damaged costs a longer recovery after an unclean stop, not the start."""
@@ -186,7 +186,7 @@ class LogDirectory:
         log = self.logs.get(key)
         if log is None:
             self._rename_doomed(key, now_ms)
-            if key in self._noted:
+            if key in self._gone:
                 self.strike_out_gone_logs()
             is_put_off = self._at_once_count >= FOLDERS_AT_ONCE
             log = self.logs[key] = PartitionLog.open(
@@ -229,7 +229,7 @@ class LogDirectory:
         key = topic, partition
         log = self.logs.pop(key, None)
         if log is not None:
-            self._noted.add(key)
+            self._gone.add(key)
             self._due_folders.pop(key, None)
             # Whoever listens holds the log: thousands of such rings would wait for the garbage collector.
             log.on_shortened = nobody_listens
@@ -252,7 +252,7 @@ class LogDirectory:
         """Rename the folder of a log that the cluster's metadata does not know; it stays for the operator to judge."""
         log = self.logs.pop((topic, partition), None)
         if log is not None:
-            self._noted.add((topic, partition))
+            self._gone.add((topic, partition))
             self._due_folders.pop((topic, partition), None)
             self._rename_away(log, "-stray")
             log.close_files()
@@ -317,14 +317,14 @@ class LogDirectory:
     def strike_out_gone_logs(self) -> None:
         """Take logs that are gone out of the checkpoints: what is noted of an old log is not true of a new one with its
         name, whose records a start would throw away as being of a lost log, or not look at. Raises StorageError."""
-        if not self._noted:
+        if not self._gone:
             return
         for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS):
             noted = self._read_checkpoint(name)
             left = {key: offset for key, offset in noted.items() if key in self.logs}
             if len(left) < len(noted):
                 write_offsets(self.filesystem, f"{self.path}/{name}", left)
-        self._noted.clear()
+        self._gone.clear()
 
     def flush(self) -> None:
         """Make all logs durable."""

@@ -9,6 +9,7 @@ from pykbroker.logstore.errors import CorruptFile, DirectoryLocked, Inconsistent
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_directory import FOLDERS_AT_ONCE, LogDirectory, parse_folder_name
 from pykbroker.logstore.meta_properties import MetaProperties
+from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.partition_metadata import read_topic_id
 from pykbroker.protocol.uuids import uuid_from_text
 from tests.logstore.support import NOW_MS, TOPIC_ID, Place, append, batch, offsets
@@ -101,15 +102,21 @@ def damage_last_byte(place: Place, file: str) -> None:
     place.filesystem.write_file(path, damaged)
 
 
-@pytest.mark.parametrize("is_full", [False, True])
-def test_what_comes_after_a_truncation_is_looked_at_by_a_recovery(place: Place, is_full: bool) -> None:
-    """It was durable up to there; what was written in its place since then is not."""
-    directory = start(place)
+def six_durable_records(directory: LogDirectory) -> PartitionLog:
+    """A log of two batches, the second at 5, and a checkpoint that says so."""
     log = directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     append(log, batch(5))
     append(log, batch(1))
     log.flush()
     directory.checkpoint_recovery_points()
+    return log
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_comes_after_a_truncation_is_looked_at_by_a_recovery(place: Place, is_full: bool) -> None:
+    """It was durable up to there; what was written in its place since then is not."""
+    directory = start(place)
+    log = six_durable_records(directory)
     if is_full:
         log.truncate_fully_and_start_at(5, NOW_MS)
     else:
@@ -125,11 +132,7 @@ def test_what_comes_after_a_truncation_is_looked_at_by_a_recovery(place: Place, 
 def test_a_truncation_that_cannot_be_noted_is_made_again(memory: Place) -> None:
     """Else the next one would find the point low already, and not note it."""
     directory = start(memory)
-    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
-    append(log, batch(5))
-    append(log, batch(1))
-    log.flush()
-    directory.checkpoint_recovery_points()
+    log = six_durable_records(directory)
 
     def cannot() -> None:
         raise StorageError("recovery-point-offset-checkpoint", "Input/output error")
