@@ -1,6 +1,8 @@
-"""An administrator: topics come and go, partitions move, leaders are elected, settings change."""
+"""Administrators: what they have in common, and one for topics, which come and go, partitions, leaders and settings."""
 
 from __future__ import annotations
+
+from typing import Generic, TypeVar
 
 import trio
 
@@ -23,36 +25,77 @@ from tests.simulation.client import Client, Unreachable
 from tests.simulation.history import History
 
 TOPIC_RESOURCE = 2
+LOOKS = 100
+
+Key = TypeVar("Key", int, str)
 
 
-class Administrator:
-    """See the module's text. Of what was acknowledged the metadata at the end must tell."""
+class Administrator(Generic[Key]):
+    """Makes changes until it is told to stop. Of what was acknowledged the cluster at the end must tell."""
 
-    def __init__(self, client: Client, history: History, brokers: list[int], partitions: list[tuple[str, int]]) -> None:
+    WHAT: str
+    PAUSE_S: tuple[float, float]
+
+    def __init__(self, client: Client, history: History) -> None:
         self._client = client
         self._history = history
-        self._brokers = brokers
-        self._partitions = partitions
-        self._expected: dict[str, bool] = {}
-        self._number = 0
-        self._looks_left = 100
+        # Whether each is there, of those of which that is certain.
+        self._expected: dict[Key, bool] = {}
+        self._looks_left = LOOKS
         self.must_stop = False
 
     async def run(self) -> None:
         client = self._client
-        works = (self._create, self._create, self._delete, self._move, self._elect, self._configure)
         while not self.must_stop:
             try:
-                await client.random.choice(works)()
+                await self._change()
             except Unreachable as error:
                 client.say(f"{error}")
-            await trio.sleep(client.random.uniform(0.2, 1.5))
+            await trio.sleep(client.random.uniform(*self.PAUSE_S))
         while True:
             try:
                 await self._check()
                 return
             except Unreachable:
                 await client.pause()
+
+    async def _change(self) -> None:
+        """Asks for one change. Raises Unreachable when there is no answer."""
+        raise NotImplementedError
+
+    async def _there(self) -> set[Key]:
+        """What is there now. Raises Unreachable."""
+        raise NotImplementedError
+
+    async def _check(self) -> None:
+        # A node that has just started may be behind: who is asked here is to have what was answered long ago.
+        there = await self._there()
+        wrong = [key for key, exists in self._expected.items() if (key in there) != exists]
+        if wrong:
+            self._looks_left -= 1
+            if self._looks_left <= 0:
+                self._client.world.broken(
+                    f"{self.WHAT} are not as was answered: {sorted(wrong)} of {self._expected}; there: {sorted(there)}"
+                )
+                return
+            raise Unreachable("not yet")
+
+
+class TopicAdministrator(Administrator[str]):
+    """Creates, deletes, moves, elects, configures."""
+
+    WHAT = "topics"
+    PAUSE_S = (0.2, 1.5)
+
+    def __init__(self, client: Client, history: History, brokers: list[int], partitions: list[tuple[str, int]]) -> None:
+        super().__init__(client, history)
+        self._brokers = brokers
+        self._partitions = partitions
+        self._number = 0
+
+    async def _change(self) -> None:
+        works = (self._create, self._create, self._delete, self._move, self._elect, self._configure)
+        await self._client.random.choice(works)()
 
     def _acknowledged(self, what: str, code: int) -> bool:
         self._client.say(f"{what}: {ErrorCode(code).name}")
@@ -106,14 +149,6 @@ class Administrator:
         response = await self._client.call_any(IncrementalAlterConfigsRequest(resources=[resource]), 3000)
         self._acknowledged(f"configure {topic}", response.responses[0].error_code)
 
-    async def _check(self) -> None:
+    async def _there(self) -> set[str]:
         response = await self._client.call_any(MetadataRequest(topics=None, allow_auto_topic_creation=False))
-        # A broker that has just started may be behind: who is asked here is to have what was answered long ago.
-        there = {topic.name for topic in response.topics}
-        wrong = [name for name, exists in self._expected.items() if (name in there) != exists]
-        if wrong:
-            self._looks_left -= 1
-            if self._looks_left <= 0:
-                self._client.world.broken(f"topics are not as was answered: {sorted(wrong)} of {self._expected}")
-                return
-            raise Unreachable("not yet")
+        return {topic.name for topic in response.topics}

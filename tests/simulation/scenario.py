@@ -9,7 +9,7 @@ import trio
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from tests.simulation.admin import Administrator
+from tests.simulation.admin import TopicAdministrator
 from tests.simulation.client import Client, Unreachable
 from tests.simulation.cluster import CONTROLLER_PORT, shape_of
 from tests.simulation.copier import Copier
@@ -163,7 +163,7 @@ class _Run:
             Reader(self._client(), history, partitions, isolation=READ_COMMITTED, from_followers=chance.random() < 0.5),
             GroupMember(self._client(), history, GROUP, orders),
             GroupMember(self._client(), history, GROUP, orders),
-            Administrator(self._client(), history, list(self.shape.brokers), partitions),
+            TopicAdministrator(self._client(), history, list(self.shape.brokers), partitions),
         ]
         if self.shape.first_voters:
             they_rejoin = self.world.machines["n1"].config.controller_quorum_auto_join_enable

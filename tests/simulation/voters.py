@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import trio
-
 from pykbroker.controller.formatting import write_first_voters
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.logstore.log_directory import LogDirectory
@@ -16,6 +14,7 @@ from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterRequest, List
 from pykbroker.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from pykbroker.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from pykbroker.protocol.uuids import uuid_to_text
+from tests.simulation.admin import Administrator
 from tests.simulation.client import Client, Unreachable
 from tests.simulation.history import History
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 LISTENER = "CONTROLLER"
 TOPIC = "__cluster_metadata"
 CHANGE_TIMEOUT_MS = 3000
-LOOKS = 100
 
 
 def voter_of(node_id: int, port: int) -> Voter:
@@ -48,39 +46,23 @@ def format_disk(machine: Machine, cluster_id: str, itself: Voter, first_voters: 
     mount.die()
 
 
-class VoterAdministrator:
+class VoterAdministrator(Administrator[int]):
     """Adds and removes voters. What was acknowledged must be so at the end, unless it was asked for otherwise since."""
+
+    WHAT = "voters"
+    PAUSE_S = (0.1, 1.2)
 
     def __init__(self, client: Client, history: History, controllers: list[Voter], *, they_rejoin: bool) -> None:
         """`they_rejoin`: who is removed asks to be made a voter again (`controller.quorum.auto.join.enable`)."""
-        self._client = client
-        self._history = history
+        super().__init__(client, history)
         self._controllers = controllers
         self._they_rejoin = they_rejoin
-        self._expected: dict[int, bool] = {}
         # Of whom a request had no certain answer: it may be carried out at any time.
         self._uncertain: set[int] = set()
-        self._looks_left = LOOKS
-        self.must_stop = False
-
-    async def run(self) -> None:
-        client = self._client
-        while not self.must_stop:
-            try:
-                await self._change()
-            except Unreachable as error:
-                client.say(f"{error}")
-            await trio.sleep(client.random.uniform(0.1, 1.2))
-        while True:
-            try:
-                await self._check()
-                return
-            except Unreachable:
-                await client.pause()
 
     async def _change(self) -> None:
         client = self._client
-        voters = await self._voters()
+        voters = await self._there()
         voter = client.random.choice(self._controllers)
         node_id, directory_id = voter.key
         is_voter = node_id in voters
@@ -114,7 +96,7 @@ class VoterAdministrator:
             if not is_uncertain and not (is_voter and self._they_rejoin):
                 self._expected[node_id] = not is_voter
 
-    async def _voters(self) -> set[int]:
+    async def _there(self) -> set[int]:
         topic = TopicData(topic_name=TOPIC, partitions=[PartitionData()])
         response = await self._client.call_any(DescribeQuorumRequest(topics=[topic]), CHANGE_TIMEOUT_MS)
         if response.error_code:
@@ -123,13 +105,3 @@ class VoterAdministrator:
         if found.error_code:
             raise Unreachable(f"no description of the quorum: {ErrorCode(found.error_code).name}")
         return {voter.replica_id for voter in found.current_voters}
-
-    async def _check(self) -> None:
-        voters = await self._voters()
-        wrong = [node_id for node_id, is_voter in self._expected.items() if (node_id in voters) != is_voter]
-        if wrong:
-            self._looks_left -= 1
-            if self._looks_left <= 0:
-                self._client.world.broken(f"the voters are {sorted(voters)}, not as was answered: {self._expected}")
-                return
-            raise Unreachable("not yet")
