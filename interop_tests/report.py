@@ -26,7 +26,7 @@ OUTCOMES = ("passed", "skipped", "failed")
 COLUMNS = ("passed", "failed", "skipped")
 NOT_RUN = "not run"
 FORMAT = 2
-# What a behaviour may cite: the numbered list of the design notes, and Kafka's improvement proposals.
+# What a behaviour may cite: the numbered list in pykbroker's docs/behaviours, and Kafka's improvement proposals.
 CITATION = re.compile(r"\bP-\d+\b|\bKIP-\d+\b")
 # The packages whose versions say which client a client was.
 PACKAGES = {

@@ -23,7 +23,7 @@ import pytest
 pytestmark = [pytest.mark.area("groups"), pytest.mark.client("kcat")]
 
 def test_good():
-    """Holds (P-12)."""
+    """Holds (P-11)."""
 
 def test_bad():
     """Does not hold."""
@@ -85,7 +85,7 @@ def test_report_of_a_run(run_of: dict[str, object]) -> None:
     rows = [[cell.strip() for cell in line.split("|")[1:-2]] for line in text.splitlines() if line.startswith("| ")]
     assert rows[1:] == [["groups", "kcat", "1", "1", "1"], ["offsets", "kcat", "", "1", ""]]
     tests = {test["id"]: test for test in run_of["tests"]}  # type: ignore[attr-defined]
-    assert tests["test_a_run.py::test_good"]["cites"] == ["P-12"]
+    assert tests["test_a_run.py::test_good"]["cites"] == ["P-11"]
 
 
 def test_two_reports_side_by_side(

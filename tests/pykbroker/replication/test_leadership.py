@@ -1,4 +1,4 @@
-"""The rules of the in-sync set and of the high watermark, on values alone."""
+"""The rules of the in-sync set and of the high watermark, on values alone (P-79)."""
 
 from __future__ import annotations
 
