@@ -47,7 +47,8 @@ class ActiveControllerSettings(NamedTuple):
     balance_interval_ms    `leader.imbalance.check.interval.seconds`; 0 for `auto.leader.rebalance.enable=false`. As in
                            Kafka's controller, `leader.imbalance.per.broker.percentage` has no effect
     unclean_interval_ms    `unclean.leader.election.interval.ms`
-    local_broker_id        a broker that lives and dies with this process and sends no heartbeats; None for none
+    local_broker_id        the broker in the process of the only voter: what was registered under its id before this
+                           process is gone, and has no session; None elsewhere
     """
 
     session_timeout_ms: int = 9000
@@ -195,7 +196,6 @@ class ActiveController:
         heartbeats.begin(image, _now_ms())
         if self._settings.local_broker_id is not None:
             heartbeats.forget(self._settings.local_broker_id)
-            heartbeats.local_broker_id = self._settings.local_broker_id
         for broker in image.brokers.values():
             self.connection_lost(broker.broker_id, broker.epoch)
         async with trio.open_nursery() as nursery:
@@ -253,7 +253,7 @@ class ActiveController:
         for pause_s in LOOKS_S:
             await trio.sleep(pause_s)
             broker = self._node.image.brokers.get(broker_id)
-            if broker is None or broker.epoch != epoch or broker_id == self._settings.local_broker_id:
+            if broker is None or broker.epoch != epoch:
                 return
             if broker.endpoints and await refuses(broker.endpoints[0]):
                 heartbeats.end_session(broker_id, epoch)

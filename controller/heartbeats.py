@@ -53,8 +53,6 @@ class BrokerHeartbeats:
         self._contacts: dict[tuple[int, int], int] = {}
         self._metadata_offsets: dict[int, int] = {}
         self._shutdown_offsets: dict[int, int] = {}
-        # A broker in the controller's own process, which sends no heartbeats and has what the controller has.
-        self.local_broker_id: int | None = None
 
     def begin(self, image: ClusterImage, now_ms: int) -> None:
         """Every broker that is registered has a session from now on, if it has not been heard of already."""
@@ -137,9 +135,7 @@ class BrokerHeartbeats:
             (
                 self._metadata_offsets.get(broker.broker_id, UNKNOWN_OFFSET)
                 for broker in image.brokers.values()
-                if broker.is_active
-                and broker.broker_id not in self._shutdown_offsets
-                and broker.broker_id != self.local_broker_id
+                if broker.is_active and broker.broker_id not in self._shutdown_offsets
             ),
             default=NEVER_MS,
         )

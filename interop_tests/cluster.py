@@ -169,6 +169,7 @@ class Cluster:
         folder: where each node gets a folder of its own.
         tools: the Java tools, for a cluster of Apache Kafka; None for one of pykbroker.
         overrides: settings of all nodes, over QUICK_CLUSTER.
+        voters: how many of the nodes are controllers too, the first ones; by default all.
         network: whose links can be cut, for `count` nodes.
         data_dirs: folders for the data of some nodes, by node id.
     """
@@ -180,6 +181,7 @@ class Cluster:
         overrides: Mapping[str, str] | None = None,
         *,
         count: int = NODES,
+        voters: int | None = None,
         network: Network | None = None,
         data_dirs: Mapping[int, Path] | None = None,
     ) -> None:
@@ -192,22 +194,23 @@ class Cluster:
             places = dict(zip(ids, zip(addresses[::2], addresses[1::2], strict=True), strict=True))
         else:
             places = {node_id: network.addresses(node_id) for node_id in ids}
-        voters = ",".join(f"{node_id}@{own.host}:{own.public_port}" for node_id, (_, own) in places.items())
+        controllers = {node_id: own for node_id, (_, own) in places.items() if node_id <= (voters or count)}
+        quorum = ",".join(f"{node_id}@{own.host}:{own.public_port}" for node_id, own in controllers.items())
         self.nodes: dict[int, ClusterNode] = {}
         for node_id, (for_clients, for_controllers) in places.items():
             own_folder = folder / f"node-{node_id}"
+            is_voter = node_id in controllers
+            listeners = [f"PLAINTEXT://{for_clients.host}:{for_clients.port}"]
+            advertised = [f"PLAINTEXT://{for_clients.host}:{for_clients.public_port}"]
+            if is_voter:
+                listeners.append(f"CONTROLLER://{for_controllers.host}:{for_controllers.port}")
+                advertised.append(f"CONTROLLER://{for_controllers.host}:{for_controllers.public_port}")
             settings = {
-                "process.roles": "broker,controller",
+                "process.roles": "broker,controller" if is_voter else "broker",
                 "node.id": str(node_id),
-                "controller.quorum.voters": voters,
-                "listeners": (
-                    f"PLAINTEXT://{for_clients.host}:{for_clients.port},"
-                    f"CONTROLLER://{for_controllers.host}:{for_controllers.port}"
-                ),
-                "advertised.listeners": (
-                    f"PLAINTEXT://{for_clients.host}:{for_clients.public_port},"
-                    f"CONTROLLER://{for_controllers.host}:{for_controllers.public_port}"
-                ),
+                "controller.quorum.voters": quorum,
+                "listeners": ",".join(listeners),
+                "advertised.listeners": ",".join(advertised),
                 "controller.listener.names": "CONTROLLER",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "log.dirs": str((data_dirs or {}).get(node_id, own_folder / "data")),

@@ -76,7 +76,8 @@ class BrokerServer:
         parts = self._parts
         config, controller = parts.config, parts.controller
         endpoints = endpoints_of(self._bound, config.advertised_listeners)
-        if config.is_alone:
+        if parts.peers is None:
+            # No other node can reach this one's controller: it has no brokers beside it, now or later.
             await register_at_once(controller, config, endpoints, parts.directory, parts.identity, parts.host)
         else:
             epoch = parts.directory.previous_broker_epoch if parts.directory.was_clean else -1

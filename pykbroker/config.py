@@ -252,6 +252,11 @@ class BrokerConfig:
         """Whether this process is a quorum of one: its own controller, which needs nobody else."""
         return set(self.quorum_voters) == {self.node_id}
 
+    @property
+    def has_peers(self) -> bool:
+        """Whether other nodes may belong to this cluster: brokers can join a quorum of one by its controller's port."""
+        return not self.is_alone or bool(self.controller_listeners)
+
     def with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         """These settings under dynamic ones: `own` before `cluster_wide` before the given ones (KIP-226)."""
         if not cluster_wide and not own:

@@ -176,9 +176,16 @@ def _check_controller(values: Mapping[str, Any], texts: Mapping[str, str], *, is
 
 
 def _fill_logins(values: dict[str, Any], texts: Mapping[str, str], protocols: Mapping[str, str]) -> None:
-    """How this node logs in at others: by SASL/PLAIN, where that is the protocol of a listener between nodes."""
-    values["node_logins"] = logins = {}
+    """How this node logs in at others: by SASL/PLAIN, where that is the protocol of a listener between nodes.
+
+    A quorum of one may have no other broker ever, so nothing is asked of it; with other brokers it replicates from them
+    as any broker does, and gets the login that its settings have.
+    """
+    logins: dict[str, tuple[str, str]] = {}
+    values["node_logins"] = logins
     if set(values["quorum_voters"]) == {values["node_id"]}:
+        if values["controller_listeners"] and BROKER in values["process_roles"]:
+            _fill_login_of_only_voter(logins, texts, protocols)
         return
     wanted = [(name.upper(), "controller") for name in values["controller_listener_names"][:1]]
     if BROKER in values["process_roles"]:
@@ -196,15 +203,40 @@ def _fill_logins(values: dict[str, Any], texts: Mapping[str, str], protocols: Ma
         logins[name] = _login_of(name, texts)
 
 
+def _fill_login_of_only_voter(
+    logins: dict[str, tuple[str, str]], texts: Mapping[str, str], protocols: Mapping[str, str]
+) -> None:
+    name = inter_broker_listener(texts)
+    is_plain = texts.get("sasl.mechanism.inter.broker.protocol") == "PLAIN"
+    if protocols.get(name) == "SASL_PLAINTEXT" and is_plain and (login := _find_login(name, texts)) is not None:
+        logins[name] = login
+
+
 def _login_of(name: str, texts: Mapping[str, str]) -> tuple[str, str]:
-    """User and password of this node, from the login module of a listener."""
-    own = f"{LISTENER_PREFIX}{name.lower()}.plain.sasl.jaas.config"
-    jaas = next((texts[key] for key in (own, "sasl.jaas.config") if key in texts), "")
+    """User and password of this node, from the login module of a listener.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    login = _find_login(name, texts)
+    if login is None:
+        raise ConfigError(
+            _jaas_key(name), "", 'must have username="..." password="...", with which this node logs in at others'
+        )
+    return login
+
+
+def _jaas_key(name: str) -> str:
+    return f"{LISTENER_PREFIX}{name.lower()}.plain.sasl.jaas.config"
+
+
+def _find_login(name: str, texts: Mapping[str, str]) -> tuple[str, str] | None:
+    jaas = next((texts[key] for key in (_jaas_key(name), "sasl.jaas.config") if key in texts), "")
     found = {
         key: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for key, quoted, bare in _JAAS_OPTION.findall(jaas)
     }
     if not found.get("username") or not found.get("password"):
-        raise ConfigError(own, "", 'must have username="..." password="...", with which this node logs in at others')
+        return None
     return found["username"], found["password"]
 
 

@@ -86,7 +86,7 @@ class ControllerServer:
 
     def __init__(self, parts: NodeParts, bound: Sequence[Bound]) -> None:
         self._parts = parts
-        # Who is alone watches nobody, and a broker is not to be asked.
+        # A node without peers has no broker to watch but its own, and a broker alone is no controller.
         is_watching = parts.config.is_controller and parts.peers is not None
         refuses = partial(_refuses, parts.host) if parts.config.broker_session_end_on_refusal else None
         self._active = ActiveController(parts.controller, _settings(parts.config), refuses) if is_watching else None

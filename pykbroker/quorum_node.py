@@ -1,7 +1,7 @@
 """This process's part in the metadata quorum, from its settings: `ControllerNode`, and `Peers` where there are others.
 
 A voter where `process.roles` has controller, an observer otherwise. A quorum of one without a controllers' listener has
-nobody to talk to, and loads nothing of what would.
+no peers, and loads nothing of what talks to them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class QuorumNode(NamedTuple):
 def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: MetaProperties, host: Host) -> QuorumNode:
     """Builds the node; nothing is opened yet."""
     peers: Peers | None = None
-    if not config.is_alone or config.controller_listeners:
+    if config.has_peers:
         from pykbroker.controller.node_client import NodeAddress
         from pykbroker.controller.peers import Peers
 
@@ -107,7 +107,7 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
         storage=StorageSettings(
             segment_bytes=config.metadata_log_segment_bytes,
             segment_ms=config.metadata_log_segment_ms,
-            reserve_bytes=0 if config.is_alone else RESERVE_BYTES,
+            reserve_bytes=RESERVE_BYTES if config.has_peers else 0,
         ),
         raft=RaftSettings(
             election_timeout_ms=config.controller_quorum_election_timeout_ms,

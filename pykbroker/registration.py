@@ -4,7 +4,8 @@ As Kafka's BrokerLifecycleManager: BrokerRegistration first; then a BrokerHeartb
 with the metadata that this broker has applied, at first wanting to stay fenced; when it has caught up with its own
 registration and its logs are loaded, it wants to serve; when it is to stop, it wants its leaderships moved away.
 
-A broker that is its own quorum registers with one command, unfenced, and beats no heart: nobody listens.
+A broker whose cluster can have no other node, as its controller has no port, registers with one command, unfenced. It
+sends no heartbeats, and its stop needs no leave: nobody could take over what it leads.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ async def register_at_once(
     identity: MetaProperties,
     host: Host,
 ) -> None:
-    """Tells the controller, which is in this process and alone, that this broker serves.
+    """Tells the controller, which is in this process and can be reached by no other, that this broker serves.
 
     Raises:
         StorageError: the metadata cannot be written, or is of a cluster with features that do not exist here.

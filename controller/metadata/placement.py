@@ -148,10 +148,18 @@ class ReplicaPlacer:
 
 
 def usable_brokers(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
-    """The brokers that may get new replicas: all but those in controlled shutdown or with every directory cordoned."""
-    return [
-        broker for broker in brokers if not broker.in_controlled_shutdown and not has_only_cordoned_directories(broker)
-    ]
+    """The brokers that may get new replicas: not those that are stopping, nor those with every directory cordoned.
+
+    A fenced broker counts, also one that was fenced at the end of its controlled shutdown (as Kafka's
+    BrokerHeartbeatManager, where fencing ends the shutdown): a node that is down for a while takes no topic's
+    replication factor away.
+    """
+    return [broker for broker in brokers if not _is_stopping(broker) and not has_only_cordoned_directories(broker)]
+
+
+def _is_stopping(broker: BrokerImage) -> bool:
+    # The registration says in_controlled_shutdown until the broker registers anew, in Kafka's records too.
+    return broker.in_controlled_shutdown and not broker.is_fenced
 
 
 def has_only_cordoned_directories(broker: BrokerImage) -> bool:

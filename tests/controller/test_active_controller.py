@@ -163,12 +163,14 @@ async def test_a_new_controller_gives_everybody_a_whole_session() -> None:
         assert brokers.is_fenced(1)
 
 
-async def test_a_broker_in_the_same_process_needs_no_heartbeats() -> None:
+async def test_the_broker_beside_the_only_voter_registers_at_once_after_a_kill() -> None:
+    """The process under its id has ended with the controller, so its session need not."""
     disk = FakeFileSystem()
     async with cluster(1, disk=disk):
         pass
-    async with cluster(disk=disk, local_broker_id=1) as brokers:
-        await trio.sleep(10 * TIMEOUT_S)
+    async with cluster(disk=disk, local_broker_id=1, is_asking=False) as brokers:
+        await trio.sleep(0.1)
+        await brokers.start(1, incarnation=2)
         assert not brokers.is_fenced(1)
 
 

@@ -11,7 +11,7 @@ from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import Endpoint
-from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.controller.metadata.topics import CreatePartitions, CreateTopics, NewPartitions, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.controller.world import World, directory_id
 
@@ -156,14 +156,27 @@ def test_a_leader_stops_when_all_that_serve_know_the_new_one() -> None:
     assert cluster.world.image.brokers[1].is_fenced
 
 
-def test_a_broker_in_the_controllers_process_is_not_waited_for() -> None:
-    """It sends no heartbeats, and has read what the controller has written."""
-    cluster = Cluster(1, 2)
-    cluster.heartbeats.local_broker_id = 2
-    cluster.create("t", 1, 2)
-    assert cluster.heartbeat(1, stop=True).after is STOPPING
-    assert cluster.leader("t") == 2
-    assert cluster.heartbeat(1, stop=True).after is STOP
+def test_a_broker_that_stopped_in_order_counts_for_new_topics() -> None:
+    """While it is stopping it gets no replica; once it is fenced it does, as one that was killed."""
+    cluster = Cluster(1, 2, 3)
+    cluster.create("t", 3, 1)
+    three = CreateTopics([NewTopic("three", 4, 3)])
+    assert cluster.heartbeat(3, stop=True).after is STOPPING
+    (refused,) = cluster.world.do(three)
+    assert refused.error.code is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "only 2 broker(s) are registered" in str(refused.error.message)
+    for broker_id in (1, 2):
+        cluster.heartbeat(broker_id)
+    assert cluster.heartbeat(3, stop=True).after is STOP
+    assert cluster.world.image.brokers[3].is_fenced
+    (made,) = cluster.world.do(three)
+    assert not made.error.is_failure, made
+    for partition in cluster.world.image.topics_by_name["three"].partitions.values():
+        assert sorted(partition.replicas) == [1, 2, 3]
+        assert partition.replicas[0] != 3
+        assert sorted(partition.isr) == [1, 2]
+    (grown,) = cluster.world.do(CreatePartitions([NewPartitions("three", 6)]))
+    assert not grown.error.is_failure, grown
 
 
 def test_who_alone_is_in_sync_leaves_its_partition_without_a_leader() -> None:

@@ -72,6 +72,24 @@ def test_a_broker_alone_has_a_login_for_the_controllers_listener() -> None:
     assert config.ineffective_keys == ()
 
 
+def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> None:
+    """It replicates from the other brokers of its cluster; one that has none needs no login."""
+    settings = {
+        "listeners": "BROKERS://:9092,CONTROLLER://:9093",
+        "controller_quorum_voters": "1@one:9093",
+        "inter_broker_listener_name": "BROKERS",
+        "listener_security_protocol_map": "BROKERS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl_mechanism_inter_broker_protocol": "PLAIN",
+    }
+    assert read(BOTH, **settings).node_logins == {}
+    jaas = 'Plain required username=nine password="se\\"cret";'
+    config = read(BOTH, **settings, listener_name_brokers_plain_sasl_jaas_config=jaas)
+    assert config.is_alone
+    assert config.has_peers
+    assert config.node_logins == {"BROKERS": ("nine", 'se"cret')}
+    assert not BrokerConfig.from_properties({}).has_peers
+
+
 @pytest.mark.parametrize(
     ("base", "changes", "key", "reason"),
     [

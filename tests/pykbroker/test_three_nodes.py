@@ -233,6 +233,46 @@ def test_a_broker_that_stops_in_order_leads_nothing_when_it_goes() -> None:
     Cluster("three").run(scenario)
 
 
+def test_a_topic_of_three_replicas_is_made_while_a_broker_is_stopped() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(1, "before") == 0
+        await trio.sleep(1)
+        going = await cluster.controller(1) % 3 + 1
+        asked = going % 3 + 1
+        with trio.fail_after(10):
+            await cluster.world.machines[f"n{going}"].stop()
+        assert await cluster.create(asked, "t") == 0
+        topic = (await cluster.topics(asked))["t"]
+        assert all(going in partition.replica_nodes for partition in topic.partitions)
+        assert all(going not in partition.isr_nodes for partition in topic.partitions)
+
+    Cluster("three").run(scenario)
+
+
+def test_the_only_voter_moves_its_leaderships_before_it_stops() -> None:
+    """Nobody could do it afterwards: the brokers that are left have no controller."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(2, "t") == 0
+        await trio.sleep(1)
+        before = (await cluster.topics(2))["t"]
+        assert 1 in {partition.leader_id for partition in before.partitions}
+        with trio.fail_after(10):
+            await cluster.world.machines["n1"].stop()
+        for asked in (2, 3):
+            topic = (await cluster.topics(asked))["t"]
+            assert {partition.leader_id for partition in topic.partitions} == {2, 3}
+            assert all(sorted(partition.isr_nodes) == [2, 3] for partition in topic.partitions)
+        machine = cluster.world.machines["n1"]
+        machine.start()
+        await cluster.until(lambda: machine.is_ready)
+        await trio.sleep(2)
+        topic = (await cluster.topics(3))["t"]
+        assert all(sorted(partition.isr_nodes) == [1, 2, 3] for partition in topic.partitions)
+
+    Cluster("sole").run(scenario)
+
+
 def test_a_broker_of_another_cluster_is_not_let_in() -> None:
     cluster = Cluster("apart")
     stranger = cluster.world.machines["n1"]

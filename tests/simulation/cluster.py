@@ -11,7 +11,7 @@ from tests.simulation.client import PORT
 CONTROLLER_PORT = 9093
 MIXED = {"three": 12, "one": 1, "five": 1, "apart": 1}
 """Kinds that plain seeds have, and how often."""
-KINDS = (*MIXED, "voters")
+KINDS = (*MIXED, "voters", "sole")
 
 SETTINGS = {
     "log.dirs": "/data",
@@ -67,6 +67,7 @@ def shape_of(seed: str) -> Shape:
 
     A seed that begins with a kind and a dash, such as ``one-7`` or ``power-7``, gets that kind. Only those of the kind
     ``voters`` have three nodes and two controllers more, of which an administrator makes voters and takes the votes.
+    Those of the kind ``sole`` have three brokers, of which the first is the only controller.
     """
     chance = random.Random(f"{seed} shape")
     kind = chance.choices(tuple(MIXED), tuple(MIXED.values()))[0]
@@ -74,6 +75,8 @@ def shape_of(seed: str) -> Shape:
     kind = next((word for word in asked if word in KINDS), kind)
     if kind == "apart":
         controllers, brokers = [101, 102, 103], [1, 2, 3]
+    elif kind == "sole":
+        controllers, brokers = [1], [1, 2, 3]
     elif kind == "voters":
         controllers, brokers = [1, 2, 3, 101, 102], [1, 2, 3]
     else:
