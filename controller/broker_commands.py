@@ -16,6 +16,7 @@ from pykbroker.controller.metadata.brokers import (
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.elections import changes_when_broker_leaves
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
+from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, DIRECTORY_ASSIGNMENT
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import BrokerRegistrationChangeRecord
 
@@ -42,6 +43,8 @@ class ProcessHeartbeat(NamedTuple):
 
     offline_log_dirs    directories that the broker cannot use any more
     cordoned_log_dirs   directories that shall get no new replicas (KIP-1066); None while the broker does not know
+
+    Neither is looked at where metadata.version has no records for it.
 
     Raises:
         CommandRefused: STALE_BROKER_EPOCH.
@@ -76,7 +79,9 @@ class ProcessHeartbeat(NamedTuple):
         """The records about directories that follow the `earlier` ones."""
         broker_id, epoch = broker.broker_id, broker.epoch
         records: list[Any] = []
-        lost = [directory for directory in broker.log_dirs if directory in self.offline_log_dirs]
+        lost: list[bytes] = []
+        if image.metadata_version >= DIRECTORY_ASSIGNMENT:
+            lost = [directory for directory in broker.log_dirs if directory in self.offline_log_dirs]
         if lost:
             # A broker may begin to serve by the heartbeat that says so: it may then not keep what it has just got.
             if earlier:
@@ -84,7 +89,7 @@ class ProcessHeartbeat(NamedTuple):
             records += changes_when_broker_leaves(image, context, broker_id, lost)
             left = [directory for directory in broker.log_dirs if directory not in lost]
             records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, log_dirs=left))
-        cordoned = self.cordoned_log_dirs
+        cordoned = self.cordoned_log_dirs if image.metadata_version >= CORDONED_LOG_DIRS else None
         if cordoned is not None and set(cordoned) != set(broker.cordoned_log_dirs or ()):
             records.append(
                 BrokerRegistrationChangeRecord(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pykbroker.controller.metadata.bootstrap import Bootstrap
-from pykbroker.controller.metadata.features import METADATA_VERSION
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is_supported, not_supported
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.raft.log_view import BEGINNING
 from pykbroker.controller.raft.quorum import VoterSet
@@ -20,6 +20,7 @@ from pykbroker.controller.raft.voter_history import KRaftVersion
 from pykbroker.controller.raft_storage import TOPIC
 from pykbroker.controller.settings import ControllerSettings
 from pykbroker.controller.snapshot_file import parse_snapshot, write_snapshot
+from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
 
@@ -55,6 +56,8 @@ def first_command(
         is_new: whether the log is empty; otherwise nothing is looked for.
 
     Raises:
+        InconsistentDirectory: they begin the cluster at a metadata.version that this software does not have. Another
+            level in its place would not be what the directory was formatted for.
         CorruptFile: `bootstrap.checkpoint` is damaged.
         DecodeError: it has records that this software does not know.
     """
@@ -62,6 +65,7 @@ def first_command(
     if not is_new:
         return Bootstrap(levels)
     records = [decode_record(value) for value in values]
+    path = f"{settings.data_directory}/{TOPIC}-0"
     if not records:
         path = f"{settings.data_directory}/{BOOTSTRAP_FILE}"
         content = filesystem.read_file(path)
@@ -70,6 +74,10 @@ def first_command(
     wished = {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
     if METADATA_VERSION not in wished:
         return Bootstrap(levels)
+    if not is_supported(wished[METADATA_VERSION]):
+        raise InconsistentDirectory(
+            path, f"the directory was formatted for newer software: {not_supported(wished[METADATA_VERSION])}"
+        )
     taken: dict[str, int] = {}
     left_out: list[str] = []
     for name, level in sorted(wished.items()):
@@ -80,6 +88,5 @@ def first_command(
             left_out.append(f"{name}={level}")
     if left_out:
         log.warning("the new cluster begins without features that do not exist here: %s", ", ".join(left_out))
-    taken.setdefault(METADATA_VERSION, levels[METADATA_VERSION])
     others: list[Any] = [record for record in records if not isinstance(record, FeatureLevelRecord)]
     return Bootstrap(taken, tuple(others))

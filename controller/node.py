@@ -17,8 +17,9 @@ import trio
 
 from pykbroker.controller.formatting import first_command
 from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, RandomSource
-from pykbroker.controller.metadata.features import KRAFT_VERSION, METADATA_VERSION, METADATA_VERSION_LATEST
+from pykbroker.controller.metadata.features import KRAFT_VERSION
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, InconsistentMetadata
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.controller.proposals import (
     ROUND_SIZE_MAX,
@@ -399,7 +400,7 @@ class ControllerNode:
         proposal.end_offset = base_offset
         if not plan.records:
             return
-        values = encode_records(plan.records, image.features.get(METADATA_VERSION, METADATA_VERSION_LATEST))
+        values = encode_records(plan.records, image.metadata_version)
         if sum(map(len, values)) > BATCH_SIZE_MAX:
             raise CommandRefused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         end_offset = proposal.end_offset = base_offset + len(values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from pykbroker.controller.metadata.features import METADATA_VERSION, METADATA_VERSION_LATEST
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
@@ -62,12 +61,11 @@ class SnapshotTaker:
 
         assert self.is_writing
         now_ms = self._wall_clock_ms()
-        metadata_version = image.features.get(METADATA_VERSION, METADATA_VERSION_LATEST)
 
         def write() -> None:
             self._storage.write_snapshot(
                 snapshot,
-                encode_records(image_to_records(image), metadata_version),
+                encode_records(image_to_records(image), image.metadata_version),
                 log_timestamp_ms=image.timestamp_ms,
                 now_ms=now_ms,
                 control=control,

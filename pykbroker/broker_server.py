@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.errors import KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.groups.settings import GroupSettings
@@ -18,7 +19,7 @@ from pykbroker.producer_ids import ProducerIds
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.quorum_node import LocalCall, is_quorum_gone, make_channel, opener
-from pykbroker.registration import Registration, endpoints_of, register_at_once
+from pykbroker.registration import Registration, endpoints_of, register_again, register_at_once
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.partitions import Partitions
 from pykbroker.request_context import Services
@@ -78,7 +79,11 @@ class BrokerServer:
         endpoints = endpoints_of(self._bound, config.advertised_listeners)
         if parts.peers is None:
             # No other node can reach this one's controller: it has no brokers beside it, now or later.
-            await register_at_once(controller, config, endpoints, parts.directory, parts.identity, parts.host)
+            registration = await register_at_once(
+                controller, config, endpoints, parts.directory, parts.identity, parts.host
+            )
+            if controller.image.metadata_version < DIRECTORY_ASSIGNMENT:
+                nursery.start_soon(register_again, controller, registration)
         else:
             epoch = parts.directory.previous_broker_epoch if parts.directory.was_clean else -1
             channel = make_channel(parts, self._call, "heartbeat")
@@ -92,6 +97,7 @@ class BrokerServer:
                 epoch,
                 partial(is_quorum_gone, parts),
             )
+            controller.subscribe(self._registration.on_metadata_change)
             nursery.start_soon(self._registration.run)
             await self._registration.caught_up()
         services = self._services = make_services(parts, self._call)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.controller.metadata.features import METADATA_VERSION, SUPPORTED_FEATURES
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.metadata_versions import CONTROLLER_REGISTRATION, METADATA_VERSION
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import random_uuid
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from pykbroker.host import Host
 
 log = logging.getLogger(__name__)
-
-REGISTRATION_VERSION = 15
-"""The metadata.version that knows registrations of controllers: 3.7-IV0."""
 
 TIMEOUT_MS = 5000
 RETRY_FIRST_S = 0.1
@@ -84,7 +82,7 @@ class ControllerRegistration:
             await trio.sleep(min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(failures, 10)))
 
     def _is_due(self, image: ClusterImage) -> bool:
-        if image.features.get(METADATA_VERSION, 0) < REGISTRATION_VERSION:
+        if image.features.get(METADATA_VERSION, 0) < CONTROLLER_REGISTRATION:
             return False
         known = image.controllers.get(self._node_id)
         return known is None or known.incarnation_id != self._incarnation_id

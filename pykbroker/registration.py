@@ -19,6 +19,7 @@ import trio
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import Endpoint
+from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.log_directory import METADATA_TOPIC
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pykbroker.config import BrokerConfig
+    from pykbroker.controller.metadata.brokers import RegisterBroker
+    from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.controller.node import ControllerNode
     from pykbroker.controller_channel import ControllerChannel
     from pykbroker.host import Host, Listening
@@ -44,6 +47,7 @@ AT_ONCE_TIMEOUT_MS = 60_000
 
 STARTING_PAUSE_S = 0.01
 SHUTDOWN_PAUSE_S = 0.05
+AMEND_PAUSE_S = 1.0
 RETRY_FIRST_S = 0.1
 """Pauses as in Kafka: while this broker catches up, before the second heartbeat of a shutdown, and after a failure,
 where it doubles up to the interval of heartbeats."""
@@ -93,28 +97,28 @@ async def register_at_once(
     directory: LogDirectory,
     identity: MetaProperties,
     host: Host,
-) -> None:
+) -> RegisterBroker:
     """Tells the controller, which is in this process and can be reached by no other, that this broker serves.
+
+    Returns the command, for `register_again`.
 
     Raises:
         StorageError: the metadata cannot be written, or is of a cluster with features that do not exist here.
     """
     from pykbroker.controller.metadata.brokers import RegisterBroker
 
+    registration = RegisterBroker(
+        broker_id=config.node_id,
+        incarnation_id=random_uuid(host.random.randbytes(16)),
+        endpoints=endpoints,
+        features=SUPPORTED_FEATURES,
+        log_dirs=[uuid_from_text(identity.directory_id)],
+        rack=config.broker_rack,
+        is_fenced=False,
+        is_clean_restart=directory.was_clean,
+    )
     try:
-        await controller.submit(
-            RegisterBroker(
-                broker_id=config.node_id,
-                incarnation_id=random_uuid(host.random.randbytes(16)),
-                endpoints=endpoints,
-                features=SUPPORTED_FEATURES,
-                log_dirs=[uuid_from_text(identity.directory_id)],
-                rack=config.broker_rack,
-                is_fenced=False,
-                is_clean_restart=directory.was_clean,
-            ),
-            AT_ONCE_TIMEOUT_MS,
-        )
+        await controller.submit(registration, AT_ONCE_TIMEOUT_MS)
     except CommandRefused as refused:
         if refused.error.code == ErrorCode.KAFKA_STORAGE_ERROR:
             raise StorageError(f"{directory.path}/{METADATA_TOPIC}-0", f"cannot be written: {refused}") from None
@@ -124,6 +128,34 @@ async def register_at_once(
         raise InconsistentDirectory(
             f"{directory.path}/{METADATA_TOPIC}-0", f"{refused} Use another folder, or go on with Apache Kafka there."
         ) from None
+    return registration
+
+
+def lacks_directories(image: ClusterImage, broker_id: int) -> bool:
+    """Whether metadata.version has log directories now, and the registration of this broker, older than that, has none.
+
+    Kafka's BrokerRegistrationTracker: the broker then registers again.
+    """
+    broker = image.brokers.get(broker_id)
+    return broker is not None and not broker.log_dirs and image.metadata_version >= DIRECTORY_ASSIGNMENT
+
+
+async def register_again(controller: ControllerNode, registration: RegisterBroker) -> None:
+    """Amends what `register_at_once` said, once the level of metadata.version allows to say all of it."""
+    has_risen = trio.Event()
+
+    def look(old: ClusterImage, new: ClusterImage) -> None:
+        if lacks_directories(new, registration.broker_id):
+            has_risen.set()
+
+    controller.subscribe(look)
+    await has_risen.wait()
+    while lacks_directories(controller.image, registration.broker_id):
+        try:
+            await controller.submit(registration, AT_ONCE_TIMEOUT_MS)
+        except CommandRefused as refused:
+            log.warning("the log directory of this broker could not be registered: %s", refused)
+            await trio.sleep(AMEND_PAUSE_S)
 
 
 class Registration:
@@ -160,6 +192,7 @@ class Registration:
         self.broker_epoch = -1
         self.state = State.STARTING
         self._is_registered = False
+        self._must_amend = False
         self._is_ready = False
         self._failures = 0
         self._hurry = trio.Event()
@@ -180,7 +213,7 @@ class Registration:
         while not self._is_over:
             pause_s = self._retry_pause_s()
             try:
-                pause_s = await (self._beat() if self._is_registered else self._register())
+                pause_s = await (self._beat() if self._is_registered and not self._must_amend else self._register())
                 self._failures = 0
             except KafkaError as error:
                 self._failures += 1
@@ -196,6 +229,12 @@ class Registration:
             with trio.move_on_after(pause_s):
                 await self._hurry.wait()
             self._hurry = trio.Event()
+
+    def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
+        """To be subscribed."""
+        if self._is_registered and lacks_directories(new, self._config.node_id):
+            self._must_amend = True
+            self._hurry.set()
 
     async def caught_up(self) -> None:
         """Returns when this broker has the metadata up to its own registration."""
@@ -263,6 +302,7 @@ class Registration:
         _check(response.error_code)
         self.broker_epoch = response.broker_epoch
         self._is_registered = True
+        self._must_amend = False
         log.info("registered as broker %d with broker epoch %d", self._config.node_id, self.broker_epoch)
         return 0.0
 

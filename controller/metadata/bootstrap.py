@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pykbroker.controller.metadata.commands import Plan, PlanContext
-from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, METADATA_VERSION
+from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS
 from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.controller.metadata.metadata_versions import METADATA_TRANSACTIONS, METADATA_VERSION
 from pykbroker.protocol.log_messages.metadata_records import (
     BeginTransactionRecord,
     EndTransactionRecord,
@@ -16,7 +17,9 @@ from pykbroker.protocol.log_messages.metadata_records import (
 
 
 class Bootstrap(NamedTuple):
-    """Finalizes the feature levels of a new cluster, in a metadata transaction as Kafka does; the result is None.
+    """Finalizes the feature levels of a new cluster; the result is None.
+
+    In a metadata transaction as Kafka does, at levels that have these (3.6-IV1): older software cannot read them.
 
     `others`: further records that the format step left, SCRAM credentials for example.
 
@@ -29,8 +32,9 @@ class Bootstrap(NamedTuple):
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
         if METADATA_VERSION in image.features:
             return Plan((), None)
-        records: list[Any] = [BeginTransactionRecord(name="Bootstrap records")]
         names = sorted(self.levels, key=lambda name: (name != METADATA_VERSION, name))
-        records += [FeatureLevelRecord(name=name, feature_level=self.levels[name]) for name in names]
-        records += [*self.others, EndTransactionRecord()]
+        records: list[Any] = [FeatureLevelRecord(name=name, feature_level=self.levels[name]) for name in names]
+        records += self.others
+        if self.levels[METADATA_VERSION] >= METADATA_TRANSACTIONS:
+            records = [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
         return Plan(records, None)

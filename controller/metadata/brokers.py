@@ -11,8 +11,12 @@ from pykbroker.controller.metadata.elections import (
     changes_when_broker_restarted,
     changes_when_broker_serves,
 )
-from pykbroker.controller.metadata.features import METADATA_VERSION
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, Endpoint
+from pykbroker.controller.metadata.metadata_versions import (
+    CONTROLLER_REGISTRATION,
+    DIRECTORY_ASSIGNMENT,
+    METADATA_VERSION,
+)
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import (
     BrokerEndpoint,
@@ -34,7 +38,8 @@ class RegisterBroker(NamedTuple):
 
     incarnation_id  16 random bytes, new for every start of the process; the same id again amends the registration
     features        feature name -> (lowest, highest level) that the broker can run
-    log_dirs        the ids of its log directories (`directory.id` of meta.properties)
+    log_dirs        the ids of its log directories (`directory.id` of meta.properties); not looked at, nor written, at
+                    a metadata.version without directories. A broker says them again when the level rises
     is_fenced       True as Kafka registers: the broker serves after an UnfenceBroker. False for a broker in the same
                     process as the controller, which serves from this moment: one record and one fsync less
     is_clean_restart  whether it stopped in order before, see elections.changes_when_broker_restarted; only looked at
@@ -84,12 +89,27 @@ class RegisterBroker(NamedTuple):
                 rack=self.rack,
                 fenced=is_fenced,
                 in_controlled_shutdown=in_controlled_shutdown,
-                log_dirs=list(self.log_dirs),
+                log_dirs=list(self.log_dirs) if image.metadata_version >= DIRECTORY_ASSIGNMENT else [],
             )
         )
         return Plan(records, epoch)
 
     def _check(self, image: ClusterImage) -> None:
+        invalid = ErrorCode.INVALID_REGISTRATION
+        if image.metadata_version >= DIRECTORY_ASSIGNMENT:
+            self._check_directories(image)
+        if METADATA_VERSION not in self.features:
+            raise CommandRefused(invalid, f"Request features do not contain '{METADATA_VERSION}'")
+        for name, level in image.features.items():
+            lowest, highest = self.features.get(name, (0, 0))
+            if not lowest <= level <= highest:
+                raise CommandRefused(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"Unable to register because the broker does not support finalized version {level} of {name}. "
+                    f"The broker wants a version between {lowest} and {highest}, inclusive.",
+                )
+
+    def _check_directories(self, image: ClusterImage) -> None:
         invalid = ErrorCode.INVALID_REGISTRATION
         if not self.log_dirs:
             raise CommandRefused(invalid, "No directories specified in request")
@@ -104,16 +124,6 @@ class RegisterBroker(NamedTuple):
                 raise CommandRefused(
                     invalid,
                     f"Broker {other.broker_id} is already registered with directory {uuid_to_text(shared.pop())}",
-                )
-        if METADATA_VERSION not in self.features:
-            raise CommandRefused(invalid, f"Request features do not contain '{METADATA_VERSION}'")
-        for name, level in image.features.items():
-            lowest, highest = self.features.get(name, (0, 0))
-            if not lowest <= level <= highest:
-                raise CommandRefused(
-                    ErrorCode.UNSUPPORTED_VERSION,
-                    f"Unable to register because the broker does not support finalized version {level} of {name}. "
-                    f"The broker wants a version between {lowest} and {highest}, inclusive.",
                 )
 
 
@@ -203,7 +213,11 @@ class UnregisterBroker(NamedTuple):
 
 
 class RegisterController(NamedTuple):
-    """Registers a controller process (KIP-919); the result is None."""
+    """Registers a controller process (KIP-919); the result is None.
+
+    Raises:
+        CommandRefused: UNSUPPORTED_VERSION at a metadata.version without records for it.
+    """
 
     controller_id: int
     incarnation_id: bytes
@@ -211,6 +225,11 @@ class RegisterController(NamedTuple):
     features: Mapping[str, tuple[int, int]]
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
+        if image.metadata_version < CONTROLLER_REGISTRATION:
+            raise CommandRefused(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "The current MetadataVersion is too old to support controller registrations.",
+            )
         record = RegisterControllerRecord(
             controller_id=self.controller_id,
             incarnation_id=self.incarnation_id,

@@ -17,6 +17,7 @@ from pykbroker.controller.metadata.image import (
     TOPIC_RESOURCE,
     ClusterImage,
 )
+from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, NAMES
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.controller.metadata.topics import refuse_too_many_records
 from pykbroker.protocol.error_codes import ErrorCode
@@ -29,6 +30,8 @@ APPEND = 2
 SUBTRACT = 3
 
 VALUE_LENGTH_MAX = 32767
+
+CORDONED_KEY = "cordoned.log.dirs"
 
 
 class ConfigEdit(NamedTuple):
@@ -133,6 +136,12 @@ def _plan_resource(resource: Resource, image: ClusterImage, context: PlanContext
     if resource_type != BROKER_RESOURCE:
         # A broker reads its files again when a record names them, so there an unchanged value is written too.
         changes = {name: value for name, value in changes.items() if existing.get(name) != value}
+    elif CORDONED_KEY in (*changes, *removed) and image.metadata_version < CORDONED_LOG_DIRS:
+        raise _Refused(
+            ErrorCode.INVALID_CONFIG,
+            f"The {CORDONED_KEY} configuration value cannot be set because it requires metadata.version >= "
+            f"{NAMES[CORDONED_LOG_DIRS]}",
+        )
     _check_lengths(changes)
     _check_name(resource_type, resource_name)
     after = {**existing, **changes}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pykbroker.controller.metadata.brokers import registered_broker
-from pykbroker.controller.metadata.commands import Plan, PlanContext
+from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.elections import (
     changes_when_broker_serves,
     changes_when_replicas_leave,
@@ -25,6 +25,7 @@ from pykbroker.controller.metadata.image import (
     BrokerImage,
     ClusterImage,
 )
+from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 
@@ -44,7 +45,7 @@ class AssignReplicasToDirs(NamedTuple):
     (ELIGIBLE_LEADERS_NOT_AVAILABLE): the broker can be read from, and Kafka's controller would make that the end of it.
 
     Raises:
-        CommandRefused: STALE_BROKER_EPOCH.
+        CommandRefused: STALE_BROKER_EPOCH; UNSUPPORTED_VERSION at a metadata.version without directories.
     """
 
     broker_id: int
@@ -52,6 +53,8 @@ class AssignReplicasToDirs(NamedTuple):
     directories: Sequence[DirectoryReplicas]
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[list[ErrorCode]]]:
+        if image.metadata_version < DIRECTORY_ASSIGNMENT:
+            raise CommandRefused(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
         broker = registered_broker(image, self.broker_id, self.broker_epoch)
         records: list[Any] = []
         results: list[list[ErrorCode]] = []

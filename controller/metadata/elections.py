@@ -20,6 +20,8 @@ from pykbroker.controller.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE
+from pykbroker.controller.metadata.metadata_versions import NO_EPOCH_FOR_SHRINKS
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 
 RECOVERING = 1
@@ -137,6 +139,17 @@ def elect_leader(
     return NO_LEADER, False
 
 
+def start_epoch_for_shrink(image: ClusterImage, partition: PartitionImage, record: PartitionChangeRecord) -> None:
+    """Names the leader again, which starts a leader epoch, where a replica leaves the in-sync set at an old level.
+
+    Brokers before 3.6 needed that (KAFKA-15021); from 3.6-IV0 on the leader epoch stays.
+    """
+    if image.metadata_version >= NO_EPOCH_FOR_SHRINKS or record.leader != NO_LEADER_CHANGE or record.isr is None:
+        return
+    if not set(partition.isr) <= set(record.isr):
+        record.leader = partition.leader
+
+
 def is_unclean_election_allowed(image: ClusterImage, context: PlanContext, topic: str) -> bool:
     """`unclean.leader.election.enable`: of the topic, else of this controller's node, else of the cluster, else as this
     controller was started with."""
@@ -203,4 +216,5 @@ def _change(
     elif target and target != partition.isr:
         record.isr = list(target)
         is_changed = True
+    start_epoch_for_shrink(image, partition, record)
     return record if is_changed else None

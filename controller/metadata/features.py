@@ -7,18 +7,19 @@ from typing import NamedTuple
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
 from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.controller.metadata.metadata_versions import (
+    CHANGED_AT,
+    CONTROLLER_REGISTRATION,
+    ELIGIBLE_LEADER_REPLICAS,
+    METADATA_VERSION,
+    METADATA_VERSION_LATEST,
+    METADATA_VERSION_MIN,
+)
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
 
-METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 TRANSACTION_VERSION = "transaction.version"
-
-METADATA_VERSION_MIN = 7
-"""3.3-IV3, the oldest that Kafka 4 reads."""
-
-METADATA_VERSION_LATEST = 30
-"""4.3-IV0, whose records this package writes."""
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_LATEST),
@@ -30,9 +31,6 @@ exists. A level that is promised but not kept would be worse than one that clien
 
 BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: METADATA_VERSION_LATEST, TRANSACTION_VERSION: 2}
 """What a new cluster finalizes; one that is older than a feature stays at level 0 until somebody raises it."""
-
-# The metadata versions that changed what records hold: going below one of these would lose information.
-_METADATA_CHANGED_AT = (7, 8, 11, 13, 14, 15, 17, 23, 30)
 
 UNKNOWN_UPGRADE = 0
 UPGRADE = 1
@@ -123,12 +121,12 @@ _KNOWN_FEATURES = frozenset(
 )
 
 _DEPENDENCIES: Mapping[tuple[str, int], tuple[str, int]] = {
-    ("eligible.leader.replicas.version", 1): (METADATA_VERSION, 23),
+    ("eligible.leader.replicas.version", 1): (METADATA_VERSION, ELIGIBLE_LEADER_REPLICAS),
 }
 
 
 def _metadata_version_error(update: FeatureUpdate, current: int) -> ApiError:
-    if update.level >= current or not any(update.level < changed <= current for changed in _METADATA_CHANGED_AT):
+    if update.level >= current or not any(update.level < changed <= current for changed in CHANGED_AT):
         return NO_ERROR
     reason = (
         "Unsafe metadata downgrade is not supported in this version."
@@ -146,11 +144,14 @@ def _reason_not_supported(update: FeatureUpdate, image: ClusterImage, context: P
     local = f"Local controller {context.node_id}"
     nodes = [(local, context.supported_features)]
     nodes += [(f"Broker {broker_id}", broker.features) for broker_id, broker in image.brokers.items()]
-    nodes += [
-        (f"Controller {controller_id}", controller.features)
-        for controller_id, controller in image.controllers.items()
-        if controller_id != context.node_id
-    ]
+    # Below this level controllers do not register, and nothing is known of them.
+    knows_controllers = image.metadata_version >= CONTROLLER_REGISTRATION
+    if knows_controllers:
+        nodes += [
+            (f"Controller {controller_id}", controller.features)
+            for controller_id, controller in image.controllers.items()
+            if controller_id != context.node_id
+        ]
     for who, features in nodes:
         lowest, highest = features.get(update.name, (0, 0))
         if not lowest <= update.level <= highest:
@@ -158,7 +159,7 @@ def _reason_not_supported(update: FeatureUpdate, image: ClusterImage, context: P
                 return f"{who} does not support this feature."
             supported = f"{lowest}-{highest}" if lowest != highest else f"{lowest}"
             return f"{who} only supports versions {supported}"
-    for voter_id in sorted(context.voter_ids):
+    for voter_id in sorted(context.voter_ids) if knows_controllers else ():
         if voter_id != context.node_id and voter_id not in image.controllers:
             return f"controller {voter_id} has not registered, and may not support this feature"
     return None

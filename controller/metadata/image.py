@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST
+
 NO_LEADER = -1
 
 # Reserved log directory ids (KIP-858), written where no directory of a broker is meant.
@@ -202,6 +204,11 @@ class ClusterImage:
         builder = ImageBuilder(self)
         builder.replay(records)
         return builder.build(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
+
+    @property
+    def metadata_version(self) -> int:
+        """The finalized level of metadata.version; the newest in an image without one, as no cluster has that."""
+        return self.features.get(METADATA_VERSION, METADATA_VERSION_LATEST)
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         """The configs set on a topic itself; empty when none."""

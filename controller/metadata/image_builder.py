@@ -23,6 +23,7 @@ from pykbroker.controller.metadata.image import (
     TopicImage,
     quota_key,
 )
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is_supported, not_supported
 from pykbroker.controller.metadata.topic_names import collision_form
 from pykbroker.protocol.log_messages import metadata_records as r
 from pykbroker.protocol.uuids import uuid_to_text
@@ -297,6 +298,8 @@ class ImageBuilder:
         self._touched_controllers.add(record.controller_id)
 
     def _feature_level(self, record: r.FeatureLevelRecord) -> None:
+        if record.name == METADATA_VERSION and not is_supported(record.feature_level):
+            raise InconsistentMetadata(not_supported(record.feature_level))
         features = self._own("_features")
         if record.feature_level == 0:
             features.pop(record.name, None)
@@ -378,6 +381,10 @@ def changed_partition(old: PartitionImage, record: r.PartitionChangeRecord) -> P
         value = getattr(record, field)
         if value is not None:
             changes[field] = tuple(value)
+    if record.replicas is not None and record.directories is None:
+        # Records of levels without directories (below 3.7-IV2) have none to name.
+        known = dict(zip(old.replicas, old.directories, strict=True))
+        changes["directories"] = tuple(known.get(broker_id, MIGRATING_DIRECTORY) for broker_id in record.replicas)
     if record.eligible_leader_replicas is not None:
         changes["eligible_leader_replicas"] = tuple(record.eligible_leader_replicas)
     if record.last_known_elr is not None:

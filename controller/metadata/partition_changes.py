@@ -10,8 +10,14 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from pykbroker.controller.metadata.elections import RECOVERING, elect_leader, has_its_directory
+from pykbroker.controller.metadata.elections import (
+    RECOVERING,
+    elect_leader,
+    has_its_directory,
+    start_epoch_for_shrink,
+)
 from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.controller.metadata.placement import default_directory
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 
@@ -70,11 +76,13 @@ def change_partition(
         record.leader = leader
     if target.isr and target.isr != partition.isr:
         record.isr = list(target.isr)
+        start_epoch_for_shrink(image, partition, record)
     if recovery_state is not None and recovery_state != partition.leader_recovery_state and not is_unclean:
         record.leader_recovery_state = recovery_state
-    directories = _directories(image, partition, target.replicas)
-    if directories != partition.directories:
-        record.directories = list(directories)
+    if image.metadata_version >= DIRECTORY_ASSIGNMENT:
+        directories = _directories(image, partition, target.replicas)
+        if directories != partition.directories:
+            record.directories = list(directories)
     if target.replicas != partition.replicas:
         record.replicas = list(target.replicas)
     if target.removing != partition.removing_replicas:

@@ -16,6 +16,7 @@ from pykbroker.controller.metadata.image import (
     BrokerImage,
     ClusterImage,
 )
+from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.protocol.error_codes import ErrorCode
 
 
@@ -169,7 +170,12 @@ def has_only_cordoned_directories(broker: BrokerImage) -> bool:
 
 
 def default_directory(broker_id: int, image: ClusterImage) -> bytes:
-    """The log directory of a new replica: the broker's only one, or a reserved id when there is none or a choice."""
+    """The log directory of a new replica: the broker's only one, or a reserved id when there is none or a choice.
+
+    At a metadata.version without directories it is the id that stands for that.
+    """
+    if image.metadata_version < DIRECTORY_ASSIGNMENT:
+        return MIGRATING_DIRECTORY
     broker = image.brokers.get(broker_id)
     if broker is None:
         return UNASSIGNED_DIRECTORY

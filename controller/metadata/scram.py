@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
-from pykbroker.controller.metadata.features import METADATA_VERSION
 from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.controller.metadata.metadata_versions import SCRAM
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import (
     RemoveUserScramCredentialRecord,
@@ -21,9 +21,6 @@ HASHES: Mapping[int, str] = {1: "sha256", 2: "sha512"}
 
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
-
-# 3.5-IV2, the first that has a record for credentials.
-_METADATA_VERSION_WITH_SCRAM = 11
 
 
 class Deletion(NamedTuple):
@@ -80,7 +77,7 @@ class AlterUserScramCredentials(NamedTuple):
 
 
 def _error(change: Deletion | Upsertion, image: ClusterImage) -> ApiError:
-    if image.features.get(METADATA_VERSION, 0) < _METADATA_VERSION_WITH_SCRAM:
+    if image.metadata_version < SCRAM:
         return ApiError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
     if not change.user:
         return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")

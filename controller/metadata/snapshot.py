@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pykbroker.controller.metadata.features import METADATA_VERSION
 from pykbroker.controller.metadata.image import (
     EMPTY_IMAGE,
     Acl,
@@ -17,6 +16,7 @@ from pykbroker.controller.metadata.image import (
     ControllerImage,
     PartitionImage,
 )
+from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT, METADATA_VERSION
 from pykbroker.protocol.log_messages.metadata_records import (
     AccessControlEntryRecord,
     BrokerEndpoint,
@@ -34,7 +34,9 @@ from pykbroker.protocol.log_messages.metadata_records import (
 
 
 def image_to_records(image: ClusterImage) -> Iterator[Any]:
-    """Records that make this image out of an empty one.
+    """Records that make this image out of an empty one, to be written at its metadata.version.
+
+    Log directories are left out at levels that have no place for them; there is none in an image of such a level.
 
     What a metadata transaction holds that is still open is not part of it: a snapshot is only taken outside of one.
     """
@@ -49,7 +51,10 @@ def image_to_records(image: ClusterImage) -> Iterator[Any]:
     for topic in image.topics_by_name.values():
         yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
         for partition in topic.partitions.values():
-            yield partition_record(topic.topic_id, partition)
+            record = partition_record(topic.topic_id, partition)
+            if image.metadata_version < DIRECTORY_ASSIGNMENT:
+                record.directories = []
+            yield record
     for (resource_type, resource_name), configs in image.configs.items():
         for key, value in configs.items():
             yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)

@@ -23,6 +23,7 @@ from pykbroker.controller.metadata.image import (
     ClusterImage,
     TopicImage,
 )
+from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.controller.metadata.placement import (
     InvalidReplicationFactor,
     ReplicaPlacer,
@@ -368,7 +369,11 @@ def _partition_record(
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=[default_directory(broker_id, image) for broker_id in replicas],
+        directories=(
+            [default_directory(broker_id, image) for broker_id in replicas]
+            if image.metadata_version >= DIRECTORY_ASSIGNMENT
+            else []
+        ),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from pykbroker.controller.formatting import write_first_voters
-from pykbroker.controller.metadata.features import METADATA_VERSION
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.node_client import NodeAddress

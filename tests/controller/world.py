@@ -1,4 +1,4 @@
-"""A cluster as an image and nothing else: commands are planned on it and applied at once."""
+"""A cluster as an image and nothing else: commands are planned on it and applied at once, as their bytes say."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Command, PlanContext
-from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST
+from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.protocol.error_codes import ErrorCode
 
 R = TypeVar("R")
@@ -40,13 +42,22 @@ class FewConfigs:
 
 
 class World:
-    """`image` after all commands done so far; `records` has what they wrote."""
+    """`image` after all commands done so far; `records` has what they wrote.
 
-    def __init__(self, broker_ids: Iterable[int] = (1,), racks: Mapping[int, str] | None = None, seed: int = 1) -> None:
+    Every record must have a place for all that it says in the version that the metadata.version has.
+    """
+
+    def __init__(
+        self,
+        broker_ids: Iterable[int] = (1,),
+        racks: Mapping[int, str] | None = None,
+        seed: int = 1,
+        metadata_version: int = METADATA_VERSION_LATEST,
+    ) -> None:
         self.image: ClusterImage = EMPTY_IMAGE
         self.records: list[Any] = []
         self.random = random.Random(seed)
-        self.do(Bootstrap())
+        self.do(Bootstrap({**BOOTSTRAP_LEVELS, METADATA_VERSION: metadata_version}))
         for broker_id in broker_ids:
             self.register(broker_id, rack=(racks or {}).get(broker_id))
 
@@ -64,7 +75,7 @@ class World:
 
     def do(self, command: Command[R]) -> R:
         plan = command.plan(self.image, self.context())
-        self.apply(plan.records)
+        self.apply(map(decode_record, encode_records(plan.records, self.image.metadata_version)))
         return plan.result
 
     def apply(self, records: Iterable[Any]) -> None:

@@ -221,7 +221,7 @@ class _Run:
 
     def _compare_images(self) -> None:
         """Who is at the same offset of the metadata log has the same image of the cluster."""
-        from pykbroker.controller.metadata.features import METADATA_VERSION_LATEST
+        from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION_LATEST
         from pykbroker.controller.metadata.record_framing import encode_records
         from pykbroker.controller.metadata.snapshot import image_to_records
 

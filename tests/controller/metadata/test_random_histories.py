@@ -17,12 +17,20 @@ from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
 from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
 from pykbroker.controller.metadata.elections import has_its_directory
-from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES, FeatureUpdate, UpdateFeatures
 from pykbroker.controller.metadata.image import TOPIC_RESOURCE, ClusterImage, Endpoint, PartitionImage, TopicImage
 from pykbroker.controller.metadata.isr_changes import AlterPartition, InSyncReplica, IsrChange
 from pykbroker.controller.metadata.leader_elections import PREFERRED, UNCLEAN, ElectLeaders
+from pykbroker.controller.metadata.metadata_versions import (
+    METADATA_VERSION,
+    METADATA_VERSION_LATEST,
+    METADATA_VERSION_MIN,
+    NO_EPOCH_FOR_SHRINKS,
+)
 from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders, ElectUncleanLeaders
 from pykbroker.controller.metadata.reassignments import AlterPartitionReassignments, Reassignment
+from pykbroker.controller.metadata.record_framing import decode_record, encode_records
+from pykbroker.controller.metadata.snapshot import image_from_records, image_to_records
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.controller.world import World, directory_id
@@ -36,9 +44,9 @@ UNSAFE = "unsafe"
 class History:
     """One run. `proposed` has the in-sync sets of the step's AlterPartition, `is_forced` an unclean one by hand."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, metadata_version: int = METADATA_VERSION_LATEST) -> None:
         self.random = random.Random(seed)
-        self.world = World([], seed=seed)
+        self.world = World([], seed=seed, metadata_version=metadata_version)
         self.heartbeats = BrokerHeartbeats(9000)
         self.incarnation = 0
         self.stopping: set[int] = set()
@@ -233,6 +241,38 @@ def test_what_always_holds(seed: int) -> None:
         before = history.image
         history.step()
         history.check(before)
+
+
+@pytest.mark.parametrize("level", range(METADATA_VERSION_MIN, METADATA_VERSION_LATEST))
+def test_what_always_holds_at_older_levels(level: int) -> None:
+    """Also from one level to the next, and for snapshots, which are written at the level of the moment."""
+    history = History(level, level)
+    for number in range(STEPS):
+        before = history.image
+        history.step()
+        history.check(before)
+        check_epochs_of_shrinks(before, history.image)
+        if number == STEPS // 2:
+            assert not history.world.do(UpdateFeatures([FeatureUpdate(METADATA_VERSION, level + 1)])).is_failure
+        if number % 10 == 0:
+            image = history.image
+            values = encode_records(image_to_records(image), image.metadata_version)
+            assert (
+                image_from_records(
+                    map(decode_record, values), offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms
+                )
+                == image
+            )
+
+
+def check_epochs_of_shrinks(before: ClusterImage, after: ClusterImage) -> None:
+    """A replica that leaves the in-sync set starts a leader epoch below 3.6-IV0 (KAFKA-15021)."""
+    if before.metadata_version >= NO_EPOCH_FOR_SHRINKS:
+        return
+    for name, topic in after.topics_by_name.items():
+        for number, now in topic.partitions.items():
+            old = before.topics_by_name[name].partitions[number]
+            assert set(old.isr) <= set(now.isr) or now.leader_epoch > old.leader_epoch, (old, now)
 
 
 def test_the_histories_are_rich() -> None:

@@ -1,0 +1,96 @@
+"""Levels of metadata.version: their names, and what records and commands each allows (Kafka's MetadataVersion).
+
+A level is written in Kafka's words as a release and an internal version: 17 is 3.7-IV2. The finalized level decides in
+which version records are written, so a command must not put into a record what that version has no field for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+METADATA_VERSION = "metadata.version"
+
+METADATA_VERSION_MIN = 7
+"""3.3-IV3, the oldest that Kafka 4 reads."""
+
+METADATA_VERSION_LATEST = 30
+"""4.3-IV0, whose records this package writes."""
+
+NAMES: Mapping[int, str] = {
+    7: "3.3-IV3",
+    8: "3.4-IV0",
+    9: "3.5-IV0",
+    10: "3.5-IV1",
+    11: "3.5-IV2",
+    12: "3.6-IV0",
+    13: "3.6-IV1",
+    14: "3.6-IV2",
+    15: "3.7-IV0",
+    16: "3.7-IV1",
+    17: "3.7-IV2",
+    18: "3.7-IV3",
+    19: "3.7-IV4",
+    20: "3.8-IV0",
+    21: "3.9-IV0",
+    22: "4.0-IV0",
+    23: "4.0-IV1",
+    24: "4.0-IV2",
+    25: "4.0-IV3",
+    26: "4.1-IV0",
+    27: "4.1-IV1",
+    28: "4.2-IV0",
+    29: "4.2-IV1",
+    30: "4.3-IV0",
+    31: "4.4-IV0",
+}
+"""Also the level that Kafka 4.3 knows and does not call stable, so that it is refused by name."""
+
+# The levels from which something exists.
+SCRAM = 11
+NO_EPOCH_FOR_SHRINKS = 12
+"""Before, a replica that leaves the in-sync set starts a leader epoch: brokers of that time needed it (KAFKA-15021)."""
+METADATA_TRANSACTIONS = 13
+CONTROLLER_REGISTRATION = 15
+DIRECTORY_ASSIGNMENT = 17
+ELIGIBLE_LEADER_REPLICAS = 23
+CORDONED_LOG_DIRS = 30
+
+CHANGED_AT = (7, 8, 11, 13, 14, 15, 17, 23, 30)
+"""Levels that changed what records hold: a downgrade below one of these would lose information."""
+
+
+def described(level: int) -> str:
+    """A level with its name, as `17 (3.7-IV2)`; the number alone when it is of newer software."""
+    return f"{level} ({NAMES[level]})" if level in NAMES else str(level)
+
+
+def is_supported(level: int) -> bool:
+    """Whether this software can run the level."""
+    return METADATA_VERSION_MIN <= level <= METADATA_VERSION_LATEST
+
+
+def not_supported(level: int) -> str:
+    """The reason to refuse a level that is not supported."""
+    lowest, highest = described(METADATA_VERSION_MIN), described(METADATA_VERSION_LATEST)
+    return f"{METADATA_VERSION} {described(level)} is not supported, only {lowest} to {highest} are"
+
+
+def level_of_release(text: str) -> int:
+    """The level that a release stands for, in any form that Kafka takes: 3.8-IV0, 3.8, 3.8.1.
+
+    Raises:
+        ValueError: no such release is supported; the text is Kafka's.
+    """
+    segments = text.split(".")
+    key = text if len(segments) <= 2 else ".".join(segments[:2])
+    found = None
+    supported = {level: name for level, name in NAMES.items() if is_supported(level)}
+    for level, name in supported.items():
+        if key in (name, name.partition("-")[0]):
+            # The last of a release's levels is the one that the release has.
+            found = level
+    if found is None:
+        raise ValueError(
+            f"Unknown {METADATA_VERSION} '{text}'. Supported {METADATA_VERSION} are: " + ", ".join(supported.values())
+        )
+    return found
