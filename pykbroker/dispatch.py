@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pykbroker.controller_channel import has_error, moved_code
 from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.failed_login import delay_failed_login
 from pykbroker.handlers import APIS_OF, FLEXIBLE_FROM, camel_case
 from pykbroker.listener_kind import ListenerKind
 from pykbroker.protocol.api_keys import ApiKey
@@ -19,6 +20,7 @@ from pykbroker.security.sasl import State
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from pykbroker.handlers import Api
     from pykbroker.request_context import ConnectionInfo, Services
 
 FORWARDED_IN_PART = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
@@ -56,11 +58,14 @@ async def dispatch(
     A handler that fails is answered with an error, as in Kafka; only what it raises as `CloseConnection` gets here.
     """
     if connection.sasl is not None and connection.sasl.state is State.RAW_TOKEN:
-        return _raw_token(connection, bytes(frame))
+        return await _raw_token(services, connection, bytes(frame))
     header = read_request_header(frame, FLEXIBLE_FROM)
     key, version = header.api_key, header.api_version
     if connection.sasl is not None:
-        connection.sasl.check_allowed(key)
+        try:
+            connection.sasl.check_allowed(key)
+        except KafkaError as error:
+            return await _in_place_of_a_token(services, connection, header, frame, error)
     kind = connection.listener_kind
     api = APIS_OF[kind].get(key)
     if api is None:
@@ -68,10 +73,7 @@ async def dispatch(
     if not api.lowest <= version <= api.highest:
         if key == ApiKey.API_VERSIONS:
             return _reply(header, _unsupported_api_versions(), 0, False)
-        raise CloseConnection(
-            f"{camel_case(api.name)} version {version} is not supported; this {kind.value} has "
-            f"{api.lowest} to {api.highest}"
-        )
+        raise _unsupported_version(api, version, kind)
     request_type, handler = handlers_of[kind].get(key) or load(api, kind)
     request, _ = decode_from(request_type, version, frame, header.body_position, ELEMENTS_MAX)
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
@@ -125,12 +127,48 @@ def _unsupported_api_versions() -> Any:
     return unsupported_version_response()
 
 
-def _raw_token(connection: ConnectionInfo, token: bytes) -> list[Any]:
+def _unsupported_version(api: Api, version: int, kind: ListenerKind) -> CloseConnection:
+    return CloseConnection(
+        f"{camel_case(api.name)} version {version} is not supported; this {kind.value} has "
+        f"{api.lowest} to {api.highest}"
+    )
+
+
+async def _in_place_of_a_token(
+    services: Services, connection: ConnectionInfo, header: RequestHeader, frame: memoryview, error: KafkaError
+) -> list[Any]:
+    """The error response to a request that came where SaslAuthenticate was due; the connection is closed after it.
+
+    Kafka decodes the request for that, whatever it is: on a broker's listener also one that only controllers serve,
+    and ApiVersions of a version that does not exist, which is answered in version 0.
+    """
+    key, version = header.api_key, header.api_version
+    kind = connection.listener_kind
+    if key not in APIS_OF[kind]:
+        kind = next((other for other in APIS_OF if key in APIS_OF[other]), kind)
+    api = APIS_OF[kind].get(key)
+    if api is None:
+        raise CloseConnection(error.message)
+    request_type, _ = handlers_of[kind].get(key) or load(api, kind)
+    if api.lowest <= version <= api.highest:
+        request, _ = decode_from(request_type, version, frame, header.body_position, ELEMENTS_MAX)
+    elif key == ApiKey.API_VERSIONS:
+        request, version = request_type(), 0
+    else:
+        raise _unsupported_version(api, version, kind)
+    context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
+    response = failed(context, request, error)
+    await delay_failed_login(services, connection, error.message)
+    return _reply(header, response, version, version >= api.flexible_from and key != ApiKey.API_VERSIONS)
+
+
+async def _raw_token(services: Services, connection: ConnectionInfo, token: bytes) -> list[Any]:
     """The exchange after SaslHandshake v0: bare tokens both ways; a failure can only be told by closing (P-14)."""
     assert connection.sasl is not None
     try:
         user = connection.sasl.authenticate(token)
     except KafkaError as error:
+        await delay_failed_login(services, connection, error.message)
         raise CloseConnection(error.message) from None
     connection.principal = f"User:{user}"
     return [bytes(4)]

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import trio
-
 from pykbroker.errors import KafkaError
+from pykbroker.failed_login import delay_failed_login
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from pykbroker.security.sasl import State
@@ -32,8 +31,7 @@ async def handle_sasl_authenticate(
     try:
         user = connection.sasl.authenticate(request.auth_bytes)
     except KafkaError as error:
-        await trio.sleep(context.services.config.connection_failed_authentication_delay_ms / 1000)
-        connection.close_reason = error.message
+        await delay_failed_login(context.services, connection, error.message)
         return SaslAuthenticateResponse(error_code=error.error_code, error_message=error.message)
     connection.principal = f"User:{user}"
     return SaslAuthenticateResponse()

@@ -1,7 +1,8 @@
 """SaslHandshake (key 17): choose a SASL mechanism (KIP-43).
 
 Versions 0-1, never flexible. After v0 tokens follow as bare frames, after v1 inside SaslAuthenticate (KIP-152). On
-a listener without SASL, or once authenticated, the answer is ILLEGAL_SASL_STATE.
+a listener without SASL, or once authenticated, the answer is ILLEGAL_SASL_STATE. A second handshake before that
+never gets here: `SaslSession.check_allowed` refuses it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import KafkaError
+from pykbroker.failed_login import delay_failed_login
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from pykbroker.security.sasl import State
@@ -26,6 +28,6 @@ async def handle_sasl_handshake(context: RequestContext, request: SaslHandshakeR
     try:
         sasl.choose(request.mechanism, context.api_version)
     except KafkaError as error:
-        context.connection.close_reason = error.message
+        await delay_failed_login(context.services, context.connection, error.message)
         return SaslHandshakeResponse(error_code=error.error_code, mechanisms=sasl.mechanisms)
     return SaslHandshakeResponse(mechanisms=sasl.mechanisms)

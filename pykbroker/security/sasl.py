@@ -1,7 +1,8 @@
 """The server's side of a SASL exchange as a state machine without I/O, with the PLAIN mechanism (RFC 4616).
 
 Order on a SASL listener (P-13): ApiVersions (at most one success), SaslHandshake, then tokens: inside SaslAuthenticate
-requests after a handshake v1, as bare size-prefixed frames after a handshake v0 (P-14), then any request.
+requests after a handshake v1, as bare size-prefixed frames after a handshake v0 (P-14), then any request. Another
+request in the place of SaslAuthenticate is answered ILLEGAL_SASL_STATE; anything else out of order is not answered.
 """
 
 from __future__ import annotations
@@ -64,11 +65,18 @@ class SaslSession:
 
         Raises:
             CloseConnection: naming what was expected.
+            KafkaError: ILLEGAL_SASL_STATE, for a request in the place of SaslAuthenticate. This one state of the
+                exchange is answered in Kafka; the connection is to be closed after the answer.
         """
-        if self.state is State.COMPLETE:
+        if self.state is State.COMPLETE or api_key in _ALLOWED.get(self.state, ()):
             return
-        if api_key not in _ALLOWED.get(self.state, ()):
-            raise CloseConnection(f"API key {api_key} was sent before authentication ({self.state.name})")
+        name = next((key.name for key in ApiKey if key == api_key), None)
+        if self.state is State.AUTHENTICATE and name is not None:
+            self.state = State.FAILED
+            raise KafkaError(
+                ErrorCode.ILLEGAL_SASL_STATE, f"Unexpected Kafka request of type {name} during SASL authentication."
+            )
+        raise CloseConnection(f"API key {api_key} was sent before authentication ({self.state.name})")
 
     def versions_were_sent(self) -> None:
         """A successful ApiVersions: a second one before authentication is not allowed (P-13)."""

@@ -414,6 +414,25 @@ async def test_failed_authentication_is_answered_late_and_closes(token: bytes) -
         assert await client.frame() is None
 
 
+@pytest.mark.parametrize("version", [0, 1])
+async def test_every_failed_login_is_delayed(version: int) -> None:
+    """Kafka delays the end of a login after a refused mechanism, a wrong bare token and a request out of order too."""
+    async with served(services(), sasl=sasl()) as client:
+        before = trio.current_time()
+        await client.call(handshake("GSSAPI"), version, SaslHandshakeResponse)
+        assert trio.current_time() - before >= 0.1
+    async with served(services(), sasl=sasl()) as client:
+        await client.call(handshake(), version, SaslHandshakeResponse)
+        before = trio.current_time()
+        if version == 0:
+            await client.send_frame(b"\0alice\0wrong")
+        else:
+            response = await client.call(HeartbeatRequest(), 4, HeartbeatResponse)
+            assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await client.frame() is None
+        assert trio.current_time() - before >= 0.1
+
+
 async def test_frames_are_small_before_authentication() -> None:
     """P-7."""
     async with served(services(), sasl=sasl()) as client:
@@ -466,7 +485,8 @@ async def send_something_before_authentication(client: Client, generator: random
         await client.send_frame(generator.randbytes(generator.randrange(30)))
         assert await client.frame() is None
         return False
-    assert await client.call(HeartbeatRequest(), 4, HeartbeatResponse) is None
+    response = await client.call(HeartbeatRequest(), 4, HeartbeatResponse)
+    assert response is None or response.error_code == ErrorCode.ILLEGAL_SASL_STATE
     return False
 
 
