@@ -55,11 +55,13 @@ def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Seq
         (config.log_retention_check_interval_ms, _delete_old_segments),
         (config.log_flush_offset_checkpoint_interval_ms, _flush_and_checkpoint),
         (config.log_flush_start_offset_checkpoint_interval_ms, _checkpoint_log_starts),
-        (config.producer_id_expiration_check_interval_ms, _expire_producers),
     ):
         nursery.start_soon(_every, delay_ms, interval_ms, work, services)
+    # Kafka's logs have this task each, which first waits for its own interval.
+    interval_ms = config.producer_id_expiration_check_interval_ms
+    nursery.start_soon(_every, interval_ms, interval_ms, _expire_producers, services)
     if config.log_flush_scheduler_interval_ms < NEVER_MS:
-        nursery.start_soon(_flush_by_time, config.log_flush_scheduler_interval_ms, services)
+        nursery.start_soon(_flush_by_time, delay_ms, config.log_flush_scheduler_interval_ms, services)
     nursery.start_soon(_trim_idle_logs, services)
     nursery.start_soon(_see_to_folders, services)
     nursery.start_soon(_open_offline_logs, services)
@@ -136,17 +138,18 @@ async def _checkpoint_log_starts(services: Services) -> None:
         log.error("the checkpoint of log starts could not be written: %s", error)
 
 
-async def _flush_by_time(interval_ms: int, services: Services) -> None:
+async def _flush_by_time(delay_ms: int, interval_ms: int, services: Services) -> None:
     """flush.ms: makes a log durable that was not for so long; looked at every `log.flush.scheduler.interval.ms`."""
     flushed_at: dict[int, float] = {}
+    await trio.sleep(delay_ms / 1000)
     while True:
-        await trio.sleep(interval_ms / 1000)
         for partition in list(services.partitions.all()):
             flush_ms = partition.log.config.flush_ms
             due_at = flushed_at.get(id(partition), 0.0) + flush_ms / 1000
             if flush_ms < NEVER_MS and trio.current_time() >= due_at:
                 flushed_at[id(partition)] = trio.current_time()
                 await _flush(services, partition, include_active=True)
+        await trio.sleep(interval_ms / 1000)
 
 
 async def _flush(services: Services, partition: Partition, *, include_active: bool) -> None:

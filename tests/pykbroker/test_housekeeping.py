@@ -60,6 +60,41 @@ async def test_recovery_points_are_noted(path: DataPath) -> None:
     assert marks == {("old", 0): 2}
 
 
+async def test_producers_are_forgotten_after_the_interval_of_that_check(tmp_path: Path) -> None:
+    """P-56: the first look comes after producer.id.expiration.check.interval.ms, not after log.initial.task.delay.ms."""
+    config = {"producer.id.expiration.ms": "1000", "producer.id.expiration.check.interval.ms": "5000"}
+    path = DataPath(tmp_path, cluster_image(topic_image("t")), config)
+    partition = path.partitions.get("t", 0)
+    assert partition is not None
+    partition.append_as_leader(bytearray(batch(1, producer_id=7, producer_epoch=0, base_sequence=0)), NOW_MS)
+    path.clock.time_ms += 60_000
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(4.9)
+        assert list(partition.log.producers.producers) == [7]
+        await trio.sleep(0.2)
+        assert not partition.log.producers.producers
+        nursery.cancel_scope.cancel()
+    path.close()
+
+
+async def test_the_first_flush_by_time_waits_as_other_housekeeping(tmp_path: Path) -> None:
+    """Kafka's flusher waits for log.initial.task.delay.ms, then looks every log.flush.scheduler.interval.ms."""
+    config = {"log.flush.scheduler.interval.ms": "1000", "log.flush.interval.ms": "1000"}
+    path = DataPath(tmp_path, cluster_image(topic_image("t")), config)
+    partition = path.partitions.get("t", 0)
+    assert partition is not None
+    partition.append_as_leader(bytearray(batch(1)), NOW_MS)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(29)
+        assert partition.log.recovery_point == 0
+        while partition.log.recovery_point == 0:
+            await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    path.close()
+
+
 async def test_compacted_topics_are_compacted(tmp_path: Path) -> None:
     """P-161: the last record per key stays, in the sealed segments."""
     settings = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
