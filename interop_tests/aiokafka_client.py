@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable
 
 import aiokafka
 
-from interop_tests.clients import TIMEOUT_S, Message
+from interop_tests.clients import Message
+from interop_tests.reading import TIMEOUT_S, Place, read_to_ends
 
 
 def aiokafka_produce(bootstrap: str, topic: str, messages: Iterable[Message], codec: str = "none") -> None:
@@ -28,21 +28,47 @@ def aiokafka_produce(bootstrap: str, topic: str, messages: Iterable[Message], co
     asyncio.run(run())
 
 
-def aiokafka_consume(bootstrap: str, topic: str, count: int) -> list[Message]:
-    """Reads all partitions of a topic from their beginning, without a group, until `count` records are there."""
+class AioKafkaReader:
+    """An aiokafka consumer as `read_to_ends` wants it; each call runs the loop that the consumer belongs to."""
 
-    async def run() -> list[Message]:
-        consumer = aiokafka.AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest")
-        await consumer.start()
-        found: list[Message] = []
-        deadline = time.monotonic() + TIMEOUT_S
+    def __init__(self, loop: asyncio.AbstractEventLoop, consumer: aiokafka.AIOKafkaConsumer) -> None:
+        self._loop = loop
+        self._consumer = consumer
+
+    def ends(self) -> dict[Place, int]:
+        """By the isolation level of the consumer."""
+        ends = self._loop.run_until_complete(self._consumer.end_offsets(list(self._consumer.assignment())))
+        return {(place.topic, place.partition): end for place, end in ends.items()}
+
+    def poll(self) -> list[Message]:
+        """The records that arrive within 200 ms."""
+        polled = self._loop.run_until_complete(self._consumer.getmany(timeout_ms=200))
+        return [
+            Message(record.key, record.value, record.partition, record.offset)
+            for records in polled.values()
+            for record in records
+        ]
+
+    def position(self, place: Place) -> int:
+        """It passes control records and aborted ones."""
+        return int(self._loop.run_until_complete(self._consumer.position(aiokafka.TopicPartition(*place))))
+
+
+def aiokafka_consume(
+    bootstrap: str, topic: str, count: int = 0, *, isolation: str = "read_uncommitted"
+) -> list[Message]:
+    """All records of a topic from beginning to end, without a group; waits until there are `count` at least."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+
+        async def make() -> aiokafka.AIOKafkaConsumer:
+            return aiokafka.AIOKafkaConsumer(
+                topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level=isolation
+            )
+
+        consumer = runner.run(make())
+        runner.run(consumer.start())
         try:
-            while len(found) < count:
-                assert time.monotonic() < deadline, f"{len(found)} of {count} records"
-                for records in (await consumer.getmany(timeout_ms=200)).values():
-                    found += [Message(record.key, record.value, record.partition, record.offset) for record in records]
+            return read_to_ends(AioKafkaReader(loop, consumer), count)
         finally:
-            await consumer.stop()
-        return found
-
-    return asyncio.run(run())
+            runner.run(consumer.stop())

@@ -11,8 +11,9 @@ import confluent_kafka
 import kafka
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from interop_tests.reading import TIMEOUT_S, Place, read_to_ends
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-TIMEOUT_S = 30.0
 
 
 class Message(NamedTuple):
@@ -56,27 +57,46 @@ def kafka_python_produce(bootstrap: str, topic: str, messages: Iterable[Message]
         producer.close()
 
 
-def kafka_python_consume(bootstrap: str, topics: Sequence[str], count: int) -> list[Message]:
-    """Reads all partitions from their beginning, without a group, until `count` records are there."""
-    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False)
+class KafkaPythonReader:
+    """A kafka-python consumer as `read_to_ends` wants it."""
+
+    def __init__(self, consumer: kafka.KafkaConsumer) -> None:
+        self._consumer = consumer
+
+    def ends(self) -> dict[Place, int]:
+        """By the isolation level of the consumer."""
+        ends = self._consumer.end_offsets(list(self._consumer.assignment()))
+        return {(place.topic, place.partition): end for place, end in ends.items()}
+
+    def poll(self) -> list[Message]:
+        """The records that arrive within 200 ms."""
+        return [
+            Message(record.key, record.value, record.partition, record.offset)
+            for records in self._consumer.poll(timeout_ms=200).values()
+            for record in records
+        ]
+
+    def position(self, place: Place) -> int:
+        """It passes control records and aborted ones."""
+        position = self._consumer.position(kafka.TopicPartition(*place))
+        return -1 if position is None else int(position)
+
+
+def kafka_python_consume(
+    bootstrap: str, topics: Sequence[str], count: int = 0, *, isolation: str = "read_uncommitted"
+) -> list[Message]:
+    """All records of the topics from beginning to end, without a group; waits until there are `count` at least."""
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level=isolation,
+    )
     try:
         consumer.assign(
             [kafka.TopicPartition(topic, number) for topic in topics for number in consumer.partitions_for_topic(topic)]
         )
-        found: list[Message] = []
-        wait_until(
-            lambda: (
-                found.extend(
-                    Message(record.key, record.value, record.partition, record.offset)
-                    for records in consumer.poll(timeout_ms=200).values()
-                    for record in records
-                )
-                or len(found) >= count
-            ),
-            f"{count} records of {topics}, {{}} so far".format,
-            found,
-        )
-        return found
+        return read_to_ends(KafkaPythonReader(consumer), count)
     finally:
         consumer.close()
 
@@ -144,28 +164,105 @@ def confluent_produce(
     assert left == 0, f"{left} records were not acknowledged within {TIMEOUT_S:.0f} s"
 
 
-def confluent_consume(bootstrap: str, topics: Sequence[str], count: int) -> list[Message]:
-    """Reads all partitions from their beginning, without committing, until `count` records are there."""
+class ConfluentReader:
+    """A confluent-kafka consumer with `enable.partition.eof` as `read_to_ends` wants it, assigned or subscribed."""
+
+    def __init__(
+        self, bootstrap: str, consumer: confluent_kafka.Consumer, topics: Sequence[str], isolation: str
+    ) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._consumer = consumer
+        partitions = {topic: consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions for topic in topics}
+        self.places = [
+            confluent_kafka.TopicPartition(topic, number, confluent_kafka.OFFSET_BEGINNING)
+            for topic in topics
+            for number in partitions[topic]
+        ]
+        self._level = confluent_kafka.IsolationLevel[isolation.upper()]
+        self._positions: dict[Place, int] = {}
+
+    def ends(self) -> dict[Place, int]:
+        """By ListOffsets; asked again while a partition has no leader."""
+        ends: dict[Place, int] = {}
+
+        def are_known() -> bool:
+            asked = self._admin.list_offsets(
+                dict.fromkeys(self.places, OffsetSpec.latest()), isolation_level=self._level, request_timeout=TIMEOUT_S
+            )
+            try:
+                ends.update(((one.topic, one.partition), asked[one].result(TIMEOUT_S).offset) for one in self.places)
+            except confluent_kafka.KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+                return False
+            return True
+
+        wait_until(are_known, "the ends of partitions", pause_s=0.1)
+        return ends
+
+    def poll(self) -> list[Message]:
+        """The records that arrive within 200 ms."""
+        found = []
+        for message in self._consumer.consume(1000, 0.2):
+            place = message.topic(), message.partition()
+            if message.error() is None:
+                found.append(Message(message.key(), message.value(), message.partition(), message.offset()))
+                self._positions[place] = message.offset() + 1
+            elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                # Control records and aborted ones before it were passed over.
+                self._positions[place] = message.offset()
+            else:
+                # A broker that has just elected itself, or a topic just made, is a matter of a retry.
+                assert message.error().retriable(), message.error()
+        return found
+
+    def position(self, place: Place) -> int:
+        """As the last record or the last end of the partition said."""
+        return self._positions.get(place, -1)
+
+
+def confluent_consume(
+    bootstrap: str, topics: Sequence[str], count: int = 0, *, isolation: str = "read_uncommitted"
+) -> list[Message]:
+    """All records of the topics from beginning to end, without a group; waits until there are `count` at least."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "unused",
             "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
             "auto.offset.reset": "earliest",
         }
     )
     try:
-        partitions = {topic: consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions for topic in topics}
-        consumer.assign(
-            [confluent_kafka.TopicPartition(topic, number, 0) for topic in topics for number in partitions[topic]]
-        )
-        return poll_confluent(consumer, count)
+        reader = ConfluentReader(bootstrap, consumer, topics, isolation)
+        consumer.assign(reader.places)
+        return read_to_ends(reader, count)
+    finally:
+        consumer.close()
+
+
+def confluent_group_consume(bootstrap: str, topic: str, group: str, count: int = 0) -> list[Message]:
+    """What a new member of a group is given from where the group stands to the end of the topic; it commits that."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        reader = ConfluentReader(bootstrap, consumer, [topic], "read_committed")
+        consumer.subscribe([topic])
+        return read_to_ends(reader, count)
     finally:
         consumer.close()
 
 
 def poll_confluent(consumer: confluent_kafka.Consumer, count: int, timeout_s: float = TIMEOUT_S) -> list[Message]:
-    """Polls an assigned or subscribed consumer until `count` records are there."""
+    """The next `count` records of an assigned or subscribed consumer. What is behind them is left unread."""
     found: list[Message] = []
 
     def enough() -> bool:

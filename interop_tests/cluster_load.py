@@ -8,13 +8,11 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import kafka
-
-from interop_tests.clients import confluent_consume, create_topic, wait_until
+from interop_tests.clients import Message, confluent_consume, create_topic, wait_until
 from interop_tests.cluster import NODES, Cluster
 from interop_tests.copiers import SteadyProducing
 from interop_tests.kill_load import (
@@ -186,23 +184,11 @@ class Load:
             if part is not self.parts[-1] or self.java_producing is None:
                 part.finish()
         for producing in self.producers:
-            found: dict[int, list[int]] = defaultdict(list)
-            for message in confluent_consume(bootstrap, [producing.topic], producing.sent):
-                found[message.partition].append(int((message.value or b"")[:10]))
-            producing.check_end(found)
-            # Nothing behind the last record either: a record too many would lie there.
-            assert end_of(bootstrap, producing.topic) == producing.sent
+            producing.check_stored(confluent_consume(bootstrap, [producing.topic]))
         if self.java_producing is not None:
             acknowledged = self.java_producing.acknowledged()
-            count = end_of(bootstrap, self.java_producing.topic)
-            messages = confluent_consume(bootstrap, [self.java_producing.topic], count)
-            stored = {(m.partition, m.offset): (m.value or b"").decode() for m in messages}
-            lost = {place: value for place, value in acknowledged.items() if stored.get(place) != value}
-            assert not lost, f"{len(lost)} acknowledged records of the Java producer are lost: {list(lost.items())[:3]}"
-            assert len(set(stored.values())) == len(stored), "the Java producer's records are stored once"
-            for partition in range(PARTITIONS):
-                values = [int(value) for (number, _), value in sorted(stored.items()) if number == partition]
-                assert values == sorted(values), f"{self.java_producing.topic}-{partition} is out of order"
+            topic = self.java_producing.topic
+            check_places(topic, acknowledged, confluent_consume(bootstrap, [topic]))
             wait_until(
                 lambda: set(acknowledged.values()) <= self.java_consuming.read(),
                 "the Java consumer to have read everything",
@@ -225,11 +211,19 @@ class Load:
         )
 
 
-def end_of(bootstrap: str, topic: str) -> int:
-    """How many records a topic has."""
-    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap)
-    try:
-        places = [kafka.TopicPartition(topic, number) for number in range(PARTITIONS)]
-        return sum(consumer.end_offsets(places).values())
-    finally:
-        consumer.close()
+def check_places(topic: str, acknowledged: dict[tuple[int, int], str], messages: Iterable[Message]) -> None:
+    """Each acknowledged value is at its place (partition and offset), and the topic has its numbers in order, once.
+
+    Args:
+        topic: for the message of what is wrong.
+        acknowledged: the value at each place, as the producer was told.
+        messages: all records of the topic. Some may be there that were not acknowledged.
+    """
+    stored = {(m.partition, m.offset): (m.value or b"").decode() for m in messages}
+    lost = {place: value for place, value in acknowledged.items() if stored.get(place) != value}
+    assert not lost, f"{topic}: {len(lost)} acknowledged records are lost: {list(lost.items())[:3]}"
+    twice = [value for value, count in Counter(stored.values()).items() if count > 1]
+    assert not twice, f"{topic}: {len(twice)} records are stored more than once: {twice[:3]}"
+    for partition in sorted({number for number, _ in stored}):
+        values = [int(value) for (number, _), value in sorted(stored.items()) if number == partition]
+        assert values == sorted(values), f"{topic}-{partition} is out of order"

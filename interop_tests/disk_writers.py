@@ -1,4 +1,8 @@
-"""Producers of two libraries with acks=all and acks=1 that write while a disk fills, and note when they got through."""
+"""Producers of two libraries with acks=all and acks=1 that write while a disk fills, and note when they got through.
+
+Also probes: single batches that ask whether a broker takes records now. What is not refused is stored among the records
+of others.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,14 @@ from itertools import pairwise
 import confluent_kafka
 import kafka
 
+from interop_tests.clients import kafka_python_consume
+from interop_tests.kill_load import Producing
+from interop_tests.wire import Connection, record_batch
+
 PAUSE_S = 0.02
 SIZE = 2000
 LIMIT_S = 120.0
+PROBE = b"x" * 1000
 
 
 class Writer(threading.Thread):
@@ -134,3 +143,19 @@ def kafka_python_writer(bootstrap: str, topic: str, partitions: int, acks: str) 
     writer = Writer("kafka-python", acks, topic, partitions, send)
     writer.start()
     return writer
+
+
+def refusal(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """Error code of producing a probe now."""
+    with Connection(bootstrap) as connection:
+        return connection.produce(topic, partition, record_batch([PROBE]))[0]
+
+
+def is_probe(value: bytes) -> bool:
+    """True for the value of a probe."""
+    return value == PROBE
+
+
+def check_load(bootstrap: str, producing: Producing) -> None:
+    """What was sent over the full disk is there in order and once; the refusals were tried again by the producer."""
+    producing.check_stored(kafka_python_consume(bootstrap, [producing.topic]), is_probe)

@@ -94,6 +94,12 @@ def read(consumer: Any, count: int) -> list[Any]:
     return found
 
 
+def require_end(consumer: Any, topic: str, end: int) -> None:
+    """Fails when there is more in a topic of one partition than the records before this offset, which were read."""
+    partition = TopicPartition(topic, 0)
+    assert consumer.end_offsets([partition]) == {partition: end}, "nothing behind the records that were sent"
+
+
 def produce(bootstrap: str, topic: str, count: int, **config: Any) -> None:
     """Numbers as values, a second apart in time."""
     with producer_of(bootstrap, **config) as producer:
@@ -124,6 +130,7 @@ def codec(bootstrap: str, name: str, codec: str) -> None:
     produce(bootstrap, name, 50, compression_type=None if codec == "none" else codec, linger_ms=20)
     with consumer_of(bootstrap, name) as consumer:
         assert [record.value for record in read(consumer, 50)] == [b"%d" % number for number in range(50)]
+        require_end(consumer, name, 50)
 
 
 def acks(bootstrap: str, name: str, acks: str) -> None:
@@ -133,6 +140,7 @@ def acks(bootstrap: str, name: str, acks: str) -> None:
     produce(bootstrap, name, 20, acks=acks if acks == "all" else int(acks), enable_idempotence=False)
     with consumer_of(bootstrap, name) as consumer:
         assert [record.value for record in read(consumer, 20)] == [b"%d" % number for number in range(20)]
+        require_end(consumer, name, 20)
 
 
 def idempotent_producer(bootstrap: str, name: str) -> None:
@@ -141,6 +149,7 @@ def idempotent_producer(bootstrap: str, name: str) -> None:
     produce(bootstrap, name, 500, enable_idempotence=True)
     with consumer_of(bootstrap, name) as consumer:
         assert [int(record.value) for record in read(consumer, 500)] == list(range(500))
+        require_end(consumer, name, 500)
 
 
 def log_append_time(bootstrap: str, name: str) -> None:

@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +18,7 @@ import confluent_kafka
 import kafka
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
-from interop_tests.clients import wait_until
+from interop_tests.clients import Message, wait_until
 
 RETRY_S = 0.05
 REQUEST_TIMEOUT_S = 5.0
@@ -117,6 +117,20 @@ class Producing(Part):
     def expected(self, partition: int) -> list[int]:
         """What was sent to a partition, in order."""
         return list(range(partition, self.sent, self.partitions))
+
+    def check_stored(self, stored: Iterable[Message], is_other: Callable[[bytes], bool] = lambda _: False) -> None:
+        """As `check_end`, of all records of the topic.
+
+        Args:
+            stored: read to the end of the topic, not to a number of records.
+            is_other: True for the value of a record that somebody else has written.
+        """
+        found: dict[int, list[int]] = defaultdict(list)
+        for message in stored:
+            value = message.value or b""
+            if not is_other(value):
+                found[message.partition].append(int(value[:10]))
+        self.check_end(found)
 
     def check_end(self, found: dict[int, list[int]]) -> None:
         """All that was sent is acknowledged, and there in order and once."""
@@ -247,6 +261,11 @@ class Consuming(Part):
         for message in self._consumer.consume(200, 0.05):
             if message.error() is None:
                 partition, offset = message.partition(), message.offset()
+                if partition not in self._next:
+                    # Behind every commit that was tried nobody has read yet: it would be passed over.
+                    assert offset <= self.tried[partition], (
+                        f"{self.topic}-{partition}: begins at {offset}, at most {self.tried[partition]} was committed"
+                    )
                 first = self._next.setdefault(partition, offset)
                 assert offset == first, f"{self.topic}-{partition}: {offset} was given after {first - 1}"
                 assert offset >= self.committed[partition], f"{self.topic}-{partition}: the group went back"

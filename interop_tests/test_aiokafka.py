@@ -90,6 +90,12 @@ async def read(consumer: AIOKafkaConsumer, count: int) -> list[ConsumerRecord[by
     return found
 
 
+async def require_end(consumer: AIOKafkaConsumer, topic: str, end: int) -> None:
+    """Fails when there is more in a topic of one partition than the records before this offset, which were read."""
+    partition = TopicPartition(topic, 0)
+    assert await consumer.end_offsets([partition]) == {partition: end}, "nothing behind the records that were sent"
+
+
 async def until(condition: Callable[[], object], what: str) -> None:
     """Lets the clients work until the condition holds."""
     deadline = time.monotonic() + TIMEOUT_S
@@ -144,6 +150,7 @@ def test_codecs(codec: str, bootstrap: str, name: str) -> None:
             assert batch_codecs(connection.fetch(topic, 0, 0)) == {CODECS.index(codec)}
         async with consumer_of(bootstrap, topic) as consumer:
             assert [record.value for record in await read(consumer, 50)] == values
+            await require_end(consumer, topic, 50)
 
     run(body())
 
@@ -159,6 +166,7 @@ def test_acks(acks: object, bootstrap: str, name: str) -> None:
                 await producer.send_and_wait(topic, b"%d" % number)
         async with consumer_of(bootstrap, topic) as consumer:
             assert [record.value for record in await read(consumer, 10)] == [b"%d" % number for number in range(10)]
+            await require_end(consumer, topic, 10)
 
     run(body())
 
@@ -172,6 +180,7 @@ def test_idempotent_producer(bootstrap: str, name: str) -> None:
             await asyncio.gather(*[await producer.send(topic, b"%d" % number) for number in range(500)])
         async with consumer_of(bootstrap, topic) as consumer:
             assert [int(record.value) for record in await read(consumer, 500)] == list(range(500))
+            await require_end(consumer, topic, 500)
 
     run(body())
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from interop_tests.clients import confluent_consume, create_topic, wait_until
 from interop_tests.cluster import NODES, Cluster
-from interop_tests.cluster_load import Load, end_of
+from interop_tests.cluster_load import Load
 from interop_tests.cluster_network import NETWORKS, Network
 from interop_tests.conftest import StartCluster
 from interop_tests.disk_writers import confluent_writer, kafka_python_writer
@@ -218,8 +218,7 @@ def test_full_disk_on_one_node(
     standstills, lost = [], {}
     for writer in writers:
         found: dict[int, list[int]] = defaultdict(list)
-        count = end_of(cluster.bootstrap, writer.topic)
-        for message in confluent_consume(cluster.bootstrap, [writer.topic], count):
+        for message in confluent_consume(cluster.bootstrap, [writer.topic]):
             found[message.partition].append(int((message.value or b"")[:10]))
         lost[writer.name] = [f"{at - began:.3f} s" for at in writer.missing(found)]
         if writer.acks == "all":

@@ -18,7 +18,7 @@ from interop_tests.conftest import StartCluster
 from interop_tests.copiers import Command, Copiers, SteadyProducing
 from interop_tests.report import Tables
 from interop_tests.spark_io import QUERY_TIMEOUT_S, copy, numbered, numbers_of, stream
-from interop_tests.transaction_clients import committed, read_to_end, wait_until_decided
+from interop_tests.transaction_clients import committed, read_decided
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,8 +79,7 @@ def test_copy_exactly_once(
         wait_for(producing.sent)
     finally:
         copiers.kill_all()
-    wait_until_decided(bootstrap, sink, PARTITIONS)
-    found = read_to_end(bootstrap, sink, "read_committed", PARTITIONS)
+    found = read_decided(bootstrap, sink, PARTITIONS)
     producing.check_end({n: [int(value[:10]) for value in values] for n, values in found.items()})
     summary_tables.texts.append(
         f"three nodes of {target}, a node killed three times: {producing.sent} records copied in transactions, in "

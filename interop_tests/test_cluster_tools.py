@@ -183,6 +183,7 @@ def test_console_tools_over_a_kill(tools: JavaTools, cluster: Cluster, name: str
         tools.check(CONSOLE_PRODUCER, "--topic", name, "--command-property", "acks=all", stdin=lines)
         arguments = ("--topic", name, "--from-beginning", "--max-messages", "50", "--timeout-ms", "60000")
         assert sorted(tools.check(CONSOLE_CONSUMER, *arguments).lines) == sorted(lines.splitlines())
+        assert len(kafka_python_consume(cluster.bootstrap, [name])) == 50, "none is stored twice"
     finally:
         cluster.nodes[victim].start()
 

@@ -16,7 +16,13 @@ from interop_tests.brokers import BrokerProcess
 from interop_tests.clients import Message, confluent_produce, create_topic, wait_until
 from interop_tests.conftest import StartBroker
 from interop_tests.java_tools import CONSOLE_CONSUMER, DUMP_LOG, FEATURES, JavaTools
-from interop_tests.transaction_clients import Fenced, TransactionalProducer, read_to_end, transactional_producer
+from interop_tests.transaction_clients import (
+    Fenced,
+    TransactionalProducer,
+    read_decided,
+    read_to_end,
+    transactional_producer,
+)
 from interop_tests.wire import PRODUCE, Connection, crc32c, record_batch, request_header, string
 
 pytestmark = [pytest.mark.java, pytest.mark.area("transactions"), pytest.mark.client("Java tools")]
@@ -100,7 +106,7 @@ def test_performance_producer(tools: JavaTools, bootstrap: str, name: str) -> No
         *("--topic", topic, "--num-records", "3000", "--record-size", "100", "--throughput", "1500"),
         *("--transactional-id", name, "--transaction-duration-ms", "20"),
     )
-    found = read_to_end(bootstrap, topic, COMMITTED, 3)
+    found = read_decided(bootstrap, topic, 3)
     assert sum(map(len, found.values())) == 3000
     [listed] = [row for row in rows_of(tools, "list") if row["TransactionalId"] == name]
     assert listed["TransactionState"] == "CompleteCommit"
@@ -228,7 +234,7 @@ def test_the_first_generation(start_broker: StartBroker, java_libs: Path, name: 
         *("--topic", topic, "--num-records", "2000", "--record-size", "100", "--throughput", "1500"),
         *("--transactional-id", name, "--transaction-duration-ms", "20"),
     )
-    found = read_to_end(broker.bootstrap, topic, COMMITTED, 3)
+    found = read_decided(broker.bootstrap, topic, 3)
     assert sum(map(len, found.values())) == 2000
     [described] = rows_of(tools, "describe", "--transactional-id", name)
     assert (described["TransactionState"], described["ProducerEpoch"]) == ("CompleteCommit", "0")
@@ -239,6 +245,6 @@ def test_the_first_generation(start_broker: StartBroker, java_libs: Path, name: 
         *("--topic", topic, "--num-records", "500", "--record-size", "100", "--throughput", "1500"),
         *("--transactional-id", name, "--transaction-duration-ms", "20"),
     )
-    assert sum(map(len, read_to_end(broker.bootstrap, topic, COMMITTED, 3).values())) == 2500
+    assert sum(map(len, read_decided(broker.bootstrap, topic, 3).values())) == 2500
     [described] = rows_of(tools, "describe", "--transactional-id", name)
     assert int(described["ProducerEpoch"]) > 5

@@ -24,7 +24,7 @@ from interop_tests.copiers import Command, Copiers, SteadyProducing
 from interop_tests.java_tools import JAVA_FLAGS
 from interop_tests.kafka_jars import JAVA
 from interop_tests.report import Tables
-from interop_tests.transaction_clients import committed, read_to_end, wait_until_decided
+from interop_tests.transaction_clients import committed, read_decided, read_to_end
 
 pytestmark = [pytest.mark.own_broker, pytest.mark.area("transactions")]
 
@@ -112,8 +112,7 @@ class Loop:
     def check(self) -> int:
         """The output is the input, in order and once, for committed readers. Gives how many other records there are."""
         bootstrap = self.broker.bootstrap
-        wait_until_decided(bootstrap, self.target, PARTITIONS)
-        found = read_to_end(bootstrap, self.target, "read_committed", PARTITIONS)
+        found = read_decided(bootstrap, self.target, PARTITIONS)
         self.producing.check_end({n: [int(value[:10]) for value in values] for n, values in found.items()})
         everything = read_to_end(bootstrap, self.target, "read_uncommitted", PARTITIONS)
         dropped = sum(map(len, everything.values())) - self.producing.sent

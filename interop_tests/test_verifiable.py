@@ -146,10 +146,10 @@ def test_consumer_killed(
     assert first.assigned | second.assigned == {0, 1, 2, 3}
     produce(topic, "--max-messages", "1000", "--repeating-keys", "50")
     wait_until(lambda: len(first.values) + len(second.values) >= 1000, "all records", timeout_s=TIMEOUT_S)
-    assert Counter(first.values + second.values) == Counter(str(number) for number in range(1000))
     wait_until(
         lambda: sum(committed(bootstrap, group, topic, 4).values()) == 1000, "all to be committed", timeout_s=TIMEOUT_S
     )
+    assert Counter(first.values + second.values) == Counter(str(number) for number in range(1000))
     second.kill()
     produce(topic, "--max-messages", "1000", "--repeating-keys", "50", "--value-prefix", "9")
     wait_until(lambda: len(first.assigned) == 4, "the first to have all", timeout_s=TIMEOUT_S)

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka.errors import InvalidProducerEpochError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
-from interop_tests.clients import wait_until
+from interop_tests.clients import confluent_consume, wait_until
 
 TIMEOUT_S = 30.0
 # A copier that was killed leaves its transaction open until it is timed out, after a minute.
@@ -233,34 +233,17 @@ class AioKafka:
 
 
 def read_to_end(bootstrap: str, topic: str, isolation: str, partitions: int = 1) -> dict[int, list[bytes]]:
-    """What a consumer of this isolation level sees now, by partition: up to where it is told that the end is."""
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": isolation,
-            "auto.offset.reset": "earliest",
-        }
-    )
+    """All that a consumer of this isolation level sees now, by partition."""
     values: dict[int, list[bytes]] = {number: [] for number in range(partitions)}
-    at_end: set[int] = set()
-    try:
-        consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in values])
-        while len(at_end) < partitions:
-            message = consumer.poll(TIMEOUT_S)
-            assert message is not None, f"nothing for {TIMEOUT_S:.0f} s, at the end of {sorted(at_end)}"
-            partition = message.partition()
-            if message.error() is None:
-                values[partition].append(message.value() or b"")
-            elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
-                at_end.add(partition)
-            else:
-                assert message.error().retriable(), message.error()
-    finally:
-        consumer.close()
+    for message in confluent_consume(bootstrap, [topic], isolation=isolation):
+        values[message.partition].append(message.value or b"")
     return values
+
+
+def read_decided(bootstrap: str, topic: str, partitions: int = 1) -> dict[int, list[bytes]]:
+    """What committed readers see when the markers of all transactions are written; none may stay open."""
+    wait_until_decided(bootstrap, topic, partitions)
+    return read_to_end(bootstrap, topic, "read_committed", partitions)
 
 
 def wait_until_decided(bootstrap: str, topic: str, partitions: int = 1) -> None:
