@@ -18,18 +18,26 @@ READ_TIMEOUT_S = 30.0
 
 
 class CountsReader:
-    """Follows the topic of counts as a member of a consumer group, keeping the last value of each key."""
+    """Follows the topic of counts as a member of a consumer group, keeping the last value of each key.
+
+    Attributes:
+        counts: the last counts of each key.
+        records: how many records were read.
+        positions: for each partition the offset behind the last record, or the end that was met.
+    """
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         from confluent_kafka import Consumer
 
         self.counts: dict[Key, dict[str, int]] = {}
         self.records = 0
+        self.positions: dict[int, int] = {}
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
                 "group.id": f"demo-{uuid.uuid4().hex[:8]}",
                 "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
                 "log_level": 0,  # a broker that is away for a moment is part of the demo
                 "reconnect.backoff.max.ms": 500,
             }
@@ -38,11 +46,18 @@ class CountsReader:
 
     def poll(self, timeout_s: float) -> None:
         """Take in what has arrived, waiting at most this long for the first of it."""
+        from confluent_kafka import KafkaError
+
         messages = self._consumer.consume(5000, timeout_s)
         for message in messages:
-            value = message.value()
-            if message.error() is None and value is not None:
-                self._take(value)
+            error, value = message.error(), message.value()
+            if error is None:
+                self.positions[message.partition()] = message.offset() + 1
+                if value is not None:
+                    self._take(value)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                # Control records before it have offsets and are not delivered.
+                self.positions[message.partition()] = message.offset()
 
     def _take(self, value: bytes) -> None:
         row = json.loads(value)
@@ -58,32 +73,38 @@ class CountsReader:
         self._consumer.close()
 
 
-def end_offset(bootstrap_servers: str, topic: str) -> int:
-    """The sum of the end offsets of a topic's partitions."""
+def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
+    """The end offset of each partition of a topic."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "demo-offsets", "log_level": 0})
     try:
         partitions = consumer.list_topics(topic, READ_TIMEOUT_S).topics[topic].partitions
-        ends = (consumer.get_watermark_offsets(TopicPartition(topic, id_), READ_TIMEOUT_S)[1] for id_ in partitions)
-        return sum(ends)
+        return {
+            id_: consumer.get_watermark_offsets(TopicPartition(topic, id_), READ_TIMEOUT_S)[1] for id_ in partitions
+        }
     finally:
         consumer.close()
 
 
+def end_offset(bootstrap_servers: str, topic: str) -> int:
+    """The sum of the end offsets of a topic's partitions."""
+    return sum(end_offsets(bootstrap_servers, topic).values())
+
+
 def read_all(bootstrap_servers: str, topic: str) -> CountsReader:
     """The counts from beginning to end of the topic, read with a new group. Raises TimeoutError if it stands still."""
-    end = end_offset(bootstrap_servers, topic)
+    ends = end_offsets(bootstrap_servers, topic)
     reader = CountsReader(bootstrap_servers, topic)
     try:
         deadline = time.monotonic() + READ_TIMEOUT_S
-        while reader.records < end:
-            before = reader.records
+        while any(reader.positions.get(partition, -1) < end for partition, end in ends.items()):
+            before = dict(reader.positions)
             reader.poll(0.2)
-            if reader.records > before:
+            if reader.positions != before:
                 deadline = time.monotonic() + READ_TIMEOUT_S
             elif time.monotonic() > deadline:
-                raise TimeoutError(f"topic {topic}: {before} of {end} records, then none for {READ_TIMEOUT_S:.0f} s")
+                raise TimeoutError(f"topic {topic}: at {before} of {ends}, then nothing for {READ_TIMEOUT_S:.0f} s")
         return reader
     finally:
         reader.close()
