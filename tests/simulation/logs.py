@@ -118,6 +118,12 @@ class FinalCheck:
         for base, what in seen.items():
             if final.get(base) != what:
                 self._world.broken(f"{name}: what was read at offset {base} is not in the log at the end")
+        expected = 0
+        for batch in copies[first]:
+            # Nothing is compacted or deleted here.
+            if batch.base_offset != expected:
+                self._world.broken(f"{name}: offset {batch.base_offset} follows {expected - 1} in the log")
+            expected = batch.last_offset + 1
         epochs = [b.partition_leader_epoch for b in copies[first]]
         if epochs != sorted(epochs):
             self._world.broken(f"{name}: leader epochs go back: {epochs}")
@@ -127,13 +133,17 @@ class FinalCheck:
         """Nothing acknowledged is lost or moved, nothing is there twice, and each producer's order is kept."""
         sent = self._history.sent
         found: dict[bytes, int] = {}
+        # A careless producer does not note what it sends.
+        noted = {what.topic for what in sent.values()}
         for (topic, partition), log in self._logs.items():
             last_of: dict[bytes, int] = {}
             for record in log.records:
                 what = sent.get(record.value)
-                if what is None:
-                    continue
                 where = f"{topic}-{partition} offset {record.offset}"
+                if what is None:
+                    if topic in noted:
+                        self._world.broken(f"{record.value!r} is at {where} and was never sent")
+                    continue
                 if (topic, partition) != (what.topic, what.partition):
                     self._world.broken(f"{record.value!r} was sent to {what.topic}-{what.partition} and is at {where}")
                 if record.value in found:
