@@ -9,6 +9,7 @@ import sys
 import click
 
 import pykbroker
+from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
 
 # name: (module, attribute in it, line in the overview)
@@ -24,7 +25,7 @@ _COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     """A group of commands that imports one only when it runs or shows its own help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

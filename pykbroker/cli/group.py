@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pykbroker.cli.cluster import EARLIEST, LATEST, Cluster
+from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
 from pykbroker.cli.output import note, print_json, print_table
@@ -15,7 +16,7 @@ from pykbroker.cli.output import note, print_json, print_table
 Where = tuple[str, int]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def group() -> None:
     """List, describe, reset and delete consumer groups."""
 

@@ -55,8 +55,15 @@ class LineFormat(NamedTuple):
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none",
     show_default=True,
+    help="How batches are compressed.",
 )
-@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@click.option(
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="Replicas that must have a record before it counts: none, the leader, or all in sync.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Print where each record went.")
 @cluster_options
 def produce(
@@ -73,11 +80,11 @@ def produce(
     bootstrap_servers: str,
     timeout_s: float,
 ) -> None:
-    r"""Write lines from standard input to TOPIC, one record each.
+    """Write lines from standard input to TOPIC, one record each.
 
     \b
     echo hello | pykbroker produce greetings
-    printf 'de=hallo\nen=hello\n' | pykbroker produce greetings -K =
+    printf 'de=hallo\\nen=hello\\n' | pykbroker produce greetings -K =
     """
     if is_json and (key_separator or headers_separator or null_marker):
         raise click.UsageError(

@@ -132,7 +132,9 @@ def parse_start_options(words: list[str]) -> StartOptions:
 def _unknown(word: str, names: list[str]) -> str:
     if not word.startswith("-"):
         return f"unexpected word {word!r}: `pykbroker start` takes options only"
-    close = [name for name in names if name.startswith(word) or word.startswith(name)]
+    from difflib import get_close_matches  # late: only a mistyped start needs it
+
+    close = [name for name in names if name.startswith(word) or word.startswith(name)] or get_close_matches(word, names)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"unknown option {word}{hint}"
 

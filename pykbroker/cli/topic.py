@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from pykbroker.cli.cluster import EARLIEST, LATEST, Cluster
+from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, parse_pairs
 from pykbroker.cli.output import print_json, print_table
@@ -15,7 +16,7 @@ _TOPIC_ALREADY_EXISTS = 36
 _UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def topic() -> None:
     """Create, list, describe, alter and delete topics."""
 

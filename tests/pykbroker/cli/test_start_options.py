@@ -53,6 +53,7 @@ def test_topic_specs(text: str, expected: TopicSpec) -> None:
     ("words", "expected"),
     [
         (["--bogus"], "unknown option --bogus"),
+        (["--prot", "9092"], "unknown option --prot; did you mean --port?"),
         (["--por", "1"], "did you mean --port?"),
         (["word"], "unexpected word 'word'"),
         (["--port"], "--port needs a value: --port PORT"),
