@@ -74,7 +74,10 @@ def consume(
     bootstrap_servers: str,
     timeout_s: float,
 ) -> None:
-    """Print the records of TOPIC until Ctrl-C, --max-messages, --timeout or --until-end."""
+    """Print the records of TOPIC until Ctrl-C, --max-messages, --timeout or --until-end.
+
+    An --offset behind the end of every partition is an error; one before a partition's first record begins there.
+    """
     start = _start_position(from_beginning, offset, timestamp)
     if group and (partitions or offset is not None or timestamp is not None or until_end):
         raise click.UsageError(
@@ -90,8 +93,9 @@ def consume(
             if group:
                 consumer.subscribe([topic])
                 # A leader that assigns before its first metadata has no partitions to give, and kafka-python does not
-                # notice later: the command would wait for ever.
-                consumer.partitions_for_topic(topic)
+                # notice later: the command would wait for ever. It would do so for a topic that does not exist, too.
+                if not consumer.partitions_for_topic(topic):
+                    raise CliError(f"topic {topic} does not exist")
             else:
                 ends = _assign(consumer, topic, partitions, start, until_end)
             count = _print_records(consumer, show, max_messages=max_messages, idle_s=idle_s, ends=ends)
@@ -153,9 +157,45 @@ def _assign(
     consumer.assign(assigned)
     first, ends = consumer.beginning_offsets(assigned), consumer.end_offsets(assigned)
     later = consumer.offsets_for_times(dict.fromkeys(assigned, start[1])) if start[0] == "timestamp" else {}
+    _check_start(topic, start, first, ends, later)
     for where in assigned:
         consumer.seek(where, _first_offset(start, first[where], ends[where], later.get(where)))
     return dict(ends) if until_end else None
+
+
+def _check_start(
+    topic: str, start: tuple[str, int], first: dict[Any, int], ends: dict[Any, int], later: dict[Any, Any]
+) -> None:
+    """Say on standard error where the start that was asked for is not to be had.
+
+    Without this the consumer goes where `auto.offset.reset` sends it, to the end, and waits there without a word.
+
+    Raises:
+        CliError: the offset is behind the end of every partition.
+    """
+    kind, number = start
+    if kind == "timestamp" and not any(later.values()):
+        note(f"topic {topic} has no record at or after that time")
+    if kind != "offset":
+        return
+    behind = [where for where in ends if number > ends[where]]
+    if behind and len(behind) == len(ends):
+        ranges = ", ".join(
+            f"partition {where.partition} " + _range_words(first[where], ends[where]) for where in sorted(ends)
+        )
+        raise CliError(
+            f"offset {number} is behind the end of topic {topic}: {ranges}; "
+            "--offset latest waits for the records to come"
+        )
+    for where in behind:
+        note(f"partition {where.partition} {_range_words(first[where], ends[where])}: begins at its end, {ends[where]}")
+    for where in sorted(first):
+        if number < first[where]:
+            note(f"partition {where.partition} has no offset {number} any more: begins at its first, {first[where]}")
+
+
+def _range_words(first: int, end: int) -> str:
+    return f"has offsets {first} to {end - 1}" if end > first else f"is empty and ends at {end}"
 
 
 def _first_offset(start: tuple[str, int], first: int, end: int, later: Any) -> int:
@@ -163,7 +203,7 @@ def _first_offset(start: tuple[str, int], first: int, end: int, later: Any) -> i
     if kind == "beginning":
         return first
     if kind == "offset":
-        return number
+        return min(max(number, first), end)
     if kind == "before_end":
         return max(first, end - number)
     if kind == "timestamp":

@@ -146,6 +146,8 @@ def send_lines(
     Raises:
         CliError: a record was refused, or a line was malformed; the records before it are written.
     """
+    from kafka.errors import KafkaTimeoutError
+
     failures: list[Exception] = []
     count = 0
 
@@ -168,6 +170,11 @@ def send_lines(
             count += 1
             if failures:
                 break
+    except KafkaTimeoutError:
+        # The producer is connected: what it waits for is the topic.
+        raise CliError(
+            f"topic {topic}: no partitions known within {timeout_s:g} s; it does not exist and was not created"
+        ) from None
     finally:
         producer.flush(timeout_s)
         producer.close(timeout_s)

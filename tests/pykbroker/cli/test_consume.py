@@ -174,3 +174,37 @@ def test_options_that_exclude_one_another(run: Run, consumer: FakeConsumer, word
 def test_what_is_not_there(run: Run, consumer: FakeConsumer) -> None:
     assert run("consume", "nope")[2] == "pykbroker: topic nope does not exist\n"
     assert run("consume", "t", "-p", "9")[2] == "pykbroker: topic t has partitions 0 to 1, not 9\n"
+    assert run("consume", "nope", "--group", "g", "--timeout", "0.1")[2] == "pykbroker: topic nope does not exist\n"
+
+
+def test_an_offset_behind_the_end(run: Run, consumer: FakeConsumer) -> None:
+    words = "--offset latest waits for the records to come"
+    code, output, errors = run("consume", "t", "--offset", "11", "-p", "0", "-n", "1", "--timeout", "0.1")
+    assert (code, output) == (1, "")
+    assert errors == (f"pykbroker: offset 11 is behind the end of topic t: partition 0 has offsets 5 to 9; {words}\n")
+    assert consumer.is_closed
+    code, _, errors = run("consume", "t", "--offset", "11", "--until-end")
+    assert code == 1
+    assert "partition 0 has offsets 5 to 9, partition 1 has offsets 0 to 0;" in errors
+
+
+def test_the_offset_of_the_next_record_is_not_behind_the_end(run: Run, consumer: FakeConsumer) -> None:
+    assert run("consume", "t", "--offset", "10", "-p", "0", "--until-end") == (0, "", "consumed 0 records from t\n")
+
+
+def test_an_offset_behind_the_end_of_some_partitions(run: Run, consumer: FakeConsumer) -> None:
+    code, output, errors = run("consume", "t", "--offset", "8", "--until-end")
+    assert (code, output.split()) == (0, ["v8", "v9"])
+    assert errors == "partition 1 has offsets 0 to 0: begins at its end, 1\nconsumed 2 records from t\n"
+
+
+def test_an_offset_before_the_first_record(run: Run, consumer: FakeConsumer) -> None:
+    code, output, errors = run("consume", "t", "--offset", "2", "-p", "0", "--until-end")
+    assert (code, output.split()) == (0, ["v5", "v6", "v7", "v8", "v9"])
+    assert errors == "partition 0 has no offset 2 any more: begins at its first, 5\nconsumed 5 records from t\n"
+
+
+def test_a_time_after_the_last_record(run: Run, consumer: FakeConsumer) -> None:
+    code, output, errors = run("consume", "t", "--timestamp", "5000", "--until-end")
+    assert (code, output) == (0, "")
+    assert errors == "topic t has no record at or after that time\nconsumed 0 records from t\n"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaTimeoutError
 
 from pykbroker.cli import produce
 from pykbroker.cli.errors import CliError
@@ -20,6 +21,8 @@ class FakeProducer:
         self.is_closed = False
 
     def send(self, topic: str, **record: Any) -> FakeFuture:
+        if topic == "nope":
+            raise KafkaTimeoutError("Failed to update metadata after 1 secs.")
         self.sent.append({"topic": topic, **record})
         return FakeFuture((record["value"] or b"").startswith(b"refuse"), len(self.sent) - 1)
 
@@ -126,3 +129,13 @@ def test_lines_that_are_no_json_record(line: bytes) -> None:
 
 def test_json_lines_exclude_separators(run: Run, producer: FakeProducer) -> None:
     assert run("produce", "t", "--json", "-K", "=")[0] == 2
+
+
+def test_a_topic_that_the_cluster_does_not_create(
+    run: Run, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    type_in(monkeypatch, b"a\n")
+    code, _, errors = run("produce", "nope", "--request-timeout", "1")
+    assert code == 1
+    assert errors == "pykbroker: topic nope: no partitions known within 1 s; it does not exist and was not created\n"
+    assert producer.is_closed
