@@ -1,29 +1,31 @@
 """A Kafka cluster as the client commands see it: few operations, plain values, one kind of error.
 
-The client library is kafka-python; nothing else in the command line but produce.py and consume.py knows it, and
-tests put a fake in this class's place. Values are shaped as `--json` prints them.
+The client library is kafka-python; nothing else in the command line but the cluster_*.py beside this file,
+client_errors.py, produce.py and consume.py knows it, and tests put a fake in this class's place. Values are shaped
+as `--json` prints them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from pykbroker.cli.client_errors import error_name, error_number, error_text, explained_errors, silence_client_library
+from pykbroker.cli.cluster_state import ClusterState
 from pykbroker.cli.errors import CliError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _RETRY_S = 0.2
 EARLIEST = -2
 LATEST = -1
 
 
-class Cluster:
-    """An open admin connection; use it as a context manager."""
+class Cluster(ClusterState):
+    """An open admin connection; use it as a context manager.
+
+    Topics and groups are asked for here, the rest in the classes that it is made of.
+    """
 
     def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
         """Connect.
@@ -175,7 +177,9 @@ class Cluster:
         }
         found = self._ask(lambda: self._admin.alter_group_offsets(group_id, wanted))
         refused = [
-            f"{where.topic}-{where.partition}: {_error_name(item)}" for where, item in found.items() if _errno(item)
+            f"{where.topic}-{where.partition}: {error_name(item)}"
+            for where, item in found.items()
+            if error_number(item)
         ]
         if refused:
             raise CliError(f"group {group_id}: not committed: " + ", ".join(refused))
@@ -184,6 +188,11 @@ class Cluster:
         """Delete a group; return the name of the error, None when it is gone."""
         outcome = self._ask(lambda: self._admin.delete_groups([group_id]))[group_id]
         return None if outcome == "OK" else str(outcome)
+
+    def _send(self, request: Any, node_id: int | None = None) -> Any:
+        # The library's public methods drop what some answers say, and know fewer values than the protocol has.
+        manager = self._admin._manager
+        return self._ask(lambda: manager.run(manager.send, request, node_id))
 
     def _ask(self, request: Callable[[], Any]) -> Any:
         """Run a request, again while the cluster says "not yet" and there is time, with errors explained."""
@@ -198,58 +207,6 @@ class Cluster:
                     if is_final or time.monotonic() + _RETRY_S > self._deadline:
                         raise
                 time.sleep(_RETRY_S)
-
-
-def silence_client_library() -> None:
-    """Keep kafka-python's log lines off the terminal: what matters reaches the person as one explained error."""
-    import logging
-
-    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
-
-
-@contextmanager
-def explained_errors(bootstrap_servers: str) -> Iterator[None]:
-    """Turn the client library's exceptions into CliError."""
-    from kafka.errors import (
-        BrokerResponseError,
-        KafkaConnectionError,
-        KafkaError,
-        KafkaTimeoutError,
-        MetadataEmptyBrokerList,
-        NodeNotReadyError,
-    )
-
-    try:
-        yield
-    except (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, MetadataEmptyBrokerList) as error:
-        raise CliError(
-            f"no broker answers at {bootstrap_servers} ({_words(error)}); start one with `pykbroker start`, "
-            "or name another with --bootstrap-server"
-        ) from None
-    except BrokerResponseError as error:
-        raise CliError(f"the broker refused: {_words(error)}") from None
-    except KafkaError as error:
-        raise CliError(f"the client failed: {_words(error)}") from None
-    except (OSError, ValueError) as error:
-        raise CliError(str(error)) from None
-
-
-def error_text(error_code: int) -> str:
-    """Return what a Kafka error code means, in a few words."""
-    from kafka.errors import for_code
-
-    known = {3: "does not exist", 17: "not a possible topic name", 36: "exists already"}
-    return known.get(error_code) or str(for_code(error_code).__name__)
-
-
-def _words(error: BaseException) -> str:
-    # kafka-python writes "[Error 3] Name: text", and its own requests and responses into some texts.
-    text = str(error) or type(error).__name__
-    name = type(error).__name__
-    if "Request '" in text or "response '" in text:
-        return name
-    text = text.partition("] ")[2] if text.startswith("[Error ") else text
-    return text.removeprefix(f"{name}: ")
 
 
 def _outcome(item: Mapping[str, Any]) -> tuple[int, str]:
@@ -269,6 +226,7 @@ def _topic(item: Mapping[str, Any]) -> dict[str, Any]:
                 "leader": partition["leader_id"],
                 "replicas": list(partition["replica_nodes"]),
                 "isr": list(partition["isr_nodes"]),
+                "offline_replicas": list(partition.get("offline_replicas") or ()),
             }
             for partition in sorted(item["partitions"], key=lambda partition: int(partition["partition_index"]))
         ],
@@ -288,11 +246,3 @@ def _member(item: Mapping[str, Any]) -> dict[str, Any]:
         "client_host": item["client_host"],
         "partitions": [{"topic": topic, "partition": partition} for topic, partition in sorted(partitions)],
     }
-
-
-def _errno(error: Any) -> int:
-    return int(getattr(error, "errno", 0) or 0)
-
-
-def _error_name(error: Any) -> str:
-    return str(getattr(error, "__name__", None) or type(error).__name__)

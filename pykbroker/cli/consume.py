@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pykbroker.cli.cluster import explained_errors, silence_client_library
+from pykbroker.cli.client_errors import explained_errors, silence_client_library
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
 from pykbroker.cli.output import note, print_json_line

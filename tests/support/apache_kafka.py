@@ -30,10 +30,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def apache_kafka(folder: Path, data: Path, **more: str) -> Iterator[str]:
+def apache_kafka(folder: Path, data: Path, *, is_new: bool = False, **more: str) -> Iterator[str]:
     """A Kafka node with id 1 on a data directory that has a meta.properties, stopped in order at the end.
 
-    Yields its bootstrap address. Settings and log lie in `folder`; `more` has further settings, with "_" for ".".
+    A new directory is formatted first. Yields its bootstrap address. Settings and log lie in `folder`; `more` has
+    further settings, with "_" for ".".
     """
     port, controller_port = free_port(), free_port()
     properties = {
@@ -49,6 +50,9 @@ def apache_kafka(folder: Path, data: Path, **more: str) -> Iterator[str]:
     }
     settings = folder / "server.properties"
     settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    if is_new:
+        formatting = ["format", "--cluster-id", "new-directory-AAAAAAAA", "--config", str(settings)]
+        subprocess.run(java("kafka.tools.StorageTool", *formatting), check=True, capture_output=True)
     with (folder / "kafka.log").open("w") as log:
         process = subprocess.Popen(java("kafka.Kafka", str(settings)), stdout=log, stderr=log)
         try:

@@ -55,6 +55,7 @@ class FakeCluster:
                     "leader": -1 if (name, partition) in self.leaderless else 1,
                     "replicas": [1],
                     "isr": [1],
+                    "offline_replicas": [],
                 }
                 for partition in range(self.partition_counts[name])
             ],

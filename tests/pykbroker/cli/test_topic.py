@@ -60,6 +60,7 @@ def test_describe(run: Run, cluster: FakeCluster) -> None:
         "leader": 1,
         "replicas": [1],
         "isr": [1],
+        "offline_replicas": [],
         "start_offset": 3,
         "end_offset": 10,
     }

@@ -1,70 +1,15 @@
-"""The client commands through kafka-python against a broker process: what the fakes of tests/pykbroker/cli assume.
-
-`PYKBROKER_TEST_BOOTSTRAP=host:port` runs them against that Kafka cluster instead.
-"""
+"""Topics, records and groups through kafka-python: what the fakes of tests/pykbroker/cli assume."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import subprocess
 import sys
-import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from pykbroker.cli import main
-from pykbroker.local_broker import LocalBroker
-
-
-class Cli:
-    """Runs command lines in this process against one cluster."""
-
-    def __init__(self, address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._capsys = capsys
-        self._monkeypatch = monkeypatch
-        monkeypatch.setenv("PYKBROKER_BOOTSTRAP_SERVERS", address)
-
-    def run(self, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        self._capsys.readouterr()
-        self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = main(words)
-        captured = self._capsys.readouterr()
-        return code, captured.out, captured.err
-
-    def ask(self, *words: str, stdin: bytes = b"") -> str:
-        code, output, errors = self.run(*words, stdin=stdin)
-        assert code == 0, errors
-        return output
-
-    def json(self, *words: str) -> Any:
-        return json.loads(self.ask(*words, "--json"))
-
-    def records(self, topic: str, *words: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.ask("consume", topic, "--json", "--until-end", *words).splitlines()]
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    given = os.environ.get("PYKBROKER_TEST_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    with LocalBroker(config={"group.initial.rebalance.delay.ms": 0}) as broker:
-        yield broker.bootstrap_servers
-
-
-@pytest.fixture
-def cli(address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    return Cli(address, capsys, monkeypatch)
-
-
-@pytest.fixture
-def new_name() -> Callable[[], str]:
-    return lambda: f"cli-{uuid.uuid4().hex[:12]}"
+from tests.support.command_line import Cli
 
 
 def test_the_life_of_a_topic(cli: Cli, new_name: Callable[[], str]) -> None:
