@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pykbroker.cli.client_errors import error_name, error_number, error_text, explained_errors, silence_client_library
+from pykbroker.cli.cluster_configs import ClusterConfigs
 from pykbroker.cli.cluster_state import ClusterState
 from pykbroker.cli.errors import CliError
 
@@ -21,7 +22,7 @@ EARLIEST = -2
 LATEST = -1
 
 
-class Cluster(ClusterState):
+class Cluster(ClusterConfigs, ClusterState):
     """An open admin connection; use it as a context manager.
 
     Topics and groups are asked for here, the rest in the classes that it is made of.
@@ -115,17 +116,7 @@ class Cluster(ClusterState):
 
     def alter_topic_configs(self, name: str, changes: Mapping[str, str], unset: Iterable[str]) -> None:
         """Set and unset settings of a topic in one request; raises CliError with the broker's words."""
-        from kafka.admin import AlterConfigOp, ConfigResource
-
-        operations: dict[str, tuple[Any, str | None]] = {
-            key: (AlterConfigOp.SET, text) for key, text in changes.items()
-        }
-        operations |= dict.fromkeys(unset, (AlterConfigOp.DELETE, None))
-        resource = ConfigResource("topic", name, operations)
-        found = self._ask(lambda: self._admin.alter_configs([resource], raise_on_unknown=False))
-        for text in found["topic"].values():
-            if "Error " in str(text):
-                raise CliError(f"topic {name}: {str(text).partition(': ')[2] or text}")
+        self.alter_configs("topic", name, changes, unset)
 
     def offsets(self, partitions: Iterable[tuple[str, int]], timestamp: int) -> dict[tuple[str, int], int | None]:
         """Return each partition's offset for `EARLIEST`, `LATEST` or a timestamp in ms (None: nothing so late)."""

@@ -22,6 +22,7 @@ _COMMANDS = {
     "produce": ("pykbroker.cli.produce", "produce", "Write lines from standard input to a topic."),
     "consume": ("pykbroker.cli.consume", "consume", "Print the records of a topic."),
     "group": ("pykbroker.cli.group", "group", "List, describe, reset and delete consumer groups."),
+    "config": ("pykbroker.cli.config_command", "config", "Show and change settings of topics, brokers and groups."),
     "dump-log": ("pykbroker.cli.dump_log", "dump_log", "Print the contents of log, index and snapshot files."),
 }
 
