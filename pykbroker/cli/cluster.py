@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pykbroker.cli.client_errors import error_name, error_number, error_text, explained_errors, silence_client_library
+from pykbroker.cli.cluster_acls import ClusterAcls
 from pykbroker.cli.cluster_configs import ClusterConfigs
 from pykbroker.cli.cluster_state import ClusterState
 from pykbroker.cli.errors import CliError
@@ -22,7 +23,7 @@ EARLIEST = -2
 LATEST = -1
 
 
-class Cluster(ClusterConfigs, ClusterState):
+class Cluster(ClusterAcls, ClusterConfigs, ClusterState):
     """An open admin connection; use it as a context manager.
 
     Topics and groups are asked for here, the rest in the classes that it is made of.

@@ -23,6 +23,7 @@ _COMMANDS = {
     "consume": ("pykbroker.cli.consume", "consume", "Print the records of a topic."),
     "group": ("pykbroker.cli.group", "group", "List, describe, reset and delete consumer groups."),
     "config": ("pykbroker.cli.config_command", "config", "Show and change settings of topics, brokers and groups."),
+    "acl": ("pykbroker.cli.acl", "acl", "List, add and remove the entries that say who may do what."),
     "dump-log": ("pykbroker.cli.dump_log", "dump_log", "Print the contents of log, index and snapshot files."),
 }
 

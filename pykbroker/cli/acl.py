@@ -1,0 +1,219 @@
+"""`pykbroker acl ...`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any, TypeVar
+
+import click
+
+from pykbroker.cli.cluster import Cluster
+from pykbroker.cli.cluster_acls import CLUSTER_NAME, OPERATIONS, Entry
+from pykbroker.cli.command_group import CommandGroup
+from pykbroker.cli.errors import CliError
+from pykbroker.cli.options import cluster_options, json_option
+from pykbroker.cli.output import note, print_json, print_table
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_COLUMNS = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
+_OPERATION_CHOICE = click.Choice([name for name in OPERATIONS if name != "any"], case_sensitive=False)
+
+
+@click.group(cls=CommandGroup)
+def acl() -> None:
+    """List, add and remove the entries that say who may do what."""
+
+
+def _resource_options(command: Command) -> Command:
+    """Add the options that name resources; the command gets them as `topics`, `groups` and so on."""
+    for name, variable, words in (
+        ("--user", "users", "User whose tokens it is about; repeatable."),
+        ("--delegation-token", "tokens", "Delegation token; repeatable."),
+        ("--transactional-id", "transactional_ids", "Transactional id; repeatable."),
+        ("--group", "groups", "Consumer group; repeatable."),
+        ("--topic", "topics", "Topic; repeatable. * stands for all."),
+    ):
+        command = click.option(name, variable, multiple=True, metavar="NAME", help=words)(command)
+    return click.option("--cluster", "is_cluster", is_flag=True, help="The cluster itself.")(command)
+
+
+def _filter_options(command: Command) -> Command:
+    """Add the options that `list` and `remove` find entries by."""
+    command = click.option(
+        "--pattern",
+        "pattern_type",
+        type=click.Choice(["any", "literal", "prefixed", "match"]),
+        default="any",
+        show_default=True,
+        help="How the entry has the name; match: every entry that holds for a resource of this name.",
+    )(command)
+    command = click.option("--deny", "permission", flag_value="deny", help="Only entries that deny.")(command)
+    command = click.option("--allow", "permission", flag_value="allow", help="Only entries that allow.")(command)
+    command = _resource_options(command)
+    command = click.option(
+        "--operation", "operations", multiple=True, type=_OPERATION_CHOICE, help="Only this operation; repeatable."
+    )(command)
+    command = click.option("--host", "hosts", multiple=True, metavar="ADDRESS", help="Only this host; repeatable.")(
+        command
+    )
+    return click.option(
+        "--principal", "principals", multiple=True, metavar="User:NAME", help="Only this principal; repeatable."
+    )(command)
+
+
+@acl.command("list")
+@_filter_options
+@json_option
+@cluster_options
+def list_entries(as_json: bool, bootstrap_servers: str, timeout_s: float, **options: Any) -> None:
+    """List the entries, or those that the options name.
+
+    \b
+    pykbroker acl list
+    pykbroker acl list --principal User:alice
+    pykbroker acl list --topic orders --pattern match
+    """
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        found = cluster.acls(_filters(options))
+    if as_json:
+        print_json(found)
+    elif not found:
+        click.echo("no entries")
+    else:
+        _print(found)
+
+
+@acl.command()
+@click.option(
+    "--principal",
+    "principals",
+    multiple=True,
+    required=True,
+    metavar="User:NAME",
+    help="Who; repeatable. User:* is all.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    default=("*",),
+    show_default=True,
+    metavar="ADDRESS",
+    help="From where, an address; repeatable.",
+)
+@click.option(
+    "--operation", "operations", multiple=True, required=True, type=_OPERATION_CHOICE, help="May do this; repeatable."
+)
+@_resource_options
+@click.option("--prefixed", is_flag=True, help="The names are beginnings of names.")
+@click.option("--deny", is_flag=True, help="Deny it; that wins over what others allow.")
+@json_option
+@cluster_options
+def add(prefixed: bool, deny: bool, as_json: bool, bootstrap_servers: str, timeout_s: float, **options: Any) -> None:
+    """Add an entry for each principal, host, operation and resource that the options name.
+
+    \b
+    pykbroker acl add --principal User:alice --operation read --topic orders --group shop
+    pykbroker acl add --principal User:bob --operation write --operation create --topic bob- --prefixed
+    pykbroker acl add --principal User:eve --operation all --topic '*' --deny
+    """
+    resources = _resources(options)
+    if not resources:
+        raise click.UsageError("name a resource: --topic, --group, --transactional-id, --cluster, ...")
+    if prefixed and options["is_cluster"]:
+        raise click.UsageError("--cluster has no name that could be --prefixed")
+    for principal in options["principals"]:
+        if ":" not in principal:
+            raise click.UsageError(f"--principal {principal!r}: expected User:NAME")
+    entries = [
+        _entry(resource, "prefixed" if prefixed else "literal", principal, host, operation, "deny" if deny else "allow")
+        for resource, principal, host, operation in product(
+            resources, options["principals"], options["hosts"], options["operations"]
+        )
+    ]
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        cluster.create_acls(entries)
+    if as_json:
+        print_json(entries)
+    else:
+        _print(entries)
+        note(f"added {_count(entries)}")
+
+
+@acl.command()
+@_filter_options
+@click.option("--all", "is_all", is_flag=True, help="Every entry: for a command without other options.")
+@click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")
+@json_option
+@cluster_options
+def remove(
+    is_all: bool, execute: bool, as_json: bool, bootstrap_servers: str, timeout_s: float, **options: Any
+) -> None:
+    """Remove the entries that the options name. Shows which; `--execute` does it.
+
+    \b
+    pykbroker acl remove --principal User:alice --topic orders
+    pykbroker acl remove --principal User:alice --topic orders --execute
+    """
+    is_narrowed = any(value for name, value in options.items() if name != "pattern_type")
+    if is_narrowed == is_all:
+        raise click.UsageError("say which entries, or --all")
+    filters = _filters(options)
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        found = cluster.delete_acls(filters) if execute else cluster.acls(filters)
+    if as_json:
+        print_json({"executed": execute, "entries": found})
+        return
+    if not found:
+        raise CliError("no entry matches")
+    _print(found)
+    note(f"removed {_count(found)}" if execute else "nothing was changed: add --execute to do it")
+
+
+def _resources(options: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the types and names that the options name."""
+    types = {
+        "topic": "topics",
+        "group": "groups",
+        "transactional-id": "transactional_ids",
+        "delegation-token": "tokens",
+        "user": "users",
+    }
+    found = [(resource_type, name) for resource_type, variable in types.items() for name in options[variable]]
+    return [*found, ("cluster", CLUSTER_NAME)] if options["is_cluster"] else found
+
+
+def _filters(options: dict[str, Any]) -> list[Entry]:
+    """Return one filter for each combination of what the options name."""
+    resources: list[tuple[str | None, str | None]] = [*_resources(options)] or [(None, None)]
+    return [
+        _entry(resource, options["pattern_type"], principal, host, operation, options["permission"])
+        for resource, principal, host, operation in product(
+            resources,
+            options["principals"] or [None],
+            options["hosts"] or [None],
+            options["operations"] or [None],
+        )
+    ]
+
+
+def _entry(
+    resource: tuple[str | None, str | None],
+    pattern_type: str,
+    principal: str | None,
+    host: str | None,
+    operation: str | None,
+    permission: str | None,
+) -> Entry:
+    values = (*resource, pattern_type, principal, host, operation, permission)
+    return dict(zip(_COLUMNS, values, strict=True))
+
+
+def _print(entries: list[Entry]) -> None:
+    print_table([name.replace("_", " ") for name in _COLUMNS], [[item[key] for key in _COLUMNS] for item in entries])
+
+
+def _count(entries: list[Entry]) -> str:
+    return f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"

@@ -1,0 +1,155 @@
+"""Access control entries of a cluster, as plain values in Kafka's words.
+
+An entry and a filter have the same keys: resource_type, resource_name, pattern_type, principal, host, operation,
+permission. In a filter None, or "any", takes all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pykbroker.cli.client_errors import error_text
+from pykbroker.cli.cluster_calls import ClusterCalls
+from pykbroker.cli.errors import CliError
+
+RESOURCE_TYPES = {
+    "any": 1,
+    "topic": 2,
+    "group": 3,
+    "cluster": 4,
+    "transactional-id": 5,
+    "delegation-token": 6,
+    "user": 7,
+}
+PATTERN_TYPES = {"any": 1, "match": 2, "literal": 3, "prefixed": 4}
+OPERATIONS = {
+    "any": 1,
+    "all": 2,
+    "read": 3,
+    "write": 4,
+    "create": 5,
+    "delete": 6,
+    "alter": 7,
+    "describe": 8,
+    "cluster-action": 9,
+    "describe-configs": 10,
+    "alter-configs": 11,
+    "idempotent-write": 12,
+    "create-tokens": 13,
+    "describe-tokens": 14,
+    "two-phase-commit": 15,
+}
+PERMISSIONS = {"any": 1, "deny": 2, "allow": 3}
+CLUSTER_NAME = "kafka-cluster"
+"""The only name that a resource of the type cluster has."""
+
+Entry = dict[str, str | None]
+_NEWEST_TYPE_MIN_VERSION = 3
+"""The version of the ACL APIs that knows the resource type user."""
+
+
+class ClusterAcls(ClusterCalls):
+    """The operations behind `pykbroker acl`."""
+
+    def acls(self, filters: Iterable[Entry]) -> list[Entry]:
+        """Return the entries that match any of the filters, each once, sorted; raises CliError."""
+        from kafka.protocol.admin import DescribeAclsRequest
+
+        found = []
+        for item in filters:
+            request = DescribeAclsRequest(**_filter_fields(item), min_version=_version(item))
+            response = self._send(request)
+            _check(response)
+            found += [_entry(resource, acl) for resource in response.resources for acl in resource.acls]
+        return _sorted(found)
+
+    def create_acls(self, entries: list[Entry]) -> None:
+        """Add entries; those that are there already stay. Raises CliError naming the first that was refused."""
+        from kafka.protocol.admin import CreateAclsRequest
+
+        creations = [
+            CreateAclsRequest.AclCreation(
+                resource_type=RESOURCE_TYPES[str(item["resource_type"])],
+                resource_name=item["resource_name"],
+                resource_pattern_type=PATTERN_TYPES[str(item["pattern_type"])],
+                principal=item["principal"],
+                host=item["host"],
+                operation=OPERATIONS[str(item["operation"])],
+                permission_type=PERMISSIONS[str(item["permission"])],
+            )
+            for item in entries
+        ]
+        version = max(map(_version, entries), default=0)
+        response = self._send(CreateAclsRequest(creations=creations, min_version=version))
+        for item, result in zip(entries, response.results, strict=True):
+            if result.error_code:
+                raise CliError(
+                    f"not added: {entry_text(item)}: {result.error_message or error_text(result.error_code)}"
+                )
+
+    def delete_acls(self, filters: list[Entry]) -> list[Entry]:
+        """Remove the entries that match any of the filters and return them, each once, sorted; raises CliError."""
+        from kafka.protocol.admin import DeleteAclsRequest
+
+        wanted = [DeleteAclsRequest.DeleteAclsFilter(**_filter_fields(item)) for item in filters]
+        version = max(map(_version, filters), default=0)
+        response = self._send(DeleteAclsRequest(filters=wanted, min_version=version))
+        gone = []
+        for result in response.filter_results:
+            _check(result)
+            for acl in result.matching_acls:
+                _check(acl)
+                gone.append(_entry(acl, acl))
+        return _sorted(gone)
+
+
+def entry_text(item: Entry) -> str:
+    """Return an entry in one line."""
+    return (
+        f"{item['permission']} {item['principal']} from {item['host']} to {item['operation']} "
+        f"{item['resource_type']} {item['resource_name']} ({item['pattern_type']})"
+    )
+
+
+def _filter_fields(item: Entry) -> dict[str, Any]:
+    return {
+        "resource_type_filter": RESOURCE_TYPES[item["resource_type"] or "any"],
+        "resource_name_filter": item["resource_name"],
+        "pattern_type_filter": PATTERN_TYPES[item["pattern_type"] or "any"],
+        "principal_filter": item["principal"],
+        "host_filter": item["host"],
+        "operation": OPERATIONS[item["operation"] or "any"],
+        "permission_type": PERMISSIONS[item["permission"] or "any"],
+    }
+
+
+def _version(item: Entry) -> int:
+    # Patterns of names came with version 1.
+    return _NEWEST_TYPE_MIN_VERSION if item["resource_type"] == "user" else 1
+
+
+def _check(result: Any) -> None:
+    if result.error_code:
+        raise CliError(f"the broker refused: {result.error_message or error_text(result.error_code)}")
+
+
+def _entry(resource: Any, acl: Any) -> Entry:
+    return {
+        "resource_type": _name(RESOURCE_TYPES, resource.resource_type),
+        "resource_name": resource.resource_name,
+        "pattern_type": _name(PATTERN_TYPES, resource.pattern_type),
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": _name(OPERATIONS, acl.operation),
+        "permission": _name(PERMISSIONS, acl.permission_type),
+    }
+
+
+def _name(names: dict[str, int], code: int) -> str:
+    return next((name for name, known in names.items() if known == code), f"unknown-{code}")
+
+
+def _sorted(entries: list[Entry]) -> list[Entry]:
+    unique = {tuple(item.values()): item for item in entries}
+    return [unique[key] for key in sorted(unique, key=lambda key: tuple(map(str, key)))]
