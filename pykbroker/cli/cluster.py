@@ -16,6 +16,7 @@ from pykbroker.cli.client_errors import error_name, error_number, error_text, ex
 from pykbroker.cli.cluster_acls import ClusterAcls
 from pykbroker.cli.cluster_configs import ClusterConfigs
 from pykbroker.cli.cluster_state import ClusterState
+from pykbroker.cli.cluster_transactions import ClusterTransactions
 from pykbroker.cli.errors import CliError
 
 _RETRY_S = 0.2
@@ -23,7 +24,7 @@ EARLIEST = -2
 LATEST = -1
 
 
-class Cluster(ClusterAcls, ClusterConfigs, ClusterState):
+class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
     """An open admin connection; use it as a context manager.
 
     Topics and groups are asked for here, the rest in the classes that it is made of.

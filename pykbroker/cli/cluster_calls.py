@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+GROUP, TRANSACTION = 0, 1
+"""Types of coordinators."""
+
 
 class ClusterCalls:
     """Base of the classes that `Cluster` is made of; `Cluster` opens the connection and implements the calls."""
@@ -22,3 +25,33 @@ class ClusterCalls:
         The error codes in the response are the caller's.
         """
         raise NotImplementedError
+
+    def _ask_coordinator(
+        self, coordinator_type: int, key: str, request: Any, error_code_of: Callable[[Any], int]
+    ) -> tuple[int, Any]:
+        """Send a request to the coordinator of a key; return that broker's id and the response.
+
+        A response whose error will pass makes the call look the coordinator up and ask again, while there is time.
+
+        Raises:
+            CliError: no coordinator, or the error did not pass. Any other error code is the caller's.
+        """
+        from kafka.errors import RetriableError, for_code
+        from kafka.protocol.metadata import FindCoordinatorRequest
+
+        manager = self._admin._manager
+
+        def ask() -> tuple[int, Any]:
+            # Version 3 is the last that asks for one key; every Kafka serves it or an older one.
+            find = FindCoordinatorRequest(key=key, key_type=coordinator_type, max_version=3)
+            found = manager.run(manager.send, find, None)
+            if found.error_code:
+                raise for_code(found.error_code)(found.error_message or "")
+            response = manager.run(manager.send, request, found.node_id)
+            error = for_code(error_code_of(response))
+            if issubclass(error, RetriableError):
+                raise error
+            return found.node_id, response
+
+        answer: tuple[int, Any] = self._ask(ask)
+        return answer

@@ -12,6 +12,7 @@ from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
 from pykbroker.cli.output import note, print_json, print_table
+from pykbroker.cli.partitions import partitions_of
 
 Where = tuple[str, int]
 
@@ -149,7 +150,7 @@ def reset_offsets(
         committed = cluster.group_offsets(group_id)
         if all_topics:
             _require_group(group_id, found, committed)
-        where = sorted(committed) if all_topics else _partitions_of(cluster, topics)
+        where = sorted(committed) if all_topics else partitions_of(cluster, topics, "--topic")
         first = _existing_offsets(cluster, where, EARLIEST)
         ends = _existing_offsets(cluster, where, LATEST)
         later = _existing_offsets(cluster, where, to_timestamp) if to_timestamp is not None else {}
@@ -224,26 +225,6 @@ def delete(group_ids: tuple[str, ...], bootstrap_servers: str, timeout_s: float)
 def _require_group(group_id: str, found: dict[str, Any], committed: dict[Where, int]) -> None:
     if found["group_state"] == "Dead" and not committed:
         raise CliError(f"group {group_id} does not exist")
-
-
-def _partitions_of(cluster: Cluster, topics: tuple[str, ...]) -> list[Where]:
-    """Turn `topic` and `topic:0,1` into partitions."""
-    wanted: dict[str, list[int] | None] = {}
-    for text in topics:
-        name, separator, numbers = text.partition(":")
-        try:
-            wanted[name] = [int(number) for number in numbers.split(",")] if separator else None
-        except ValueError:
-            raise click.UsageError(f"--topic {text!r}: expected TOPIC or TOPIC:0,1") from None
-    where: list[Where] = []
-    for item in cluster.describe_topics(wanted):
-        known = [part["partition"] for part in item["partitions"]]
-        chosen = wanted[item["name"]]
-        for partition in known if chosen is None else chosen:
-            if partition not in known:
-                raise CliError(f"topic {item['name']} has partitions 0 to {max(known)}, not {partition}")
-            where.append((item["name"], partition))
-    return sorted(where)
 
 
 def _existing_offsets(cluster: Cluster, where: list[Where], timestamp: int) -> dict[Where, int | None]:

@@ -1,0 +1,248 @@
+"""`pykbroker transaction ...`"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any
+
+import click
+
+from pykbroker.cli.cluster import Cluster
+from pykbroker.cli.cluster_transactions import STATES
+from pykbroker.cli.command_group import CommandGroup
+from pykbroker.cli.errors import CliError
+from pykbroker.cli.hanging_transactions import find_hanging, owner_of
+from pykbroker.cli.options import cluster_options, json_option
+from pykbroker.cli.output import note, print_json, print_table
+from pykbroker.cli.partitions import partitions_of
+
+_PRODUCER_COLUMNS = (
+    "topic",
+    "partition",
+    "producer_id",
+    "producer_epoch",
+    "coordinator_epoch",
+    "last_sequence",
+    "start_offset",
+)
+
+
+@click.group(cls=CommandGroup)
+def transaction() -> None:
+    """List, describe and abort transactions."""
+
+
+@transaction.command("list")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES, case_sensitive=False),
+    help="Only in this state; repeatable.",
+)
+@click.option("--producer-id", "producer_ids", type=int, multiple=True, help="Only of this producer; repeatable.")
+@click.option(
+    "--longer-than",
+    "longer_than_s",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Only what is open for longer (Apache Kafka 3.8 and later).",
+)
+@click.option("--pattern", metavar="REGEX", help="Only ids that match wholly (Apache Kafka 4.1 and later).")
+@json_option
+@cluster_options
+def list_transactions(
+    states: tuple[str, ...],
+    producer_ids: tuple[int, ...],
+    longer_than_s: float | None,
+    pattern: str | None,
+    as_json: bool,
+    bootstrap_servers: str,
+    timeout_s: float,
+) -> None:
+    """List the transactional ids, each with the state of its newest transaction."""
+    longer_than_ms = None if longer_than_s is None else round(longer_than_s * 1000)
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        rows = cluster.transactions(states, producer_ids, longer_than_ms, pattern)
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        click.echo("no transactions")
+    else:
+        print_table(["transactional id", "coordinator", "producer id", "state"], [list(row.values()) for row in rows])
+
+
+@transaction.command()
+@click.argument("transactional_id", metavar="ID")
+@json_option
+@cluster_options
+def describe(transactional_id: str, as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+    """Show the newest transaction of a transactional id, and its partitions while it is open."""
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        found = _known(cluster, transactional_id)
+    if as_json:
+        print_json(found)
+    else:
+        _print_transaction(found)
+
+
+@transaction.command()
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:0,1]...")
+@json_option
+@cluster_options
+def producers(topics: tuple[str, ...], as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+    """Show the idempotent and transactional producers that partitions know, with the start of what is open."""
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        found = cluster.producers(partitions_of(cluster, topics, "TOPIC"))
+    rows = [{"topic": where[0], "partition": where[1], **item} for where in sorted(found) for item in found[where]]
+    _print_producers(rows, as_json, "no producers")
+
+
+@transaction.command("find-hanging")
+@click.argument("topics", nargs=-1, metavar="[TOPIC[:0,1]...]")
+@click.option(
+    "--longer-than",
+    "longer_than_s",
+    type=click.FloatRange(min=0),
+    default=900.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Only what had no record for longer; the default is that of transaction.max.timeout.ms.",
+)
+@json_option
+@cluster_options
+def find_hanging_transactions(
+    topics: tuple[str, ...], longer_than_s: float, as_json: bool, bootstrap_servers: str, timeout_s: float
+) -> None:
+    """Find transactions that are open in a partition and that no coordinator will end; in all topics by default."""
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        names = topics or tuple(item["name"] for item in cluster.topics())
+        where = partitions_of(cluster, names, "TOPIC") if names else []
+        rows = find_hanging(cluster, where, round(time.time() * 1000 - longer_than_s * 1000))
+    _print_producers(rows, as_json, "no hanging transactions")
+
+
+@transaction.command()
+@click.argument("transactional_id", required=False, metavar="[ID]")
+@click.option("--topic", "-t", metavar="TOPIC", help="Abort what hangs in a partition of this topic.")
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="The partition.")
+@click.option(
+    "--start-offset", type=click.IntRange(min=0), help="First offset of the transaction, as find-hanging says."
+)
+@click.option("--producer-id", type=click.IntRange(min=0), help="Its producer, in place of the offset.")
+@click.option("--force", is_flag=True, help="In a partition: even if a coordinator will end the transaction.")
+@click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")
+@json_option
+@cluster_options
+def abort(
+    transactional_id: str | None,
+    topic: str | None,
+    partition: int | None,
+    start_offset: int | None,
+    producer_id: int | None,
+    force: bool,
+    execute: bool,
+    as_json: bool,
+    bootstrap_servers: str,
+    timeout_s: float,
+) -> None:
+    """Abort a transaction. Shows which; `--execute` does it.
+
+    By its transactional ID: the coordinator aborts it in all partitions and fences the producer. What no coordinator
+    knows any more, a hanging transaction, is aborted by partition and start offset.
+
+    \b
+    pykbroker transaction abort shop-1 --execute
+    pykbroker transaction abort --topic orders --partition 0 --start-offset 17 --execute
+    """
+    in_partition = topic is not None and partition is not None and (start_offset is None) != (producer_id is None)
+    is_mixed = any(item is not None for item in (topic, partition, start_offset, producer_id)) or force
+    if is_mixed == (transactional_id is not None):
+        raise click.UsageError("give either an ID or --topic, --partition and --start-offset or --producer-id")
+    if is_mixed and not in_partition:
+        raise click.UsageError("give --topic, --partition and one of --start-offset and --producer-id")
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        if transactional_id is not None:
+            shown = _abort_at_coordinator(cluster, transactional_id, execute)
+        else:
+            assert topic is not None
+            assert partition is not None
+            shown = _abort_in_partition(cluster, (topic, partition), start_offset, producer_id, force, execute)
+    if as_json:
+        print_json({"executed": execute, "transaction": shown})
+        return
+    if transactional_id is not None:
+        _print_transaction(shown)
+    else:
+        _print_producers([shown], False, "")
+    note("aborted" if execute else "nothing was changed: add --execute to do it")
+
+
+def _abort_at_coordinator(cluster: Cluster, transactional_id: str, execute: bool) -> dict[str, Any]:
+    found = _known(cluster, transactional_id)
+    if found["state"] != "Ongoing":
+        raise CliError(f"transactional id {transactional_id} has no open transaction, it is {found['state']}")
+    if execute:
+        cluster.fence_producer(transactional_id)
+    return found
+
+
+def _abort_in_partition(
+    cluster: Cluster,
+    where: tuple[str, int],
+    start_offset: int | None,
+    producer_id: int | None,
+    force: bool,
+    execute: bool,
+) -> dict[str, Any]:
+    [known] = partitions_of(cluster, (f"{where[0]}:{where[1]}",), "--topic")
+    found = [
+        item
+        for item in cluster.producers([known])[known]
+        if item["start_offset"] is not None
+        and (item["start_offset"] == start_offset if producer_id is None else item["producer_id"] == producer_id)
+    ]
+    if not found:
+        sought = f"producer {producer_id}" if producer_id is not None else f"start offset {start_offset}"
+        raise CliError(f"{where[0]}-{where[1]} has no open transaction with {sought}")
+    [item] = found
+    owner = None if force else owner_of(cluster, where, item["producer_id"])
+    if owner is not None:
+        raise CliError(
+            f"the transaction does not hang, its coordinator will end it: `pykbroker transaction abort {owner}` "
+            "aborts it in all its partitions"
+        )
+    if execute:
+        cluster.abort_in_partition(where, item["producer_id"], item["producer_epoch"], item["coordinator_epoch"])
+    return {"topic": where[0], "partition": where[1], **item}
+
+
+def _known(cluster: Cluster, transactional_id: str) -> dict[str, Any]:
+    found = cluster.describe_transaction(transactional_id)
+    if found is None:
+        raise CliError(f"transactional id {transactional_id} does not exist")
+    return found
+
+
+def _print_transaction(found: dict[str, Any]) -> None:
+    began = ""
+    if found["start_ms"] is not None:
+        began = "  began " + datetime.fromtimestamp(found["start_ms"] / 1000).astimezone().isoformat(" ", "seconds")
+    click.echo(f"transactional id {found['transactional_id']}: {found['state']}{began}")
+    click.echo(
+        f"  coordinator {found['coordinator_id']}  producer id {found['producer_id']} epoch {found['producer_epoch']}"
+        f"  timeout {found['timeout_ms'] / 1000:g} s"
+    )
+    if found["partitions"]:
+        print_table(["topic", "partition"], [[part["topic"], part["partition"]] for part in found["partitions"]])
+
+
+def _print_producers(rows: list[dict[str, Any]], as_json: bool, words_for_none: str) -> None:
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        click.echo(words_for_none)
+    else:
+        names = [name.replace("_", " ") for name in _PRODUCER_COLUMNS]
+        print_table(names, [[row[key] for key in _PRODUCER_COLUMNS] for row in rows])
