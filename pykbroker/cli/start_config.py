@@ -15,16 +15,26 @@ DEFAULT_LISTENERS = "PLAINTEXT://localhost:9092"
 
 DEFAULT_DATA_DIR = "pykbroker-data"
 
+DEVELOPMENT_DEFAULTS = {
+    # Kafka's 3000 waits for more members before a new group gets its first assignment: the first poll of every test
+    # with a group takes 3 s. Kafka's own config/broker.properties sets 0 for development and tests, with that reason.
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""Settings of a broker that was started without a `--config` file. A file counts as Kafka would read it: what it does
+not set has Kafka's default. DescribeConfigs shows these as static settings, as if a file had them."""
+
 
 def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the broker's properties: file < environment < --override < --data-dir, --host and --port.
 
+    DEVELOPMENT_DEFAULTS stand in place of the file where there is none.
+
     Raises:
         CliError: the file cannot be read, or `--host`/`--port` do not fit the listeners that are configured.
     """
-    properties: dict[str, str] = {}
+    properties = dict(DEVELOPMENT_DEFAULTS)
     if options.config_file is not None:
-        properties |= read_properties_file(options.config_file)
+        properties = read_properties_file(options.config_file)
     properties |= properties_from_environment(environment)
     properties |= options.overrides
     if options.data_dir is not None:

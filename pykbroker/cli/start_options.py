@@ -89,7 +89,8 @@ Options:
 {options}
 
 Settings are taken, later ones winning, from: Kafka's defaults, the --config file, the environment (KAFKA_* names as
-in Apache Kafka's container image, and CLUSTER_ID), --override, and the options above.
+in Apache Kafka's container image, and CLUSTER_ID), --override, and the options above. Without --config,
+group.initial.rebalance.delay.ms is 0 (Kafka's default is 3000): a new consumer group has its partitions at once.
 
 Examples:
   pykbroker start

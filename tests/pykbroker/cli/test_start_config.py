@@ -18,9 +18,22 @@ def properties(words: list[str], environment: dict[str, str] | None = None) -> d
 def test_nothing_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert properties([]) == {
+        "group.initial.rebalance.delay.ms": "0",
         "listeners": "PLAINTEXT://localhost:9092",
         "log.dirs": str(tmp_path / "pykbroker-data"),
     }
+
+
+def test_a_new_group_has_no_delay_unless_a_file_is_read_as_kafka_reads_it(tmp_path: Path) -> None:
+    """Apache Kafka takes what a server.properties leaves out from its defaults; everything given wins over ours."""
+    key = "group.initial.rebalance.delay.ms"
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=1\n")
+    assert key not in properties(["--config", str(file)])
+    file.write_text(f"{key}=7\n")
+    assert properties(["--config", str(file)])[key] == "7"
+    assert properties([], {"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "8"})[key] == "8"
+    assert properties(["--override", f"{key}=9"])[key] == "9"
 
 
 def test_later_sources_win(tmp_path: Path) -> None:
