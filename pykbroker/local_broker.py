@@ -2,6 +2,9 @@
 
 The broker runs in a process of its own, exactly as `pykbroker start` runs it: it can be killed with -9, it does not
 share this process's GIL, and any client in any thread may use it. Nothing here imports the broker or trio.
+
+As a rule that process is a fork of a prepared one (`broker_process`), which is ready in 20 ms, and its folder is in
+memory (`local_storage`).
 """
 
 from __future__ import annotations
@@ -9,42 +12,30 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 import weakref
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
+from pykbroker.broker_process import CAN_FORK, BrokerProcess, InterpreterProcess, ProcessError, prepared_process
+from pykbroker.local_client import LocalBrokerError, LocalClient, as_property
+from pykbroker.local_storage import temporary_folder
 from pykbroker.memory import environment_for_brokers
 
 __all__ = ["LocalBroker", "LocalBrokerError"]
 
-_POLL_S = 0.005
 _LOG_TAIL_LINES = 30
 
 
-class LocalBrokerError(RuntimeError):
-    """The broker process did not start or is not in the state that the call needs; the text ends with its log."""
-
-
-class LocalBroker:
+class LocalBroker(LocalClient):
     """A broker process: `with LocalBroker() as broker: use(broker.bootstrap_servers)`.
 
-    Args:
-        topics: topics that exist when the broker is ready: a mapping of name to partition count, or texts
-            as `--topic` takes them (`"orders"`, `"orders:3"`, `"orders:3:cleanup.policy=compact"`).
-        config: broker settings by Kafka's names, as in server.properties.
-        data_dir: where the data is kept; it is never removed. By default a temporary folder that goes with the broker.
-        keep: leave the temporary folder (data and log) behind.
-        port: 0 takes a free port; `restart()` keeps the port of the first start.
-        start_timeout_s: how long `start()` waits until the broker answers.
-        stop_timeout_s: how long `stop()` waits for the orderly end before it kills.
-        cluster_id: what a new data directory is marked with, 22 characters; a random one by default.
+    It listens on localhost, and a new consumer group has its partitions at once: `group.initial.rebalance.delay.ms` is
+    0 unless `config` says otherwise. When this process ends, however it ends, the broker does too, and its temporary
+    folder is removed. `KAFKA_*` variables of this process are not passed on.
 
-    The process ends when this one does, however this one ends. `KAFKA_*` variables of this process are not passed on.
+    `create_topic`, `produce`, `consume` and `wait_for_group` use the Kafka client library that is installed.
     """
 
     def __init__(
@@ -58,15 +49,44 @@ class LocalBroker:
         start_timeout_s: float = 30.0,
         stop_timeout_s: float = 10.0,
         cluster_id: str | None = None,
+        storage: str | os.PathLike[str] = "auto",
+        prepared: bool = True,
     ) -> None:
+        """Describe a broker; `start()` or `with` starts it.
+
+        Args:
+            topics: topics that exist when the broker is ready: a mapping of name to partition count, or texts
+                as `--topic` takes them (`"orders"`, `"orders:3"`, `"orders:3:cleanup.policy=compact"`).
+            config: broker settings by Kafka's names, as in server.properties.
+            data_dir: where the data is kept; it is never removed. By default a temporary folder that goes with the
+                broker.
+            keep: leave the temporary folder (data and log) behind.
+            port: 0 takes a free port; `restart()` keeps the port of the first start.
+            start_timeout_s: how long `start()` waits until the broker answers.
+            stop_timeout_s: how long `stop()` waits for the orderly end before it kills.
+            cluster_id: what a new data directory is marked with, 22 characters; a random one by default.
+            storage: where the temporary folder is. "auto": in memory (`/dev/shm`) if 256 MiB are free there and `keep`
+                is not set, else on disk; "memory"; "disk"; or the path of a folder to make it in. When memory runs out
+                there, producers get KAFKA_STORAGE_ERROR, as with any full disk.
+            prepared: fork the broker from a process that has imported its modules, which makes a start of 20 ms (Linux
+                alone); False starts an interpreter of its own, `python -m pykbroker start`.
+
+        Raises:
+            StorageChoiceError: (at the start) `storage` names no folder, or memory that is not there.
+        """
         self._cluster_id = cluster_id
         if isinstance(topics, Mapping):
             self._topics = [f"{name}:{partitions}" for name, partitions in topics.items()]
         else:
             self._topics = [topics] if isinstance(topics, str) else list(topics)
-        self._config = {key: _as_property(value) for key, value in (config or {}).items()}
+        self._config = {key: as_property(value) for key, value in (config or {}).items()}
         self._data_dir = None if data_dir is None else os.path.abspath(data_dir)
+        # With data of the user's the folder has a log and nothing that is waited for.
+        self._storage = "disk" if data_dir is not None and storage == "auto" else storage
         self._keep = keep
+        self._prepared = prepared and CAN_FORK
+        self._is_temporary = data_dir is None and not keep
+        self._folders_at_end: tuple[str, ...] = ()
         self._port = port
         self._start_timeout_s = start_timeout_s
         self._stop_timeout_s = stop_timeout_s
@@ -150,25 +170,34 @@ class LocalBroker:
         return self.wait_until_ready()
 
     def launch(self) -> None:
-        """Start the process and do not wait for it: the first half of `start()`.
+        """Start the process and do not wait until it answers: the first half of `start()`.
 
         Raises:
-            LocalBrokerError: it is running already.
+            LocalBrokerError: it is running already, or no process could be made.
         """
         if self.is_running:
             raise LocalBrokerError(f"the broker is running already (pid {self.pid})")
-        port_file = self._port_file()
-        _remove_if_there(port_file)
-        with open(self._log_path(), "ab") as log:
-            self._resources.process = subprocess.Popen(
-                self._command(port_file),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=_environment() | ({"CLUSTER_ID": self._cluster_id} if self._cluster_id else {}),
-                # Ctrl-C in a terminal goes to the whole process group: the program decides when its broker ends.
-                start_new_session=True,
-            )
+        self._resources.let_go()
+        environment = _environment() | ({"CLUSTER_ID": self._cluster_id} if self._cluster_id else {})
+        try:
+            self._resources.process = self._new_process(environment)
+        except ProcessError as error:
+            raise LocalBrokerError(f"the broker was not started: {error}") from None
+
+    def _new_process(self, environment: Mapping[str, str]) -> BrokerProcess:
+        folder = self._folder()
+        if not self._prepared:
+            return InterpreterProcess(self._words(), environment, self._log_path(), os.path.join(folder, "address"))
+        prepared = prepared_process(environment)
+        for temporary in (*self._folders_at_end, *(() if self._keep else (folder,))):
+            prepared.remove_at_end(temporary)
+        return prepared.start(
+            self._words(),
+            environment,
+            self._log_path(),
+            is_temporary=self._is_temporary,
+            timeout_s=self._start_timeout_s,
+        )
 
     def wait_until_ready(self) -> Self:
         """Wait until the launched process answers: the second half of `start()`.
@@ -179,7 +208,7 @@ class LocalBroker:
         process = self._resources.process
         if process is None:
             raise LocalBrokerError("the broker was not started")
-        self._address = self._wait_until_ready(process, self._port_file())
+        self._address = self._wait_until_ready(process)
         self._port = self.port
         return self
 
@@ -206,15 +235,15 @@ class LocalBroker:
             process.send_signal(signal.SIGCONT)
             try:
                 process.wait(self._stop_timeout_s)
-            except subprocess.TimeoutExpired:
+            except TimeoutError:
                 self.kill()
                 raise LocalBrokerError(
                     self._with_log(
                         f"the broker did not end within {self._stop_timeout_s:g} s of SIGTERM and was killed"
                     )
                 ) from None
-        _close_stdin(process)
-        return process.returncode
+        process.close_stdin()
+        return process.wait()
 
     def begin_to_stop(self) -> None:
         """Tell the process to end (SIGTERM) and do not wait for it; `stop()` waits."""
@@ -226,15 +255,15 @@ class LocalBroker:
         """Let a process that is stopping no longer wait for the other nodes of its cluster."""
         process = self._resources.process
         if process is not None:
-            _close_stdin(process)
+            process.close_stdin()
 
     def kill(self) -> None:
         """End the process at once (SIGKILL), as a crash would; the data stays for `restart()`."""
         process = self._resources.process
         if process is not None:
-            process.kill()
+            process.send_signal(signal.SIGKILL)
             process.wait()
-            _close_stdin(process)
+            process.close_stdin()
 
     def restart(self) -> Self:
         """Stop the broker if it runs, and start it again on the same port with the same data."""
@@ -242,13 +271,23 @@ class LocalBroker:
         return self.start()
 
     def close(self) -> None:
-        """Stop the broker and remove its temporary folder (unless `keep`)."""
+        """End the broker and remove its temporary folder.
+
+        Where data stays, with `data_dir` or `keep`, the broker is stopped in order, as by `stop()`. Else it is killed:
+        nobody could see the difference.
+        """
         try:
-            self.stop()
+            if not self._is_temporary:
+                self.stop()
         finally:
             self._resources.release(self._keep)
 
     # Inside
+
+    def _belong_to_temporary(self, folder: str) -> None:
+        """For LocalCluster, before the start: the data lies in a folder that is removed when this process ends."""
+        self._is_temporary = True
+        self._folders_at_end = (folder,)
 
     def _signal(self, number: signal.Signals) -> None:
         process = self._resources.process
@@ -256,42 +295,38 @@ class LocalBroker:
             raise LocalBrokerError("the broker is not running")
         process.send_signal(number)
 
-    def _port_file(self) -> str:
-        return os.path.join(self._folder(), "address")
-
     def _folder(self) -> str:
         if self._resources.folder is None:
-            self._resources.folder = tempfile.mkdtemp(prefix="pykbroker-")
+            self._resources.folder = temporary_folder("pykbroker-", self._storage, keep=self._keep)
         return self._resources.folder
 
     def _log_path(self) -> str:
         return os.path.join(self._folder(), "broker.log")
 
-    def _command(self, port_file: str) -> list[str]:
-        # -P: a file of the user's in the working directory must not hide a module of the broker's.
-        command = [sys.executable, "-P", "-m", "pykbroker", "start", "--stop-with-stdin"]
-        command += ["--port", str(self._port), "--port-file", port_file, "--data-dir", self.data_dir]
+    def _words(self) -> list[str]:
+        """The words after `pykbroker start`."""
+        words = ["--stop-with-stdin", "--port", str(self._port), "--data-dir", self.data_dir]
         for key, value in self._config.items():
-            command += ["--override", f"{key}={value}"]
+            words += ["--override", f"{key}={value}"]
         for topic in self._topics:
-            command += ["--topic", topic]
-        return command
+            words += ["--topic", topic]
+        return words
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes], port_file: str) -> str:
+    def _wait_until_ready(self, process: BrokerProcess) -> str:
         deadline = time.monotonic() + self._start_timeout_s
         while True:
-            address = _read_if_there(port_file)
+            address = process.address()
             if address:
                 return address
-            if process.poll() is not None:
-                _close_stdin(process)
-                raise LocalBrokerError(
-                    self._with_log(f"the broker ended with exit code {process.returncode} before it was ready")
-                )
-            if time.monotonic() > deadline:
+            code = process.poll()
+            if code is not None:
+                process.close_stdin()
+                raise LocalBrokerError(self._with_log(f"the broker ended with exit code {code} before it was ready"))
+            left = deadline - time.monotonic()
+            if left <= 0:
                 self.kill()
                 raise LocalBrokerError(self._with_log(f"the broker was not ready within {self._start_timeout_s:g} s"))
-            time.sleep(_POLL_S)
+            process.wait_for_news(left)
 
     def _with_log(self, text: str) -> str:
         tail = self.log.splitlines()[-_LOG_TAIL_LINES:]
@@ -303,25 +338,29 @@ class LocalBroker:
 class _Resources:
     """The process and the folder, apart from the broker so that its finalizer can release them."""
 
-    __slots__ = ("folder", "process")
+    __slots__ = ("folder", "owner", "process")
 
     def __init__(self) -> None:
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: BrokerProcess | None = None
         self.folder: str | None = None
+        self.owner = os.getpid()
 
-    def release(self, keep: bool) -> None:
+    def let_go(self) -> None:
+        """Kill the process if it lives."""
         if self.process is not None and self.process.poll() is None:
-            self.process.kill()
+            self.process.send_signal(signal.SIGKILL)
             self.process.wait()
         if self.process is not None:
-            _close_stdin(self.process)
+            self.process.close_stdin()
+
+    def release(self, keep: bool) -> None:
+        # A fork of the program that started the broker has got a copy of this: it is not for that one to end it.
+        if self.owner != os.getpid():
+            return
+        self.let_go()
         if self.folder is not None and not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder = None
-
-
-def _as_property(value: str | float) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _environment() -> dict[str, str]:
@@ -336,23 +375,3 @@ def _environment() -> dict[str, str]:
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     environment["PYTHONUNBUFFERED"] = "1"
     return environment_for_brokers(environment)
-
-
-def _close_stdin(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-
-
-def _read_if_there(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().strip()
-    except FileNotFoundError:
-        return ""
-
-
-def _remove_if_there(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return

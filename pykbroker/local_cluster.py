@@ -1,6 +1,6 @@
 """LocalCluster: several broker processes in one quorum, for tests of what happens when nodes die, stand still, restart.
 
-Each node is a process of its own, exactly as `pykbroker start` runs it. Nothing here imports the broker or trio.
+Each node is a process of its own, a LocalBroker. Nothing here imports the broker or trio.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import base64
 import os
 import shutil
 import socket
-import tempfile
 import time
 import weakref
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,8 @@ from typing import Self
 
 from pykbroker.cluster_layout import INTERNAL_HOST, LOCAL_CLUSTER_DEFAULTS, NodePlace, properties_of_nodes
 from pykbroker.local_broker import LocalBroker, LocalBrokerError
+from pykbroker.local_client import LocalClient, as_property
+from pykbroker.local_storage import temporary_folder
 
 __all__ = ["LOCAL_CLUSTER_DEFAULTS", "LocalCluster"]
 
@@ -26,19 +27,14 @@ _POLL_S = 0.005
 _STOP_TOGETHER_S = 5.0
 
 
-class LocalCluster:
+class LocalCluster(LocalClient):
     """Broker processes in one quorum: `with LocalCluster(nodes=3) as cluster: use(cluster.bootstrap_servers)`.
 
-    Args:
-        nodes: how many; they have the ids 1 to n.
-        topics: topics that exist when the cluster is ready, as LocalBroker takes them.
-        config: settings of all nodes by Kafka's names; they win over LOCAL_CLUSTER_DEFAULTS.
-        data_dir: node n keeps its data in data_dir/node-n; never removed. By default a temporary folder.
-        keep: leave the temporary folder behind.
-        start_timeout_s: how long `start` waits until all (or the one) answer.
-        stop_timeout_s: how long `stop` waits for an orderly end before it kills.
+    Settings are those of LOCAL_CLUSTER_DEFAULTS, and a new consumer group has its partitions at once
+    (`group.initial.rebalance.delay.ms` is 0), unless `config` says otherwise. When this process ends, however it ends,
+    the nodes do too, and their temporary folder is removed.
 
-    The processes end when this one does, however this one ends.
+    `create_topic`, `produce`, `consume` and `wait_for_group` use the Kafka client library that is installed.
     """
 
     def __init__(
@@ -51,17 +47,37 @@ class LocalCluster:
         keep: bool = False,
         start_timeout_s: float = 30.0,
         stop_timeout_s: float = 40.0,
+        storage: str | os.PathLike[str] = "auto",
+        prepared: bool = True,
     ) -> None:
+        """Describe a cluster; `start_all()` or `with` starts it.
+
+        Args:
+            nodes: how many; they have the ids 1 to n.
+            topics: topics that exist when the cluster is ready, as LocalBroker takes them.
+            config: settings of all nodes by Kafka's names; they win over LOCAL_CLUSTER_DEFAULTS.
+            data_dir: node n keeps its data in data_dir/node-n; never removed. By default a temporary folder.
+            keep: leave the temporary folder behind.
+            start_timeout_s: how long `start` waits until all (or the one) answer.
+            stop_timeout_s: how long `stop` waits for an orderly end before it kills.
+            storage: where the temporary folder is, as LocalBroker takes it.
+            prepared: fork the nodes from a process that has imported a broker's modules (Linux alone); False starts an
+                interpreter for each.
+
+        Raises:
+            ValueError: there are fewer nodes than one, or `storage` cannot be had.
+        """
         if nodes < 1:
             raise ValueError(f"nodes={nodes}: a cluster has at least one")
-        own_folder = None if data_dir is not None else tempfile.mkdtemp(prefix="pykbroker-cluster-")
+        own_folder = None
+        if data_dir is None:
+            own_folder = temporary_folder("pykbroker-cluster-", storage, keep=keep)
+        self._is_temporary = own_folder is not None and not keep
         folder = os.path.abspath(data_dir) if data_dir is not None else own_folder
         assert folder is not None
         self.data_dir = folder
-        self._finalizer = weakref.finalize(self, _remove, own_folder if not keep else None)
-        base = {
-            key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (config or {}).items()
-        }
+        self._finalizer = weakref.finalize(self, _remove, own_folder if not keep else None, os.getpid())
+        base = {key: as_property(value) for key, value in (config or {}).items()}
         cluster_id = _cluster_id(folder)
         settings = properties_of_nodes(base, _free_places(nodes), folder)
         self._nodes = {
@@ -74,9 +90,13 @@ class LocalCluster:
                 start_timeout_s=start_timeout_s,
                 stop_timeout_s=stop_timeout_s,
                 cluster_id=cluster_id,
+                prepared=prepared,
             )
             for node_id, properties in settings.items()
         }
+        if self._is_temporary:
+            for node in self._nodes.values():
+                node._belong_to_temporary(folder)
 
     def __repr__(self) -> str:
         running = [str(node_id) for node_id, node in self._nodes.items() if node.is_running]
@@ -148,12 +168,18 @@ class LocalCluster:
         self.node(node_id).resume()
 
     def close(self) -> None:
-        """Stop all nodes at once, and remove the temporary folder (unless `keep`)."""
+        """End all nodes at once, and remove the temporary folder.
+
+        Where data stays, with `data_dir` or `keep`, they are stopped in order; else they are killed.
+        """
         with ExitStack() as at_end:
             at_end.callback(self._finalizer)
             for node in self._nodes.values():
                 at_end.callback(node.close)
-                node.begin_to_stop()
+                if not self._is_temporary:
+                    node.begin_to_stop()
+            if self._is_temporary:
+                return
             deadline = time.monotonic() + _STOP_TOGETHER_S
             while len(self._running()) > len(self._nodes) // 2 and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
@@ -165,8 +191,9 @@ class LocalCluster:
         return [node for node in self._nodes.values() if node.is_running]
 
 
-def _remove(folder: str | None) -> None:
-    if folder is not None:
+def _remove(folder: str | None, owner: int) -> None:
+    # Not by a fork of the program, which has a copy of the cluster.
+    if folder is not None and owner == os.getpid():
         shutil.rmtree(folder, ignore_errors=True)
 
 

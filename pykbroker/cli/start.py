@@ -29,8 +29,16 @@ LEAVE_WITHOUT_PARENT_S = 3.0
 """How long a broker whose parent has ended tries to hand over what it leads."""
 
 
-def start(words: list[str]) -> int:
-    """Run a broker until it is told to stop; returns the exit code (0 stopped in order, 1 failed, 2 wrong usage)."""
+def start(words: list[str], tell_address: Callable[[str], None] | None = None) -> int:
+    """Run a broker until it is told to stop.
+
+    Args:
+        words: those after `pykbroker start`.
+        tell_address: called with host:port when the broker is ready; not with `--nodes`.
+
+    Returns:
+        The exit code: 0 stopped in order, 1 failed, 2 wrong usage.
+    """
     try:
         options = parse_start_options(words)
     except UsageError as error:
@@ -42,7 +50,7 @@ def start(words: list[str]) -> int:
     # What is made during a start stays: looking for garbage in it would cost 4 % of the start for nothing.
     gc.disable()
     try:
-        return _start(options)
+        return _start(options, tell_address)
     except CliError as error:
         complain(error.text)
         return error.exit_code
@@ -50,7 +58,7 @@ def start(words: list[str]) -> int:
         gc.enable()
 
 
-def _start(options: StartOptions) -> int:
+def _start(options: StartOptions, tell_address: Callable[[str], None] | None) -> int:
     from pykbroker.cli.start_config import broker_properties
     from pykbroker.environment import cluster_id_from_environment
 
@@ -72,6 +80,8 @@ def _start(options: StartOptions) -> int:
         print(ready_text(address, config), flush=True)
         if options.port_file is not None:
             write_atomically(options.port_file, f"{address.host}:{address.port}")
+        if tell_address is not None:
+            tell_address(f"{address.host}:{address.port}")
 
     def on_stop(is_again: bool) -> None:
         if not is_again:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pykbroker
 from pykbroker.cli.errors import CliError
+from pykbroker.cli.standard_streams import take_standard_streams
 from pykbroker.cli.start import (
     EXIT_FAILED,
     EXIT_USAGE,
@@ -217,11 +218,7 @@ class Supervisor:
                 os.close(node.output)
                 os.close(node.ready)
                 node.cut_lifeline()
-            for source, target in ((stdin, 0), (output, 1), (output, 2)):
-                os.dup2(source, target)
-            sys.stdin = os.fdopen(0, closefd=False)
-            sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-            sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+            take_standard_streams(stdin, output)
 
             async def announce(address: BrokerAddress) -> None:
                 os.write(ready, f"{address.host}:{address.port}\n".encode())

@@ -47,6 +47,13 @@ def wait_until_gone(pid: int) -> None:
     raise AssertionError(f"process {pid} still lives")
 
 
+def wait_until_removed(folder: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while os.path.exists(folder):
+        assert time.monotonic() < deadline, f"{folder} is still there"
+        time.sleep(0.01)
+
+
 def test_it_answers_where_it_says(broker: LocalBroker, capsys: pytest.CaptureFixture[str]) -> None:
     host, _, port = broker.bootstrap_servers.rpartition(":")
     assert (host, int(port)) == ("localhost", broker.port)
@@ -143,7 +150,7 @@ def test_the_broker_ends_when_its_parent_is_killed() -> None:
         pid, folder = parent.stdout.readline().split()
         parent.kill()
     wait_until_gone(int(pid))
-    subprocess.run(["rm", "-r", folder], check=True)
+    wait_until_removed(folder)
 
 
 def test_a_broker_that_is_forgotten_goes_with_the_interpreter() -> None:
