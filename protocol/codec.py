@@ -29,6 +29,9 @@ _readers: dict[tuple[type[Message], int, bool], Callable[[Any, int, int], tuple[
 _writers: dict[tuple[type[Message], int, bool], Callable[[Any, bytearray, list[tuple[int, Any]]], None]] = {}
 _sources: dict[CodeType, Source] = {}
 
+_NOT_WRITABLE = (struct_module.error, AttributeError, TypeError, OverflowError, ValueError)
+"""What a writer raises for a value that does not fit its field."""
+
 
 def decode(message_type: type[M], version: int, data: bytes | memoryview) -> M:
     """The message that `data` begins with; bytes behind it are ignored, as Kafka does.
@@ -77,9 +80,8 @@ def encode_chunks(message: Message, version: int) -> list[Any]:
     payloads: list[tuple[int, Any]] = []
     try:
         writer(message, out, payloads)
-    except (struct_module.error, AttributeError, TypeError, OverflowError, ValueError) as error:
-        path = ".".join(part for part, _, _ in _trace(error.__traceback__)) or "?"
-        raise EncodeError(f"{message_type.__name__} v{version}: field {path}: {error}") from error
+    except _NOT_WRITABLE as error:
+        raise _encode_error(message_type, version, error) from error
     if not payloads:
         return [out]
     chunks: list[Any] = []
@@ -96,6 +98,25 @@ def encode_chunks(message: Message, version: int) -> list[Any]:
 def encode(message: Message, version: int) -> bytes:
     """The message's bytes. Raises as `encode_chunks` does."""
     return b"".join(encode_chunks(message, version))
+
+
+def encode_element(message_type: type[Message], element: Message, version: int) -> bytes:
+    """The bytes of a struct as it stands inside a message of `message_type` at `version`.
+
+    For arrays that take encoded elements (`Field.takes_encoded`): what is sent often is encoded once, and what is long
+    can be encoded piece by piece. The struct has no ``records`` field. Raises as `encode_chunks` does.
+    """
+    _check_version(message_type, version)
+    struct_type = type(element)
+    writer = _compile_writer(struct_type, version, version in message_type.FLEXIBLE_VERSIONS)
+    out = bytearray()
+    payloads: list[tuple[int, Any]] = []
+    try:
+        writer(element, out, payloads)
+    except _NOT_WRITABLE as error:
+        raise _encode_error(struct_type, version, error) from error
+    assert not payloads, "records of an encoded element would be lost"
+    return bytes(out)
 
 
 def decode_versioned(message_type: type[M], data: bytes | memoryview) -> M:
@@ -173,6 +194,11 @@ def _trace(traceback: TracebackType | None) -> list[tuple[str, int, Source]]:
             steps.append((name, frame.f_locals.get("p", 0), source))
         traceback = traceback.tb_next
     return steps
+
+
+def _encode_error(message_type: type[Message], version: int, error: Exception) -> EncodeError:
+    path = ".".join(part for part, _, _ in _trace(error.__traceback__)) or "?"
+    return EncodeError(f"{message_type.__name__} v{version}: field {path}: {error}")
 
 
 def _decode_error(message_type: type[Message], version: int, size: int, error: Exception) -> DecodeError:

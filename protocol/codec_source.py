@@ -378,6 +378,8 @@ def _write_elements(source: Source, indent: int, field: Field, version: int, is_
         source.add(indent, f"out += pack_many('>%d{WIRE_SIZES[element.kind][0]}' % n, *{value})")
         return
     source.add(indent, f"for y in {value}:")
+    if field.takes_encoded:
+        source.add(indent + 1, "if y.__class__ is bytes: out += y; continue")
     _write_value(source, indent + 1, element, version, is_flexible, "y")
 
 

@@ -83,9 +83,21 @@ class Field:
         default: value of a field that is absent; for arrays None or empty, for structs None or
             `STRUCT_DEFAULT`.
         ignorable: whether a value that the version cannot carry is dropped silently instead of refused.
+        takes_encoded: whether elements of an array of structs may be given as their bytes (`codec.encode_element`).
     """
 
-    __slots__ = ("default", "element", "ignorable", "kind", "name", "nullable", "tag", "tagged", "versions")
+    __slots__ = (
+        "default",
+        "element",
+        "ignorable",
+        "kind",
+        "name",
+        "nullable",
+        "tag",
+        "tagged",
+        "takes_encoded",
+        "versions",
+    )
 
     def __init__(
         self,
@@ -98,6 +110,7 @@ class Field:
         tagged: str = "none",
         ignorable: bool = False,
         element: Any = None,
+        takes_encoded: bool = False,
     ) -> None:
         self.kind = kind
         self.name = ""
@@ -108,6 +121,7 @@ class Field:
         self.default = default
         self.ignorable = ignorable
         self.element = element
+        self.takes_encoded = takes_encoded
 
 
 WIRE_SIZES = {

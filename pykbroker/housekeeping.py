@@ -68,7 +68,7 @@ def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Seq
     if config.log_cleaner_enable:
         nursery.start_soon(_clean_logs, config.log_cleaner_backoff_ms, services)
     nursery.start_soon(_look_after_connections, config.connections_max_idle_ms, listeners)
-    nursery.start_soon(_give_back_memory)
+    nursery.start_soon(_give_back_memory, services)
 
 
 def start_controller_housekeeping(nursery: trio.Nursery, services: Services, listeners: Sequence[Listener]) -> None:
@@ -77,7 +77,7 @@ def start_controller_housekeeping(nursery: trio.Nursery, services: Services, lis
     nursery.start_soon(_look_after_connections, config.connections_max_idle_ms, listeners)
     if not config.is_broker:
         nursery.start_soon(_trim_idle_logs, services)
-        nursery.start_soon(_give_back_memory)
+        nursery.start_soon(_give_back_memory, services)
 
 
 async def _every(
@@ -250,10 +250,11 @@ async def _look_after_connections(idle_ms: int, listeners: Sequence[Listener]) -
             listener.shrink_idle()
 
 
-async def _give_back_memory() -> None:
-    """Freed memory goes back to the system soon after a burst."""
+async def _give_back_memory(services: Services) -> None:
+    """Freed memory goes back to the system soon after a burst; what was kept for clients is freed when unused."""
     freed = FreedMemory()
     while True:
+        services.metadata.encoded_topics.release_unused(trio.current_time())
         freed.give_back()
         await trio.sleep(MEMORY_INTERVAL_S)
 

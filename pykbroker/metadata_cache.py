@@ -11,15 +11,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykbroker.config import BrokerConfig, ConfigError
-from pykbroker.controller.metadata.elections import has_its_directory
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
     EMPTY_IMAGE,
     BrokerImage,
     ClusterImage,
-    PartitionImage,
     TopicImage,
 )
+from pykbroker.encoded_topics import EncodedTopics
 from pykbroker.logstore.log_config import LogConfig
 
 if TYPE_CHECKING:
@@ -63,6 +62,7 @@ class MetadataCache:
         self._dynamic: tuple[Mapping[str, str], Mapping[str, str]] = (_NOTHING, _NOTHING)
         self._effective = config
         self._default_log_config: LogConfig | None = None
+        self.encoded_topics = EncodedTopics()
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Takes over a new image; the controller's subscriber callback."""
@@ -90,12 +90,15 @@ class MetadataCache:
 
     # Brokers
 
-    def endpoint(self, broker_id: int, context: RequestContext) -> BrokerAddress | None:
+    def endpoint(
+        self, broker_id: int, context: RequestContext, image: ClusterImage | None = None
+    ) -> BrokerAddress | None:
         """Where the client that asks reaches a broker: by its own listener (P-27); None if that broker has none.
 
-        For this broker without `advertised.listeners` it is the address that the client dialled (design.md 6).
+        For this broker without `advertised.listeners` it is the address that the client dialled (design.md 6). By the
+        newest image, or by the one given.
         """
-        broker = self.image.brokers.get(broker_id)
+        broker = (image or self.image).brokers.get(broker_id)
         if broker is None:
             return None
         if broker_id == self._node_id:
@@ -128,14 +131,6 @@ class MetadataCache:
         """This broker's epoch, -1 before it is registered."""
         broker: BrokerImage | None = self.image.brokers.get(self._node_id)
         return -1 if broker is None else broker.epoch
-
-    def offline_replicas(self, partition: PartitionImage) -> list[int]:
-        """Replicas whose broker is not there, or says that it cannot use the replica's log directory (KIP-858)."""
-        return [
-            replica
-            for replica in partition.replicas
-            if not self.is_alive(replica) or not has_its_directory(self.image, partition, replica)
-        ]
 
     # Settings
 

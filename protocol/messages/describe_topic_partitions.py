@@ -39,7 +39,9 @@ class DescribeTopicPartitionsResponseTopic(Message):
     name: str | None = string("0+", nullable="0+")
     topic_id: bytes = uuid("0+", ignorable=True)
     is_internal: bool = boolean("0+", ignorable=True)
-    partitions: list[DescribeTopicPartitionsResponsePartition] = array(DescribeTopicPartitionsResponsePartition, "0+")
+    partitions: list[DescribeTopicPartitionsResponsePartition] = array(
+        DescribeTopicPartitionsResponsePartition, "0+", takes_encoded=True
+    )
     topic_authorized_operations: int = int32("0+", default=-2147483648)
 
 

@@ -41,7 +41,7 @@ class MetadataResponseTopic(Message):
     name: str | None = string("0+", nullable="12+")
     topic_id: bytes = uuid("10+", ignorable=True)
     is_internal: bool = boolean("1+", ignorable=True)
-    partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition, "0+")
+    partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition, "0+", takes_encoded=True)
     topic_authorized_operations: int = int32("8+", default=-2147483648)
 
 
@@ -52,6 +52,6 @@ class MetadataResponse(Message, versions="0-13", flexible="9+", key=3):
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker, "0+")
     cluster_id: str | None = string("2+", default=None, nullable="2+", ignorable=True)
     controller_id: int = int32("1+", default=-1, ignorable=True)
-    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic, "0+")
+    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic, "0+", takes_encoded=True)
     cluster_authorized_operations: int = int32("8-10", default=-2147483648)
     error_code: int = int16("13+", ignorable=True)

@@ -5,12 +5,13 @@ allow_auto_topic_creation; v5 offline replicas; v7 leader epochs (KIP-320); v8-1
 the cluster only until v10; v9 flexible; v10 topic ids; v12 look-up by id (KIP-516); v13 top-level error (KIP-1102).
 Topics that the client may not DESCRIBE are not in the list of all; asked for by name, nothing is said of whether they
 exist. Creating one needs CREATE on the cluster or on the topic.
+All answers of one response come from one image; topics are encoded in turns and kept encoded (`topic_encoder`).
 One difference from Kafka: without `advertised.listeners` a client is told the address that it dialled.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.metadata_cache import INTERNAL_TOPICS
@@ -19,21 +20,21 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from pykbroker.protocol.uuids import ZERO_UUID
 from pykbroker.topic_creation import create_missing_topics
+from pykbroker.topic_encoder import TOPIC_OPERATIONS_VERSION, TopicEncoder
 
 if TYPE_CHECKING:
-    from pykbroker.controller.metadata.image import PartitionImage, TopicImage
+    from collections.abc import Iterable
+
+    from pykbroker.controller.metadata.image import TopicImage
     from pykbroker.protocol.messages.metadata import MetadataRequest
     from pykbroker.request_context import RequestContext
 
 NO_CONTROLLER = -1
-NO_LEADER = -1
 NULL_MEANS_ALL_VERSION = 1
-LISTENER_NOT_FOUND_VERSION = 6
 AUTHORIZED_OPERATIONS_VERSION = 8
 TOPIC_ID_LOOKUP_VERSION = 12
 
@@ -58,17 +59,12 @@ async def handle_metadata(context: RequestContext, request: MetadataRequest) -> 
         # P-25: any live broker, as each forwards to the leader of the quorum.
         controller_id=services.random.choice(alive_ids) if alive_ids else NO_CONTROLLER,
     )
-    response.topics = _all_topics(context) if is_all else await _named_topics(context, request)
-    if version >= AUTHORIZED_OPERATIONS_VERSION:
-        if request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = (
-                context.authorized_operations(CLUSTER, CLUSTER_NAME) if context.authorize_cluster(DESCRIBE) else 0
-            )
-        if request.include_topic_authorized_operations:
-            for topic in response.topics:
-                # Kafka asks its authorizer for the topics that it looked up by name, found or not.
-                if topic.name is not None and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    topic.topic_authorized_operations = context.authorized_operations(TOPIC, topic.name)
+    if version >= AUTHORIZED_OPERATIONS_VERSION and request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = (
+            context.authorized_operations(CLUSTER, CLUSTER_NAME) if context.authorize_cluster(DESCRIBE) else 0
+        )
+    encoder = TopicEncoder(context, with_operations=request.include_topic_authorized_operations)
+    response.topics = await (_all_topics(context, encoder) if is_all else _named_topics(context, request, encoder))
     return response
 
 
@@ -97,24 +93,24 @@ def _request_error(context: RequestContext, request: MetadataRequest) -> Metadat
     )
 
 
-def _all_topics(context: RequestContext) -> list[MetadataResponseTopic]:
+async def _all_topics(context: RequestContext, encoder: TopicEncoder) -> list[Any]:
     """P-24: internal topics too, and nothing is created."""
-    topics = context.services.metadata.image.topics_by_name
-    hidden = context.refused(DESCRIBE, TOPIC, topics)
-    return [_topic(context, topic) for topic in topics.values() if topic.name not in hidden]
+    topics: Iterable[TopicImage] = encoder.image.topics_by_name.values()
+    if context.services.authorizer is not None:
+        topics = (topic for topic in topics if context.authorize(DESCRIBE, TOPIC, topic.name))
+    return await encoder.encoded(topics)
 
 
-async def _named_topics(context: RequestContext, request: MetadataRequest) -> list[MetadataResponseTopic]:
-    metadata = context.services.metadata
+async def _named_topics(context: RequestContext, request: MetadataRequest, encoder: TopicEncoder) -> list[Any]:
     assert request.topics is not None
     ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
     if ids:
         # P-29: one id makes it a look-up by id; names are not looked at then.
-        return [_topic_by_id(context, topic_id) for topic_id in ids]
+        return [await _topic_by_id(context, encoder, topic_id) for topic_id in ids]
     names = list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
     hidden = context.refused(DESCRIBE, TOPIC, names)
-    found = {name: topic for name in names if name not in hidden and (topic := metadata.topic(name)) is not None}
-    missing = [name for name in names if name not in found and name not in hidden]
+    topics = encoder.image.topics_by_name
+    missing = [name for name in names if name not in topics and name not in hidden]
     codes: dict[str, ErrorCode] = dict.fromkeys(hidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if missing:
         if request.allow_auto_topic_creation and context.services.config.auto_create_topics_enable:
@@ -125,57 +121,29 @@ async def _named_topics(context: RequestContext, request: MetadataRequest) -> li
             for name in missing:
                 is_valid = reason_invalid(name) is None
                 codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION
-    return [
-        _topic(context, found[name])
-        if name in found
-        else MetadataResponseTopic(
-            error_code=codes[name], name=name, is_internal=name in INTERNAL_TOPICS and name not in hidden
+    has_operations = request.include_topic_authorized_operations and context.api_version >= TOPIC_OPERATIONS_VERSION
+    found = await encoder.encoded(topics[name] for name in names if name not in codes)
+    found.reverse()
+    described: list[Any] = []
+    for name in names:
+        code = codes.get(name)
+        if code is None:
+            described.append(found.pop())
+            continue
+        topic = MetadataResponseTopic(
+            error_code=code, name=name, is_internal=name in INTERNAL_TOPICS and name not in hidden
         )
-        for name in names
-    ]
+        # Kafka asks its authorizer for the topics that it looked up by name, found or not.
+        if has_operations and code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            topic.topic_authorized_operations = context.authorized_operations(TOPIC, name)
+        described.append(topic)
+    return described
 
 
-def _topic_by_id(context: RequestContext, topic_id: bytes) -> MetadataResponseTopic:
-    topic = context.services.metadata.topic_by_id(topic_id)
+async def _topic_by_id(context: RequestContext, encoder: TopicEncoder, topic_id: bytes) -> Any:
+    topic = encoder.image.topics_by_id.get(topic_id)
     if topic is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
     if not context.authorize(DESCRIBE, TOPIC, topic.name):
         return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id)
-    return _topic(context, topic)
-
-
-def _topic(context: RequestContext, topic: TopicImage) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(context, partition) for partition in topic.partitions.values()],
-    )
-
-
-def _partition(context: RequestContext, partition: PartitionImage) -> MetadataResponsePartition:
-    """P-26: without a reachable leader the replica lists are still filled; v0 leaves out the dead ones."""
-    metadata = context.services.metadata
-    leader = metadata.endpoint(partition.leader, context)
-    response = MetadataResponsePartition(
-        partition_index=partition.partition,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=list(partition.isr),
-        offline_replicas=metadata.offline_replicas(partition),
-    )
-    if context.api_version == 0:
-        response.replica_nodes = [replica for replica in partition.replicas if metadata.is_alive(replica)]
-        response.isr_nodes = [replica for replica in partition.isr if metadata.is_alive(replica)]
-        if len(response.replica_nodes) < len(partition.replicas) or len(response.isr_nodes) < len(partition.isr):
-            response.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
-    if leader is None or leader.is_fenced:
-        response.leader_id = NO_LEADER
-        is_registered = partition.leader in metadata.image.brokers
-        response.error_code = (
-            ErrorCode.LISTENER_NOT_FOUND
-            if is_registered and context.api_version >= LISTENER_NOT_FOUND_VERSION
-            else ErrorCode.LEADER_NOT_AVAILABLE
-        )
-    return response
+    return (await encoder.encoded([topic]))[0]

@@ -19,6 +19,7 @@ from pykbroker.controller_server import call as call_locally
 from pykbroker.metadata_cache import MetadataCache
 from pykbroker.producer_ids import ProducerIds
 from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
 from pykbroker.request_context import ConnectionInfo, RequestContext, Services
 from pykbroker.transactions.coordinator import TransactionCoordinator
@@ -162,3 +163,9 @@ def make_context(
 def call(handler: Any, context: RequestContext, request: Any) -> Any:
     """Runs a handler to its answer."""
     return trio.run(handler, context, request)
+
+
+def answer(handler: Any, context: RequestContext, request: Any) -> Any:
+    """Runs a handler to its answer as the client reads it: parts of it may be encoded already."""
+    response = call(handler, context, request)
+    return decode(type(response), context.api_version, encode(response, context.api_version))

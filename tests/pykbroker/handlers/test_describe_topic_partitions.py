@@ -16,7 +16,7 @@ from pykbroker.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from pykbroker.request_context import RequestContext
-from tests.support.admin import call, make_context, make_services
+from tests.support.admin import answer, make_context, make_services
 
 
 def _context(properties: dict[str, str] | None = None) -> RequestContext:
@@ -34,7 +34,7 @@ def _page(
         response_partition_limit=limit,
         cursor=None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1]),
     )
-    response: DescribeTopicPartitionsResponse = call(handle_describe_topic_partitions, context, request)
+    response: DescribeTopicPartitionsResponse = answer(handle_describe_topic_partitions, context, request)
     after = response.next_cursor
     topics = [(topic.name, [at.partition_index for at in topic.partitions]) for topic in response.topics]
     return topics, None if after is None else (after.topic_name, after.partition_index)
@@ -63,7 +63,7 @@ def test_the_setting_limits_a_page_too_and_a_page_is_never_empty() -> None:
 def test_unknown_topics_are_in_the_list() -> None:
     """P-32."""
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="nope"), TopicRequest(name="no/pe")])
-    response = call(handle_describe_topic_partitions, _context(), request)
+    response = answer(handle_describe_topic_partitions, _context(), request)
     assert [(topic.name, topic.error_code) for topic in response.topics] == [
         ("no/pe", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -75,5 +75,5 @@ def test_a_cursor_must_fit(cursor: tuple[str, int]) -> None:
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name="a")], cursor=Cursor(topic_name=cursor[0], partition_index=cursor[1])
     )
-    response = call(handle_describe_topic_partitions, _context(), request)
+    response = answer(handle_describe_topic_partitions, _context(), request)
     assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST]

@@ -14,7 +14,7 @@ from pykbroker.protocol.log_messages.metadata_records import FenceBrokerRecord, 
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykbroker.request_context import RequestContext
 from pykbroker.security.authorization import EVERY_OPERATION
-from tests.support.admin import apply_records, call, make_context, make_services
+from tests.support.admin import answer, apply_records, make_context, make_services
 
 NOT_ASKED = -(2**31)
 
@@ -27,7 +27,7 @@ def _context(version: int, *topics: str, **options: Any) -> RequestContext:
 
 def _ask(context: RequestContext, *names: str | None, **options: Any) -> MetadataResponse:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], **options)
-    response: MetadataResponse = call(handle_metadata, context, request)
+    response: MetadataResponse = answer(handle_metadata, context, request)
     return response
 
 
@@ -42,7 +42,7 @@ def test_an_empty_list_is_all_topics_in_version_0_and_none_later() -> None:
 def test_null_is_all_topics_internal_ones_too_and_creates_nothing() -> None:
     """P-22, P-24."""
     context = _context(1, "a", "__consumer_offsets")
-    response = call(handle_metadata, context, MetadataRequest(topics=None))
+    response = answer(handle_metadata, context, MetadataRequest(topics=None))
     assert {topic.name: topic.is_internal for topic in response.topics} == {"a": False, "__consumer_offsets": True}
 
 
@@ -154,7 +154,7 @@ def test_topics_can_be_asked_for_by_id() -> None:
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name="b", topic_id=topic_id), MetadataRequestTopic(name=None, topic_id=b"u" * 16)]
     )
-    topics = call(handle_metadata, context, request).topics
+    topics = answer(handle_metadata, context, request).topics
     assert [(topic.name, topic.error_code) for topic in topics] == [("a", 0), (None, ErrorCode.UNKNOWN_TOPIC_ID)]
 
 
@@ -162,7 +162,7 @@ def test_topics_can_be_asked_for_by_id() -> None:
 def test_ids_and_null_names_need_version_12(topic: dict[str, Any]) -> None:
     """P-29."""
     request = MetadataRequest(topics=[MetadataRequestTopic(**topic)])
-    response = call(handle_metadata, _context(11, "a"), request)
+    response = answer(handle_metadata, _context(11, "a"), request)
     assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST]
 
 

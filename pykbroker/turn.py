@@ -1,0 +1,27 @@
+"""The share of time that a long request has before other clients get theirs."""
+
+from __future__ import annotations
+
+import trio
+
+TURN_S = 0.002
+"""Time that a request may take of everybody else before it lets them go first. With what cannot be divided (a step of
+its own, the encoding and sending of the answer) nobody waits for longer than 5 ms."""
+
+
+class Turn:
+    """Time of one request, by trio's clock; begins when it is made."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        self._ends = trio.current_time() + TURN_S
+
+    async def end_if_over(self) -> None:
+        """Let other tasks run if the turn is over; then the next one begins.
+
+        Anything may have changed behind a call: take what must stay the same, such as the image, beforehand.
+        """
+        if trio.current_time() > self._ends:
+            await trio.lowlevel.checkpoint()
+            self._ends = trio.current_time() + TURN_S
