@@ -172,6 +172,7 @@ class Cluster:
         voters: how many of the nodes are controllers too, the first ones; by default all.
         network: whose links can be cut, for `count` nodes.
         data_dirs: folders for the data of some nodes, by node id.
+        own: settings of some nodes, by node id, over those of all; None for a setting that the node does not have.
     """
 
     def __init__(
@@ -184,6 +185,7 @@ class Cluster:
         voters: int | None = None,
         network: Network | None = None,
         data_dirs: Mapping[int, Path] | None = None,
+        own: Mapping[int, Mapping[str, str | None]] | None = None,
     ) -> None:
         self.tools = tools
         self.network = network
@@ -205,7 +207,7 @@ class Cluster:
             if is_voter:
                 listeners.append(f"CONTROLLER://{for_controllers.host}:{for_controllers.port}")
                 advertised.append(f"CONTROLLER://{for_controllers.host}:{for_controllers.public_port}")
-            settings = {
+            given: dict[str, str | None] = {
                 "process.roles": "broker,controller" if is_voter else "broker",
                 "node.id": str(node_id),
                 "controller.quorum.voters": quorum,
@@ -217,7 +219,9 @@ class Cluster:
                 "broker.rack": f"rack-{node_id}",
                 **QUICK_CLUSTER,
                 **(overrides or {}),
+                **(own or {}).get(node_id, {}),
             }
+            settings = {key: value for key, value in given.items() if value is not None}
             kind = PykbrokerNode if tools is None else ApacheKafkaNode
             node = kind(node_id, own_folder, settings, network)
             node.data_dir = Path(settings["log.dirs"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.commands import ApiError, CommandRefused
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, reason_invalid
-from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
+from pykbroker.controller.metadata.topics import BROKER_DEFAULT, CreateTopics, NewTopic
 from pykbroker.controller_requests import forwarded
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from pykbroker.errors import KafkaError
@@ -30,15 +30,21 @@ log = logging.getLogger(__name__)
 def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
     """What a topic of this name is created as: an internal one by its own settings, another one by the defaults.
 
-    The replication factor of an internal topic is cut to the number of brokers (design.md 6), as a single node would
-    otherwise never have one.
+    As in Kafka num.partitions and default.replication.factor of this broker count where they are set; otherwise the
+    active controller takes its own. The replication factor of an internal topic is cut to the number of brokers
+    (design.md 6), as a single node would otherwise never have one.
     """
     if name == OFFSETS_TOPIC:
         internal = offsets_topic(GroupSettings.from_config(config), broker_count)
     elif name == TRANSACTION_TOPIC:
         internal = transaction_topic(TransactionSettings.from_config(config), broker_count)
     else:
-        return NewTopic(name)
+        given = config.static_properties
+        return NewTopic(
+            name,
+            config.num_partitions if "num.partitions" in given else BROKER_DEFAULT,
+            config.default_replication_factor if "default.replication.factor" in given else BROKER_DEFAULT,
+        )
     return NewTopic(
         name, internal.partition_count, internal.replication_factor, configs=tuple(internal.configs.items())
     )
