@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+PRODUCE, FETCH, METADATA, API_VERSIONS, DESCRIBE_PRODUCERS = 0, 1, 3, 18, 61
 TIMEOUT_S = 20.0
 RECENT_MS = int(time.time()) * 1000 - 3_600_000
 """An hour ago, to the second. A record with a time of its own must be younger than retention is long: the broker looks
@@ -102,6 +102,18 @@ class Connection:
         reply = self.exchange(request_header(PRODUCE, version) + body)
         _, error, base_offset = struct.unpack_from(">ihq", reply, 4 + 4 + len(string(topic)) + 4)
         return error, base_offset
+
+    def describe_producers(self, topic: str, partition: int) -> tuple[int, list[int]]:
+        """DescribeProducers version 0 of one partition: error code and producer ids."""
+        body = b"\2" + compact_string(topic) + b"\2" + struct.pack(">i", partition) + b"\0\0"
+        reply = self.exchange(request_header(DESCRIBE_PRODUCERS, 0, flexible=True) + body)
+        # correlation id, tags, throttle time, one topic with its name, one partition: number, error, null message
+        position = 4 + 1 + 4 + 1 + len(compact_string(topic)) + 1
+        _, error, message, count = struct.unpack_from(">ihBB", reply, position)
+        assert message == 0, f"DescribeProducers of {topic}-{partition}: error {error}"
+        # Each has: id, epoch, last sequence, last timestamp, coordinator epoch, offset of the transaction, tags
+        entry = struct.Struct(">qiiqiqB")
+        return error, [entry.unpack_from(reply, position + 8 + entry.size * index)[0] for index in range(count - 1)]
 
     def _receive_exactly(self, size: int) -> bytes:
         parts = bytearray()

@@ -1,6 +1,7 @@
 """DescribeProducers (key 61), version 0: who writes to a partition, and since which offset in a transaction (KIP-664).
 
-The way to find a hanging transaction: one whose producer the coordinator no longer knows as being in it.
+The way to find a hanging transaction: one whose producer the coordinator no longer knows as being in it. Any replica
+answers, a follower from its own log (kafka-transactions.sh describe-producers --broker-id).
 """
 
 from __future__ import annotations
@@ -60,8 +61,6 @@ def _describe(context: RequestContext, topic: str, index: int) -> PartitionRespo
         is_known = index in image.partitions
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return PartitionResponse(partition_index=index, error_code=code)
-    if not partition.is_leader:
-        return PartitionResponse(partition_index=index, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
         producers = partition.log.producers.producers
     except LogError as error:
