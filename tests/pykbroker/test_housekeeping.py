@@ -61,7 +61,7 @@ async def test_recovery_points_are_noted(path: DataPath) -> None:
 
 
 async def test_producers_are_forgotten_after_the_interval_of_that_check(tmp_path: Path) -> None:
-    """P-56: the first look comes after producer.id.expiration.check.interval.ms, not after log.initial.task.delay.ms."""
+    """P-56: the first look waits for producer.id.expiration.check.interval.ms, not for log.initial.task.delay.ms."""
     config = {"producer.id.expiration.ms": "1000", "producer.id.expiration.check.interval.ms": "5000"}
     path = DataPath(tmp_path, cluster_image(topic_image("t")), config)
     partition = path.partitions.get("t", 0)
