@@ -284,9 +284,9 @@ _COMPOSED = frozenset(
 
 
 def default_text(key: str) -> str | None:
-    """The text of a broker key that nobody set; None for none."""
-    definition = BROKER_CONFIGS.get(key) or INTERNAL_BROKER_CONFIGS[key]
-    return SINGLE_NODE_DEFAULTS.get(key, definition.default)
+    """The text of a broker key that nobody set; None for none, and for an unknown key."""
+    definition = BROKER_CONFIGS.get(key) or INTERNAL_BROKER_CONFIGS.get(key)
+    return SINGLE_NODE_DEFAULTS.get(key, None if definition is None else definition.default)
 
 
 def _value_of(key: str, texts: Mapping[str, str], may_be_null: bool = False) -> Any:

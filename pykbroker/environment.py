@@ -2,30 +2,76 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 PREFIX = "KAFKA_"
 
-# Variables with the prefix that speak to Kafka's scripts and its Java machine, not to the broker.
+# Variables with the prefix that are for somebody else than the broker. What else is not a key of Kafka is taken for a
+# setting all the same, so that a typing error is named and a plugin gets its own settings (KAFKA_SUPER_USERS).
 _NOT_SETTINGS = frozenset(
     {
-        "KAFKA_VERSION",
-        "KAFKA_HEAP_OPTS",
-        "KAFKA_LOG4J_OPTS",
-        "KAFKA_OPTS",
-        "KAFKA_JMX_OPTS",
-        "KAFKA_JVM_PERFORMANCE_OPTS",
-        "KAFKA_GC_LOG_OPTS",
-        "KAFKA_LOG4J_ROOT_LOGLEVEL",
-        "KAFKA_LOG4J_LOGGERS",
-        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+        # Left out by Apache Kafka's image (KafkaDockerWrapper), or read by its scripts and those of bin/.
+        "KAFKA_DEBUG",
         "KAFKA_JMX_HOSTNAME",
         "KAFKA_JMX_PORT",
-        "KAFKA_DEBUG",
-        "KAFKA_HOME",
-        "KAFKA_MODE",
+        "KAFKA_LOG4J_LOGGERS",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL",
+        "KAFKA_SSL_KEYSTORE_CREDENTIALS",
+        "KAFKA_SSL_KEYSTORE_FILENAME",
+        "KAFKA_SSL_KEY_CREDENTIALS",
+        "KAFKA_SSL_TRUSTSTORE_CREDENTIALS",
+        "KAFKA_SSL_TRUSTSTORE_FILENAME",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+        # Where a distribution lies, as other images and build machines say it.
+        "KAFKA_BASE_DIR",
+        "KAFKA_BIN_PATH",
+        "KAFKA_CONF_DIR",
+        "KAFKA_CONFIG_DIR",
+        "KAFKA_CONFIG_PATH",
+        "KAFKA_INSTALL_DIR",
+        "KAFKA_INSTALL_ROOT",
+        "KAFKA_LIBS_DIR",
+        "KAFKA_PID_DIR",
+        # Applications find their cluster by these; one file of variables often serves them and the broker.
+        "KAFKA_BOOTSTRAP_SERVER",
+        "KAFKA_BOOTSTRAP_SERVERS",
+        "KAFKA_BROKER_LIST",
+        "KAFKA_BROKER_URL",
+        "KAFKA_CLIENT_CERT",
+        "KAFKA_CLIENT_CERT_KEY",
+        "KAFKA_CLIENT_ID",
+        "KAFKA_CLUSTER_ID",
+        "KAFKA_CONSUMER_GROUP",
+        "KAFKA_GROUP_ID",
+        "KAFKA_SASL_MECHANISM",
+        "KAFKA_SASL_PASSWORD",
+        "KAFKA_SASL_USERNAME",
+        "KAFKA_SECURITY_PROTOCOL",
+        "KAFKA_TOPIC_NAME",
+        "KAFKA_TRUSTED_CERT",
     }
 )
+
+# No key of Kafka ends like these: KAFKA_HEAP_OPTS, KAFKA_SCALA_VERSION.
+_NOT_SETTINGS_ENDINGS = ("_HOME", "_OPTS", "_VERSION")
+
+# What Kubernetes tells every container about a service that is called kafka, or kafka-something, and what a container
+# is told that Docker has linked to one of that name.
+_SERVICE_LINK = re.compile(
+    r"""KAFKA (_\w+)? _
+        ( SERVICE_HOST | SERVICE_PORT (_\w+)? | PORT_[0-9]+_(TCP|UDP|SCTP) (_ADDR|_PORT|_PROTO)? )
+      | KAFKA_\w+_PORT | KAFKA_ENV_\w+""",
+    re.VERBOSE,
+)
+
+
+def _is_setting(variable: str) -> bool:
+    if variable in _NOT_SETTINGS or variable.endswith(_NOT_SETTINGS_ENDINGS) or _SERVICE_LINK.fullmatch(variable):
+        return False
+    # Each key of Kafka has a dot in it, except for `listeners`: KAFKA_PORT, KAFKA_MODE, KAFKA_URL, KAFKA_BROKERS.
+    word = variable.removeprefix(PREFIX)
+    return "_" in word or word.startswith("LISTEN")
 
 
 def properties_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -36,9 +82,7 @@ def properties_from_environment(environment: Mapping[str, str]) -> dict[str, str
     """
     properties: dict[str, str] = {}
     for variable in sorted(environment):
-        if not variable.startswith(PREFIX) or variable == PREFIX:
-            continue
-        if variable not in _NOT_SETTINGS:
+        if variable.startswith(PREFIX) and _is_setting(variable):
             properties[key_of_variable(variable)] = environment[variable]
     advertised = properties.get("advertised.listeners")
     if advertised and "listeners" not in properties:
@@ -54,6 +98,11 @@ def key_of_variable(variable: str) -> str:
     """The configuration key of a `KAFKA_*` variable's name."""
     name = variable.removeprefix(PREFIX).lower()
     return name.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
+
+
+def variable_of_key(key: str) -> str:
+    """The `KAFKA_*` variable that gives a configuration key."""
+    return PREFIX + key.upper().replace("_", "__").replace("-", "___").replace(".", "_")
 
 
 def cluster_id_from_environment(environment: Mapping[str, str]) -> str | None:

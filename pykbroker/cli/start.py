@@ -115,8 +115,10 @@ def config_of(properties: Mapping[str, str], options: StartOptions) -> BrokerCon
     try:
         return BrokerConfig.from_properties(properties)
     except ConfigError as error:
-        where = _origin(error.name, options)
-        raise CliError(f"{error.name}={error.value}{where}: {error.reason}", EXIT_USAGE) from None
+        from pykbroker.cli.start_config import described_setting
+
+        what = described_setting(error.name, error.value, properties, options, os.environ)
+        raise CliError(f"{what}: {error.reason}", EXIT_USAGE) from None
 
 
 def run_until_stopped(
@@ -242,10 +244,17 @@ def ready_text(address: BrokerAddress, config: BrokerConfig) -> str:
 
 
 def ignored_key_lines(config: BrokerConfig) -> list[str]:
-    """Return one line for the keys nobody knows and one for those without effect here."""
+    """Return a line each for keys that nobody knows, that Apache Kafka 4 has removed, and that have no effect here."""
     lines = []
     if config.unknown_keys:
-        lines.append(f"pykbroker: unknown settings, ignored: {', '.join(config.unknown_keys)}")
+        from pykbroker.config_definitions.removed import is_removed
+
+        unknown = [key for key in config.unknown_keys if not is_removed(key)]
+        removed = [key for key in config.unknown_keys if is_removed(key)]
+        if unknown:
+            lines.append(f"pykbroker: unknown settings, ignored: {', '.join(unknown)}")
+        if removed:
+            lines.append(f"pykbroker: settings that Apache Kafka 4 no longer has, ignored: {', '.join(removed)}")
     if config.ineffective_keys:
         lines.append(f"pykbroker: settings without effect on this broker: {', '.join(config.ineffective_keys)}")
     return lines
@@ -269,16 +278,6 @@ def raise_expected(error: BaseException) -> None:
         raise CliError(str(error)) from None
     if isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
         raise CliError(f"{error.filename}: {error.strerror}") from None
-
-
-def _origin(key: str, options: StartOptions) -> str:
-    """Return where a setting came from, as ` (...)`, for the sources that can be told apart at a glance."""
-    variable = "KAFKA_" + key.upper().replace("_", "__").replace("-", "___").replace(".", "_")
-    if key in options.overrides:
-        return " (--override)"
-    if variable in os.environ:
-        return f" ({variable})"
-    return f" (or from {options.config_file})" if options.config_file is not None else ""
 
 
 def _set_up_logging() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.start_options import StartOptions
-from pykbroker.environment import properties_from_environment
+from pykbroker.environment import properties_from_environment, variable_of_key
 from pykbroker.properties_file import PropertiesError, parse_properties
 
 DEFAULT_LISTENERS = "PLAINTEXT://localhost:9092"
@@ -67,6 +67,30 @@ def read_properties_file(path: str) -> dict[str, str]:
         raise CliError(f"--config {path}: {reason}") from None
     except PropertiesError as error:
         raise CliError(f"--config {path}: {error}") from None
+
+
+def described_setting(
+    key: str, value: object, properties: Mapping[str, str], options: StartOptions, environment: Mapping[str, str]
+) -> str:
+    """Return a setting that was refused with the place that it was taken from, for the message to the user.
+
+    A value that follows from other settings (log.retention.ms from log.retention.hours) has no place of its own.
+    """
+    text = f"{key}={value}"
+    if key not in properties:
+        from pykbroker.config import default_text
+
+        if str(value) in ("", default_text(key)):
+            return f"{key} is not set" + (f", and its default is {value}" if str(value) else "")
+        return text
+    if key in options.overrides:
+        return f"{text} (from --override)"
+    variable = variable_of_key(key)
+    if variable in environment:
+        return f"{text} (from the environment, {variable})"
+    if options.config_file is not None and key in read_properties_file(options.config_file):
+        return f"{text} (from {options.config_file})"
+    return text
 
 
 def with_address(listeners: str, host: str | None, port: int | None, controller_names: str) -> str:

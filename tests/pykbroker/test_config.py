@@ -10,9 +10,10 @@ import pytest
 import pykbroker
 from pykbroker.config import _COMPOSED, BrokerConfig, ConfigError
 from pykbroker.config_definitions import BOOLEAN, DOUBLE, INT, LIST, LONG, SHORT, STRING, format_double, parse_value
-from pykbroker.config_definitions.broker import BROKER_CONFIGS
+from pykbroker.config_definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
 from pykbroker.config_definitions.documentation import broker_documentation, topic_documentation
 from pykbroker.config_definitions.group import GROUP_CONFIGS
+from pykbroker.config_definitions.removed import is_removed
 from pykbroker.config_definitions.topic import BROKER_SYNONYMS, TOPIC_CONFIGS
 
 
@@ -264,3 +265,8 @@ def test_every_setting_is_used() -> None:
         if name not in elsewhere and not any(re.search(rf"\.{name}\b", source) for source in sources)
     ]
     assert unused == []
+
+
+def test_removed_keys_are_none_of_those_that_there_are() -> None:
+    tables = (BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS)
+    assert [key for table in tables for key in table if is_removed(key)] == []

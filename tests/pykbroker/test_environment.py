@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from pykbroker.config import BrokerConfig
-from pykbroker.environment import cluster_id_from_environment, key_of_variable, properties_from_environment
+from pykbroker.config_definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS, INTERNAL_BROKER_CONFIGS
+from pykbroker.environment import (
+    cluster_id_from_environment,
+    key_of_variable,
+    properties_from_environment,
+    variable_of_key,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +31,13 @@ from pykbroker.environment import cluster_id_from_environment, key_of_variable, 
 )
 def test_names(variable: str, key: str) -> None:
     assert key_of_variable(variable) == key
+
+
+@pytest.mark.parametrize("table", [BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS])
+def test_every_key_of_kafka_can_be_set(table: Iterable[str]) -> None:
+    """No key looks like a variable that is for somebody else."""
+    for key in table:
+        assert properties_from_environment({variable_of_key(key): "value"})[key] == "value"
 
 
 def test_a_compose_file_of_kafka_is_understood() -> None:
@@ -59,6 +74,53 @@ def test_only_settings_are_taken() -> None:
     assert properties_from_environment(environment) == {"num.partitions": "3"}
     assert cluster_id_from_environment(environment) == "MkU3OEVBNTcwNTJENDM2Qk"
     assert cluster_id_from_environment({}) is None
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "KAFKA_HOME",
+        "KAFKA_PATH",
+        "KAFKA_VERSION",
+        "KAFKA_SCALA_VERSION",
+        "KAFKA_MODE",
+        "KAFKA_URL",
+        "KAFKA_BROKERS",
+        "KAFKA_BOOTSTRAP_SERVERS",
+        "KAFKA_INSTALL_ROOT",
+        "KAFKA_LOG4J_CMD_OPTS",
+        "KAFKA_SSL_KEYSTORE_FILENAME",
+        # Kubernetes, for services kafka and kafka-headless
+        "KAFKA_SERVICE_HOST",
+        "KAFKA_SERVICE_PORT",
+        "KAFKA_SERVICE_PORT_TCP_CLIENT",
+        "KAFKA_PORT",
+        "KAFKA_PORT_9092_TCP",
+        "KAFKA_PORT_9092_TCP_ADDR",
+        "KAFKA_HEADLESS_SERVICE_HOST",
+        "KAFKA_HEADLESS_PORT",
+        "KAFKA_HEADLESS_PORT_9092_TCP_PROTO",
+        # docker run --link kafka
+        "KAFKA_NAME",
+        "KAFKA_ENV_PATH",
+    ],
+)
+def test_variables_for_somebody_else_are_left_alone(variable: str) -> None:
+    assert properties_from_environment({variable: "value"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("variable", "key"),
+    [
+        ("KAFKA_NUM_PARTITION", "num.partition"),
+        ("KAFKA_LISTENER", "listener"),
+        ("KAFKA_CFG_NUM_PARTITIONS", "cfg.num.partitions"),
+        ("KAFKA_LOGS_DIR", "logs.dir"),
+    ],
+)
+def test_a_typing_error_is_still_named(variable: str, key: str) -> None:
+    config = BrokerConfig.from_properties(properties_from_environment({variable: "value"}))
+    assert config.unknown_keys == (key,)
 
 
 def test_advertised_listeners_alone_say_where_to_listen() -> None:

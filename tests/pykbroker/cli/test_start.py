@@ -97,11 +97,15 @@ def test_settings_reach_the_broker(
 
     use_broker(broker)
     monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "5")
-    code, _, errors = run("start", "--port", "0", "--override", "bogus.key=1", "--override", "zookeeper.connect=x")
+    others = ("bogus.key=1", "zookeeper.connect=x", "reserved.broker.max.id=1000")
+    code, _, errors = run("start", "--port", "0", *(word for other in others for word in ("--override", other)))
     assert code == 0
     assert configs[0].num_partitions == 5
     assert configs[0].listeners[0].port == 0
-    assert "unknown settings, ignored: bogus.key" in errors
+    assert errors.splitlines() == [
+        "pykbroker: unknown settings, ignored: bogus.key",
+        "pykbroker: settings that Apache Kafka 4 no longer has, ignored: reserved.broker.max.id, zookeeper.connect",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,9 +144,31 @@ def test_a_bad_setting_says_where_it_came_from(
     use_broker(broker_until_stopped)
     code, _, errors = run("start", "--override", "num.partitions=many")
     assert code == 2
-    assert "num.partitions=many (--override): " in errors
+    assert "num.partitions=many (from --override): " in errors
     monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "none")
-    assert "(KAFKA_NUM_PARTITIONS)" in run("start")[2]
+    assert "num.partitions=none (from the environment, KAFKA_NUM_PARTITIONS): " in run("start")[2]
+
+
+def test_a_refused_mechanism_is_said_in_one_plain_sentence(
+    run: Run, use_broker: Callable[[Broker], None], tmp_path: Path
+) -> None:
+    """The file is named for what stands in it, and for nothing else."""
+    use_broker(broker_until_stopped)
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=SASL_PLAINTEXT://:9092\nsasl.enabled.mechanisms=OTHER\n")
+    errors = run("start", "--config", str(file))[2]
+    assert errors.startswith(f"pykbroker: sasl.enabled.mechanisms=OTHER (from {file}): only ")
+    cluster = "controller.quorum.voters=1@a:9093,2@b:9093\nlistener.security.protocol.map=CONTROLLER:SASL_PLAINTEXT,"
+    cluster += "PLAINTEXT:PLAINTEXT\nlisteners=PLAINTEXT://:9092,CONTROLLER://:9093\n"
+    file.write_text(cluster)
+    errors = run("start", "--config", str(file))[2]
+    assert errors.startswith(
+        "pykbroker: sasl.mechanism.controller.protocol is not set, and its default is GSSAPI: only "
+    )
+    file.write_text("process.roles=broker\nlog.retention.hours=0\n")
+    assert run("start", "--config", str(file))[2].startswith("pykbroker: controller.quorum.voters is not set: must ")
+    file.write_text("log.retention.hours=0\n")
+    assert run("start", "--config", str(file))[2].startswith("pykbroker: log.retention.ms=0: must ")
 
 
 def test_a_port_file_that_cannot_be_written(run: Run, use_broker: Callable[[Broker], None]) -> None:
