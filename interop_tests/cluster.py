@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from interop_tests.brokers import (
@@ -71,7 +71,7 @@ class ClusterNode(BrokerProcess):
         self.node_id = node_id
         self.network = network
         self.properties = folder / "server.properties"
-        listener = settings["advertised.listeners"].partition(",")[0]
+        listener = settings.get("advertised.listeners", settings["listeners"]).partition(",")[0]
         self.bootstrap = listener.partition("://")[2]
 
     @property
@@ -170,9 +170,12 @@ class Cluster:
         tools: the Java tools, for a cluster of Apache Kafka; None for one of pykbroker.
         overrides: settings of all nodes, over QUICK_CLUSTER.
         voters: how many of the nodes are controllers too, the first ones; by default all.
+        host: name or address of all nodes that have no network.
+        is_advertised: whether nodes have `advertised.listeners`; without it they tell the hosts of `listeners`.
         network: whose links can be cut, for `count` nodes.
         data_dirs: folders for the data of some nodes, by node id.
         own: settings of some nodes, by node id, over those of all; None for a setting that the node does not have.
+        prepare: changes the settings of nodes before their first start.
     """
 
     def __init__(
@@ -183,16 +186,19 @@ class Cluster:
         *,
         count: int = NODES,
         voters: int | None = None,
+        host: str = "127.0.0.1",
+        is_advertised: bool = True,
         network: Network | None = None,
         data_dirs: Mapping[int, Path] | None = None,
         own: Mapping[int, Mapping[str, str | None]] | None = None,
+        prepare: Callable[[Cluster], None] | None = None,
     ) -> None:
         self.tools = tools
         self.network = network
         self.is_formatted = tools is None
         ids = range(1, count + 1)
         if network is None:
-            addresses = [Address("127.0.0.1", port, port) for port in free_ports(2 * count)]
+            addresses = [Address(host, port, port) for port in free_ports(2 * count)]
             places = dict(zip(ids, zip(addresses[::2], addresses[1::2], strict=True), strict=True))
         else:
             places = {node_id: network.addresses(node_id) for node_id in ids}
@@ -221,6 +227,8 @@ class Cluster:
                 **(overrides or {}),
                 **(own or {}).get(node_id, {}),
             }
+            if not is_advertised:
+                del given["advertised.listeners"]
             settings = {key: value for key, value in given.items() if value is not None}
             kind = PykbrokerNode if tools is None else ApacheKafkaNode
             node = kind(node_id, own_folder, settings, network)
@@ -228,6 +236,8 @@ class Cluster:
             if isinstance(node, ApacheKafkaNode) and tools is not None:
                 node.tools = tools
             self.nodes[node_id] = node
+        if prepare is not None:
+            prepare(self)
 
     @property
     def bootstrap(self) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from interop_tests.wire import METADATA, Connection, ConnectionClosed, compact_string, request_header
+from interop_tests.wire import METADATA, Connection, ConnectionClosed, compact_string, request_header, string
 
+FIND_COORDINATOR = 10
 DESCRIBE_QUORUM = 55
+DESCRIBE_CLUSTER = 60
 ASK_TIMEOUT_S = 2.0
 
 
@@ -50,6 +52,12 @@ class _Fields:
         self._at += size
         return self._data[self._at - size : self._at].decode()
 
+    def compact_string(self) -> str:
+        """A nullable one of at most 126 bytes."""
+        size = max(self.number("B") - 1, 0)
+        self._at += size
+        return self._data[self._at - size : self._at].decode()
+
     def numbers(self) -> list[int]:
         return [self.number("i") for _ in range(self.number("i"))]
 
@@ -87,6 +95,38 @@ def quorum_leader(bootstrap: str) -> int:
     if error != 0 or leader < 0:
         raise NoAnswer(f"{bootstrap}: no leader of the quorum is known (error {error})")
     return leader
+
+
+def coordinator_of(bootstrap: str, group_id: str) -> tuple[int, str]:
+    """Id and host:port of a group's coordinator, by FindCoordinator version 2. Raises NoAnswer."""
+    fields = _Fields(_ask(bootstrap, request_header(FIND_COORDINATOR, 2) + string(group_id) + b"\0"))
+    fields.number("i"), fields.number("i")  # correlation id, throttle time
+    error, _, node_id, host, port = (
+        fields.number("h"),
+        fields.string(),
+        fields.number("i"),
+        fields.string(),
+        fields.number("i"),
+    )
+    if error != 0:
+        raise NoAnswer(f"{bootstrap}: no coordinator of {group_id} is known (error {error})")
+    return node_id, f"{host}:{port}"
+
+
+def described_brokers(bootstrap: str) -> dict[int, str]:
+    """Brokers as host:port by id, by DescribeCluster version 0. Raises NoAnswer."""
+    fields = _Fields(_ask(bootstrap, request_header(DESCRIBE_CLUSTER, 0, flexible=True) + b"\0\0"))
+    fields.number("i"), fields.number("b"), fields.number("i")  # correlation id, tags, throttle time
+    error = fields.number("h")
+    if error != 0:
+        raise NoAnswer(f"{bootstrap}: DescribeCluster was refused (error {error})")
+    fields.compact_string(), fields.compact_string(), fields.number("i")  # message, cluster id, controller
+    brokers = {}
+    for _ in range(fields.number("B") - 1):
+        node_id, host, port = fields.number("i"), fields.compact_string(), fields.number("i")
+        fields.compact_string(), fields.number("b")  # rack, tags
+        brokers[node_id] = f"{host}:{port}"
+    return brokers
 
 
 def _ask(bootstrap: str, request: bytes) -> bytes:

@@ -19,6 +19,7 @@ import trio
 
 from pykbroker.broker_server import BrokerServer
 from pykbroker.host import Host
+from pykbroker.listener_addresses import is_every_address
 from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory
 from pykbroker.metadata_cache import MetadataCache
 from pykbroker.node_directory import identify, raise_descriptor_limit
@@ -28,12 +29,12 @@ from pykbroker.quorum_node import StoppedEarly, ask_cluster_id, is_quorum_gone, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pykbroker.advertised import Bound
     from pykbroker.config import BrokerConfig
     from pykbroker.controller_server import ControllerServer
     from pykbroker.listener_addresses import ListenerAddress
     from pykbroker.logstore.meta_properties import MetaProperties
     from pykbroker.protocol.fields import Message
-    from pykbroker.registration import Bound
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +43,6 @@ DESCRIPTORS_KEPT = 4096
 
 LOOK_S = 0.1
 """How often a node that hands over looks whether there is still somebody to take it."""
-
-EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104  compared, not bound
 
 
 class BrokerAddress(NamedTuple):
@@ -208,4 +207,4 @@ def _address_of(bound: Bound) -> BrokerAddress:
     """Where somebody on this machine reaches a listener."""
     address: ListenerAddress = bound[0]
     port: int = bound[1][0].getsockname()[1]
-    return BrokerAddress("localhost" if address.host in EVERY_ADDRESS else address.host, port)
+    return BrokerAddress("localhost" if is_every_address(address.host) else address.host, port)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.advertised import broker_endpoints
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.errors import KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
@@ -19,7 +20,7 @@ from pykbroker.producer_ids import ProducerIds
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.quorum_node import LocalCall, is_quorum_gone, make_channel, opener
-from pykbroker.registration import Registration, endpoints_of, register_again, register_at_once
+from pykbroker.registration import Registration, register_again, register_at_once
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.partitions import Partitions
 from pykbroker.request_context import Services
@@ -29,13 +30,13 @@ from pykbroker.transactions.settings import TransactionSettings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pykbroker.advertised import Bound
     from pykbroker.broker_clients import BrokerClients
     from pykbroker.controller_channel import ControllerChannel
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
     from pykbroker.metadata_cache import MetadataCache
     from pykbroker.node_parts import NodeParts
-    from pykbroker.registration import Bound
     from pykbroker.replication.replica_manager import ReplicaManager
     from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.transaction_markers import AppendedMarker
@@ -76,7 +77,7 @@ class BrokerServer:
         """
         parts = self._parts
         config, controller = parts.config, parts.controller
-        endpoints = endpoints_of(self._bound, config.advertised_listeners)
+        endpoints = broker_endpoints(config, self._bound)
         if parts.peers is None:
             # No other node can reach this one's controller: it has no brokers beside it, now or later.
             registration = await register_at_once(

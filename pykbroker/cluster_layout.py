@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from pykbroker.listener_addresses import is_every_address
+
 __all__ = ["LOCAL_CLUSTER_DEFAULTS", "LayoutError", "NodePlace", "properties_of_nodes"]
 
 INTERNAL_HOST = "127.0.0.1"
@@ -92,7 +94,9 @@ def properties_of_nodes(base: Mapping[str, str], places: Sequence[NodePlace], fo
     for node_id, place in enumerate(places, 1):
         listeners = [f"{name}://{host}:{place.port}"]
         protocols = [f"{name}:{_protocol(name, base)}"]
-        advertises = [f"{name}://{advertised_host or host}:{place.port}"]
+        # No host: each node tells the name of this machine, which the others do too.
+        told = advertised_host or ("" if is_every_address(host.strip("[]")) else host)
+        advertises = [f"{name}://{told}:{place.port}"]
         if needs_internal:
             listeners.append(f"INTERNAL://{INTERNAL_HOST}:{place.internal_port}")
             protocols.append("INTERNAL:PLAINTEXT")

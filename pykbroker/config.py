@@ -19,6 +19,7 @@ from pykbroker.listener_addresses import (
     LISTENER_PREFIX,
     ListenerAddress,
     base_of_listener_key,
+    is_every_address,
     parse_listeners,
     parse_protocol_map,
 )
@@ -61,8 +62,8 @@ class BrokerConfig:
         listeners: addresses to bind for clients and brokers; empty where there is no broker.
         controller_listeners: addresses to bind that `controller.listener.names` names; empty on a broker alone, and
             on a single node without any.
-        advertised_listeners: what is advertised, by listener name; empty when `advertised.listeners` is not set, and
-            then a client is told the address that it dialled.
+        advertised_listeners: what `advertised.listeners` says, by listener name; empty when it is not set. `advertised`
+            has what follows for clients and nodes.
         advertised_controller_listeners: the same of the controller's listeners.
         quorum_voters: node id -> (host, port) from `controller.quorum.voters`; empty where the log says who votes,
             just this node where nothing is said at all.
@@ -351,7 +352,7 @@ def _fill_listeners(values: dict[str, Any], texts: Mapping[str, str]) -> None:
             raise ConfigError(
                 "advertised.listeners", address.name, f"not one of listeners, which are {', '.join(sorted(bound))}"
             )
-        if address.host in ("0.0.0.0", "::"):  # noqa: S104  compared, not bound
+        if address.host and is_every_address(address.host):
             raise ConfigError(
                 "advertised.listeners", address.host, "clients cannot dial it; use a host name or address"
             )

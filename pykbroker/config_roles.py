@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykbroker.config_definitions import ConfigError
-from pykbroker.listener_addresses import LISTENER_PREFIX, ListenerAddress, parse_bootstrap_servers, parse_voters
+from pykbroker.listener_addresses import (
+    LISTENER_PREFIX,
+    ListenerAddress,
+    is_every_address,
+    parse_bootstrap_servers,
+    parse_voters,
+)
 
 BROKER = "broker"
 CONTROLLER = "controller"
@@ -94,7 +100,7 @@ def _fill_quorum(
     for voter_id, (host, port) in voters.items():
         if len(voters) > 1 and port == 0:
             raise ConfigError("controller.quorum.voters", f"{voter_id}@{host}:0", "a voter needs a port")
-        if len(voters) > 1 and host in ("0.0.0.0", "::"):  # noqa: S104  compared, not bound
+        if len(voters) > 1 and is_every_address(host):
             raise ConfigError(
                 "controller.quorum.voters",
                 f"{voter_id}@{host}:{port}",

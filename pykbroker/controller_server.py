@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
+from pykbroker.advertised import controller_endpoints
 from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
 from pykbroker.controller_registration import ControllerRegistration
 from pykbroker.errors import KafkaError
@@ -20,18 +21,17 @@ from pykbroker.listener_kind import ListenerKind
 from pykbroker.node_parts import make_authorizer, sasl_maker
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.quorum_node import make_channel
-from pykbroker.registration import endpoints_of
 from pykbroker.request_context import ConnectionInfo, RequestContext, Services
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pykbroker.advertised import Bound
     from pykbroker.config import BrokerConfig
     from pykbroker.controller.metadata.image import Endpoint
     from pykbroker.host import Host
     from pykbroker.node_parts import NodeParts
     from pykbroker.protocol.fields import Message
-    from pykbroker.registration import Bound
 
 
 PROBE_TIMEOUT_S = 1.0
@@ -105,7 +105,7 @@ class ControllerServer:
         ]
         self._registration: ControllerRegistration | None = None
         if bound:
-            endpoints = endpoints_of(bound, parts.config.advertised_controller_listeners)
+            endpoints = controller_endpoints(parts.config, bound)
             channel = make_channel(parts, self.call, "controller-registration")
             self._registration = ControllerRegistration(
                 parts.config.node_id, endpoints, parts.controller, channel, parts.host

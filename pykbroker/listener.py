@@ -11,6 +11,7 @@ import trio
 
 from pykbroker.connection import Connection
 from pykbroker.connection_limits import ConnectionLimits
+from pykbroker.listener_addresses import host_and_port
 from pykbroker.listener_kind import ListenerKind
 from pykbroker.request_context import ConnectionInfo
 from pykbroker.request_memory import RequestMemory, limit_bytes
@@ -221,7 +222,13 @@ def bind(host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in _addresses(host, port):
-            listening = socket.socket(family, kind, protocol)
+            try:
+                listening = socket.socket(family, kind, protocol)
+            except OSError as error:
+                # A system without IPv6 may still resolve localhost to ::1.
+                if error.errno == errno.EAFNOSUPPORT and sockets:
+                    continue
+                raise
             sockets.append(listening)
             listening.setblocking(False)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -231,7 +238,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
             try:
                 listening.bind((address[0], bound_port, *address[2:]))
             except OSError as error:
-                # A host without IPv6 still resolves localhost to ::1; one address that works is enough.
+                # The same where IPv6 is there and switched off; one address that works is enough.
                 if error.errno == errno.EADDRNOTAVAIL and (len(sockets) > 1):
                     sockets.pop().close()
                     continue
@@ -239,7 +246,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for listening in sockets:
             listening.close()
-        shown = f"{host or '*'}:{port}"
+        shown = host_and_port(host or "*", port)
         if error.errno == errno.EADDRINUSE:
             raise BindError(
                 f"cannot listen on {shown}: the port is in use; stop what uses it, or choose another "

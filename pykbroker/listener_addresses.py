@@ -13,6 +13,8 @@ SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL":
 
 LISTENER_PREFIX = "listener.name."
 
+_EVERY_ADDRESS = frozenset(("", "0.0.0.0", "::"))  # noqa: S104  compared, not bound
+
 # These are given per mechanism: listener.name.<listener>.<mechanism>.<key>.
 _PER_MECHANISM = (
     "sasl.jaas.config",
@@ -29,6 +31,16 @@ def base_of_listener_key(key: str) -> str | None:
         return None
     rest = key.removeprefix(LISTENER_PREFIX).partition(".")[2]
     return next((base for base in _PER_MECHANISM if rest.endswith(base)), rest) or None
+
+
+def is_every_address(host: str) -> bool:
+    """True for a host of `listeners` that binds every address of the machine, which nobody can dial."""
+    return host in _EVERY_ADDRESS
+
+
+def host_and_port(host: str, port: int) -> str:
+    """`host:port` as clients take it: an IPv6 address stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class ListenerAddress(NamedTuple):
@@ -77,7 +89,7 @@ def parse_listeners(key: str, texts: list[str], protocols: Mapping[str, str]) ->
             and key == "listeners"
             and any((listener.host, listener.port) == (host, port) for listener in listeners)
         ):
-            raise ConfigError(key, ",".join(texts), f"two listeners have the address {host}:{port}")
+            raise ConfigError(key, ",".join(texts), f"two listeners have the address {host_and_port(host, port)}")
         listeners.append(ListenerAddress(name, host, port, protocol))
     return tuple(listeners)
 

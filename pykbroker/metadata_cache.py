@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from pykbroker.advertised import broker_listeners
 from pykbroker.config import BrokerConfig, ConfigError
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
@@ -19,6 +20,7 @@ from pykbroker.controller.metadata.image import (
     TopicImage,
 )
 from pykbroker.encoded_topics import EncodedTopics
+from pykbroker.listener_addresses import is_every_address
 from pykbroker.logstore.log_config import LogConfig
 
 if TYPE_CHECKING:
@@ -58,6 +60,10 @@ class MetadataCache:
         self.image = image
         self.static_config = config
         self._node_id = node_id
+        # Listeners of which no host can be told, where no other broker could tell another one.
+        self._hostless_listeners = frozenset(
+            address.name for address in broker_listeners(config) if config.is_alone and is_every_address(address.host)
+        )
         # One entry: the dynamic settings seen last, and what came of them.
         self._dynamic: tuple[Mapping[str, str], Mapping[str, str]] = (_NOTHING, _NOTHING)
         self._effective = config
@@ -95,26 +101,19 @@ class MetadataCache:
     ) -> BrokerAddress | None:
         """Where the client that asks reaches a broker: by its own listener (P-27); None if that broker has none.
 
-        For this broker without `advertised.listeners` it is the address that the client dialled (design.md 6). By the
-        newest image, or by the one given.
+        It is what the broker has registered, in the newest image or the one given. Only a broker that is its whole
+        cluster and whose listener is on every address gives the host that the client dialled; `advertised` says why.
         """
-        broker = (image or self.image).brokers.get(broker_id)
+        image = image or self.image
+        broker = image.brokers.get(broker_id)
         if broker is None:
             return None
-        if broker_id == self._node_id:
-            advertised = self.static_config.advertised_listeners
-            if not advertised:
-                return BrokerAddress(broker_id, context.local_host, context.local_port, broker.rack, broker.is_fenced)
-            own = advertised.get(context.listener_name)
-            if own is None:
-                return None
-            # Port 0 was a free port, which only the listener knows.
-            return BrokerAddress(
-                broker_id, own.host or context.local_host, own.port or context.local_port, broker.rack, broker.is_fenced
-            )
         for endpoint in broker.endpoints:
             if endpoint.name == context.listener_name:
-                return BrokerAddress(broker_id, endpoint.host, endpoint.port, broker.rack, broker.is_fenced)
+                host = endpoint.host
+                if endpoint.name in self._hostless_listeners and len(image.brokers) == 1:
+                    host = context.local_host
+                return BrokerAddress(broker_id, host, endpoint.port, broker.rack, broker.is_fenced)
         return None
 
     def brokers(self, context: RequestContext) -> list[BrokerAddress]:

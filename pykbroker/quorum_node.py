@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 import pykbroker
+from pykbroker.advertised import voter_endpoints
 from pykbroker.config_rules import ServerConfigRules
 from pykbroker.controller.node import ControllerNode, ControllerSettings
-from pykbroker.controller.raft.quorum import ReplicaKey, VoterEndpoint, VoterSet
+from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings
 from pykbroker.controller.raft_storage import StorageSettings
 from pykbroker.controller_channel import ControllerChannel
@@ -72,7 +73,7 @@ def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: Me
             fetch_wait_max_ms=_fetch_wait_max_ms(config),
             snapshot_piece_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
             bootstrap=[NodeAddress(*address) for address in config.quorum_bootstrap_servers],
-            endpoints=_endpoints(config),
+            endpoints=voter_endpoints(config),
             listener_name=(config.controller_listener_names or ["CONTROLLER"])[0].upper(),
         )
     controller = ControllerNode(
@@ -98,7 +99,7 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
         data_directory=folder,
         voters=VoterSet(map(ReplicaKey, config.quorum_voters)),
         directory_id=uuid_from_text(identity.directory_id),
-        endpoints=_endpoints(config),
+        endpoints=voter_endpoints(config),
         bootstrap_count=len(config.quorum_bootstrap_servers),
         partition_count_default=config.num_partitions,
         replication_factor_default=config.default_replication_factor,
@@ -124,20 +125,6 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
         append_linger_ms=_append_linger_ms(config),
         unclean_election=config.topic_defaults["unclean.leader.election.enable"] == "true",
     )
-
-
-def _endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
-    """Where the others reach this node as a controller; none for a broker, and for a node that is alone."""
-    endpoints = []
-    for address in config.controller_listeners:
-        advertised = config.advertised_controller_listeners.get(address.name, address)
-        if advertised.port:
-            endpoints.append(VoterEndpoint(address.name.upper(), advertised.host or "localhost", advertised.port))
-    configured = config.quorum_voters.get(config.node_id)
-    if configured is not None and configured[1] and endpoints:
-        # What the others' settings say of it is what they can reach.
-        endpoints[0] = VoterEndpoint(endpoints[0].name, *configured)
-    return tuple(endpoints)
 
 
 def _fetch_wait_max_ms(config: BrokerConfig) -> int:

@@ -18,7 +18,6 @@ import trio
 
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
-from pykbroker.controller.metadata.image import Endpoint
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
@@ -27,21 +26,18 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import random_uuid, uuid_from_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pykbroker.config import BrokerConfig
     from pykbroker.controller.metadata.brokers import RegisterBroker
-    from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.controller.metadata.image import ClusterImage, Endpoint
     from pykbroker.controller.node import ControllerNode
     from pykbroker.controller_channel import ControllerChannel
-    from pykbroker.host import Host, Listening
-    from pykbroker.listener_addresses import ListenerAddress
+    from pykbroker.host import Host
     from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.logstore.meta_properties import MetaProperties
 
 log = logging.getLogger(__name__)
-
-Bound = tuple["ListenerAddress", "Sequence[Listening]"]
 
 AT_ONCE_TIMEOUT_MS = 60_000
 
@@ -72,22 +68,6 @@ class State(enum.Enum):
     RECOVERY = enum.auto()
     RUNNING = enum.auto()
     PENDING_CONTROLLED_SHUTDOWN = enum.auto()
-
-
-def endpoints_of(bound: Sequence[Bound], advertised: Mapping[str, ListenerAddress]) -> list[Endpoint]:
-    """Where other nodes and clients reach these listeners: as advertised, else as bound."""
-    endpoints = []
-    for address, sockets in bound:
-        told = advertised.get(address.name, address)
-        port = told.port or sockets[0].getsockname()[1]
-        endpoints.append(Endpoint(address.name, told.host or _own_name(), port, address.security_protocol_id))
-    return endpoints
-
-
-def _own_name() -> str:
-    import socket
-
-    return socket.gethostname()
 
 
 async def register_at_once(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pykbroker
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.start_options import StartOptions, UsageError, help_text, parse_start_options
+from pykbroker.listener_addresses import host_and_port
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -79,9 +80,9 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
             await create_initial_topics(address.host, address.port, options.topics)
         print(ready_text(address, config), flush=True)
         if options.port_file is not None:
-            write_atomically(options.port_file, f"{address.host}:{address.port}")
+            write_atomically(options.port_file, host_and_port(*address))
         if tell_address is not None:
-            tell_address(f"{address.host}:{address.port}")
+            tell_address(host_and_port(*address))
 
     def on_stop(is_again: bool) -> None:
         if not is_again:
@@ -187,7 +188,7 @@ async def _serve(
 
     async def announce_when_ready() -> None:
         await ready.wait()
-        await announce(dialable(addresses[0]))
+        await announce(addresses[0])
 
     async def stop_on_signal() -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -226,18 +227,11 @@ async def _stop_with_stdin(stop: trio.Event, hurry: trio.CancelScope) -> None:
     hurry.cancel()
 
 
-def dialable(address: BrokerAddress) -> BrokerAddress:
-    """Return an address that a client on this machine can connect to: every address is none."""
-    if address.host in ("", "0.0.0.0", "::"):  # noqa: S104  compared, not bound
-        return address._replace(host="localhost")
-    return address
-
-
 def ready_text(address: BrokerAddress, config: BrokerConfig) -> str:
     """Return what is said once the broker answers: where it listens, where its data is, how to stop it."""
     return (
         f"pykbroker {pykbroker.__version__} is ready\n"
-        f"  listens on  {address.host}:{address.port}\n"
+        f"  listens on  {host_and_port(*address)}\n"
         f"  data in     {config.log_dirs[0]}\n"
         f"  to stop     Ctrl-C, or kill {os.getpid()}"
     )

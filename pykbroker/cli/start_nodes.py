@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pykbroker.cli.start_options import StartOptions
     from pykbroker.config import BrokerConfig
 
-EVERY_ADDRESS = ("", "0.0.0.0", "[::]")  # noqa: S104  compared, not bound
 STOP_TIMEOUT_S = 30.0
 """A node that has not ended so long after SIGTERM is killed."""
 
@@ -63,9 +62,6 @@ def start_nodes(options: StartOptions) -> int:
             f"log.dirs={folder}: with --nodes there is one folder, in which each node has its own", EXIT_USAGE
         )
     _check_folder(folder, options.nodes)
-    if "advertised.listeners" not in base and any(f"://{host}:" in base["listeners"] for host in EVERY_ADDRESS):
-        # One node tells a client the address that it dialled; of the others it has to know one.
-        base["advertised.listeners"] = f"{base['listeners'].partition(':')[0]}://{socket.gethostname()}:0"
     try:
         nodes = properties_of_nodes(base, _places(base["listeners"], options.nodes), folder)
     except LayoutError as error:
@@ -221,7 +217,9 @@ class Supervisor:
             take_standard_streams(stdin, output)
 
             async def announce(address: BrokerAddress) -> None:
-                os.write(ready, f"{address.host}:{address.port}\n".encode())
+                from pykbroker.listener_addresses import host_and_port
+
+                os.write(ready, f"{host_and_port(*address)}\n".encode())
 
             code = run_until_stopped(
                 self._configs[node_id], self._cluster_id, announce, lambda _: None, stop_with_stdin=True
@@ -250,21 +248,21 @@ class Supervisor:
                 self._announce()
 
     def _announce(self) -> None:
-        addresses = [node.address or "" for node in self._nodes]
         if self._options.topics:
             import trio
 
             from pykbroker.cli.initial_topics import create_initial_topics
 
-            host, _, port = addresses[0].rpartition(":")
+            host, _, port = (self._nodes[0].address or "").rpartition(":")
             try:
-                trio.run(create_initial_topics, host, int(port), self._options.topics)
+                trio.run(create_initial_topics, host.strip("[]"), int(port), self._options.topics)
             except CliError as error:
                 complain(error.text)
                 self._has_failed = True
                 self._stop_all()
                 return
         self._is_announced = True
+        addresses = [self._told_address(node) for node in self._nodes]
         processes = ", ".join(str(node.pid) for node in self._nodes)
         folder = os.path.dirname(next(iter(self._files.values())))
         print(
@@ -277,6 +275,16 @@ class Supervisor:
         )
         if self._options.port_file is not None:
             write_atomically(self._options.port_file, ",".join(addresses))
+
+    def _told_address(self, node: Node) -> str:
+        """The address of a node that its clients find in Metadata: they bootstrap from that and from no other."""
+        from pykbroker.advertised import told_host
+        from pykbroker.listener_addresses import host_and_port, is_every_address
+
+        (told, *_) = self._configs[node.node_id].advertised_listeners.values()
+        if is_every_address(told.host) and len(self._nodes) == 1:
+            return node.address or ""
+        return host_and_port(told_host(told), told.port)
 
     def _pass_on(self, node: Node) -> None:
         """Prints what a node has printed, each line with its name."""

@@ -79,8 +79,9 @@ GROUP_DOCUMENTATION: dict[str, str] = {
 _BROKER_DOCUMENTATION: dict[str, str] = {
     "add.partitions.to.txn.retry.backoff.max.ms": "Longest wait for an ending transaction before a partition is added.",
     "add.partitions.to.txn.retry.backoff.ms": "First wait before adding a partition to a transaction is tried again.",
-    "advertised.listeners": "Addresses that clients are told to use, per listener; without it here the address that "
-    "the client dialled.",
+    "advertised.listeners": "Addresses that clients are told to use, per listener; without it those of listeners. "
+    "For a host that means every address they are told the name of the machine; by a broker that is alone the host "
+    "that they dialled.",
     "alter.config.policy.class.name": "Java class that judges changes of configs.",
     "authorizer.class.name": "Java class that decides who may do what; empty allows everything.",
     "auto.create.topics.enable": "Whether a topic that a client names is created when it does not exist.",

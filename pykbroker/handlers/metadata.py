@@ -6,7 +6,8 @@ the cluster only until v10; v9 flexible; v10 topic ids; v12 look-up by id (KIP-5
 Topics that the client may not DESCRIBE are not in the list of all; asked for by name, nothing is said of whether they
 exist. Creating one needs CREATE on the cluster or on the topic.
 All answers of one response come from one image; topics are encoded in turns and kept encoded (`topic_encoder`).
-One difference from Kafka: without `advertised.listeners` a client is told the address that it dialled.
+One difference from Kafka: a single broker that listens on every address and has no host in `advertised.listeners` tells
+a client the host that it dialled (`pykbroker/advertised.py`).
 """
 
 from __future__ import annotations

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
+from pykbroker.advertised import broker_endpoints
 from pykbroker.cluster_layout import LayoutError, NodePlace, properties_of_nodes, text_of_properties
+from pykbroker.config import BrokerConfig
 from pykbroker.properties_file import parse_properties
 
 PLACES = [NodePlace(9092, 19092, 29092), NodePlace(9093, 19093, 29093), NodePlace(9094, 19094, 29094)]
@@ -44,6 +48,16 @@ def test_where_clients_log_in_the_nodes_have_a_listener_of_their_own() -> None:
     assert node["advertised.listeners"] == "CLIENTS://kafka.example:9092,INTERNAL://127.0.0.1:29092"
     assert node["listener.security.protocol.map"] == "CLIENTS:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
     assert node["inter.broker.listener.name"] == "INTERNAL"
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+def test_on_every_address_the_nodes_tell_the_name_of_their_machine(host: str) -> None:
+    """A host that nobody can dial is left out of advertised.listeners, and so each node fills in the machine's name."""
+    properties = properties_of_nodes({"listeners": f"PLAINTEXT://{host}:0"}, PLACES, "/data")[2]
+    assert properties["listeners"].startswith(f"PLAINTEXT://{host}:9093,")
+    assert properties["advertised.listeners"] == "PLAINTEXT://:9093"
+    (endpoint, *_) = broker_endpoints(BrokerConfig.from_properties(properties), [])
+    assert (endpoint.host, endpoint.port) == (socket.gethostname(), 9093)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from pykbroker.logstore.checkpoint_file import read_offsets
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_image
 
 HOUR_MS = 3_600_000
+LOCALHOST = [(socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1")]
 
 
 @pytest.fixture
@@ -164,6 +167,38 @@ def test_a_taken_port_is_named() -> None:
 
 def test_localhost_has_one_port_for_all_its_addresses() -> None:
     sockets = bind("localhost", 0)
+    assert len({bound.getsockname()[1] for bound in sockets}) == 1
+    for bound in sockets:
+        bound.close()
+
+
+def test_localhost_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system without IPv6 may still have ::1 among the addresses of localhost: a socket for it cannot be made."""
+    both = [(family, socket.SOCK_STREAM, 6, "", (host, 0)) for family, host in LOCALHOST]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    real = socket.socket
+
+    def without_ipv6(family: int, *others: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        return real(family, *others)
+
+    monkeypatch.setattr("pykbroker.listener.socket.socket", without_ipv6)
+    (bound,) = bind("localhost", 0)
+    assert bound.getsockname()[0] == "127.0.0.1"
+    bound.close()
+
+
+def test_localhost_listens_on_all_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that tries ::1 first finds the broker there: none has to try a second address."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    both = [(family, socket.SOCK_STREAM, 6, "", (host, 0)) for family, host in LOCALHOST]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    sockets = bind("localhost", 0)
+    assert [bound.getsockname()[0] for bound in sockets] == ["127.0.0.1", "::1"]
     assert len({bound.getsockname()[1] for bound in sockets}) == 1
     for bound in sockets:
         bound.close()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+
+import pytest
+
 from pykbroker.config import BrokerConfig
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
 from pykbroker.metadata_cache import MetadataCache
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
+from pykbroker.request_context import RequestContext
 from tests.support.admin import apply_records, make_context
 
 
@@ -50,11 +55,42 @@ def test_dynamic_settings_that_cannot_be_are_not_used() -> None:
     assert cache.log_config(image, "t").max_message_bytes == 1048588
 
 
-def test_without_advertised_listeners_the_dialled_address_is_given() -> None:
-    context = make_context(local=("10.1.2.3", 19092))
+@pytest.mark.parametrize("host", ["localhost", "10.9.9.9", "[fe80::7]"])
+def test_a_configured_host_is_told_whatever_was_dialled(host: str) -> None:
+    """As Kafka. The dialled host differs from client to client, and from what the other brokers tell."""
+    context = make_context(properties={"listeners": f"PLAINTEXT://{host}:9092"}, local=("10.1.2.3", 9092))
+    assert _told(context) == (host.strip("[]"), 9092)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+def test_a_broker_alone_on_every_address_tells_the_dialled_host(host: str) -> None:
+    context = make_context(properties={"listeners": f"PLAINTEXT://{host}:9092"}, local=("10.1.2.3", 9092))
+    assert _told(context) == ("10.1.2.3", 9092)
+    no_host = {"listeners": f"PLAINTEXT://{host}:9092", "advertised.listeners": "PLAINTEXT://:19092"}
+    assert _told(make_context(properties=no_host, local=("10.1.2.3", 9092))) == ("10.1.2.3", 19092)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+def test_with_other_brokers_every_address_is_the_name_of_the_machine(host: str) -> None:
+    """The others tell it too: a client must not hear two addresses of one broker."""
+    properties = {"listeners": f"PLAINTEXT://{host}:9092"}
+    context = make_context(properties=properties, broker_ids=(1, 2), local=("10.1.2.3", 9092))
+    assert _told(context) == (socket.gethostname(), 9092)
+    voters = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": "1@a:9093,2@b:9093",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{host}:9092,CONTROLLER://a:9093",
+    }
+    first = make_context(properties=voters, local=("10.1.2.3", 9092))
+    assert _told(first) == (socket.gethostname(), 9092), "the first of several is not alone"
+
+
+def _told(context: RequestContext) -> tuple[str, int]:
     address = context.services.metadata.endpoint(1, context)
     assert address is not None
-    assert (address.host, address.port) == ("10.1.2.3", 19092)
+    return address.host, address.port
 
 
 def test_advertised_listeners_are_given_per_listener() -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import trio
 
+from pykbroker.advertised import broker_listeners, told_host
 from pykbroker.config import BrokerConfig
 from pykbroker.config_rules import ServerConfigRules
 from pykbroker.controller.metadata.brokers import RegisterBroker
@@ -77,6 +78,13 @@ class FakeController:
         return self.submit_now(command)
 
 
+def _own_endpoints(config: BrokerConfig) -> list[Endpoint]:
+    return [
+        Endpoint(address.name, told_host(address), address.port, address.security_protocol_id)
+        for address in broker_listeners(config)
+    ]
+
+
 def make_services(properties: Mapping[str, str] | None = None, broker_ids: Iterable[int] = (1,)) -> Services:
     """Services with a fake controller and some registered brokers; parts that admin does not use are None."""
     config = BrokerConfig.from_properties(properties or {})
@@ -88,7 +96,11 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
             RegisterBroker(
                 broker_id=broker_id,
                 incarnation_id=bytes(15) + bytes([broker_id]),
-                endpoints=[Endpoint("PLAINTEXT", f"host-{broker_id}", 9092, 0)],
+                endpoints=(
+                    _own_endpoints(config)
+                    if broker_id == config.node_id and "listeners" in config.static_properties
+                    else [Endpoint("PLAINTEXT", f"host-{broker_id}", 9092, 0)]
+                ),
                 features=SUPPORTED_FEATURES,
                 log_dirs=[DIRECTORY_ID + bytes([broker_id])],
                 is_fenced=False,

@@ -11,7 +11,14 @@ from typing import Any
 import trio
 
 from pykbroker.config import BrokerConfig
-from pykbroker.controller.metadata.image import TOPIC_RESOURCE, BrokerImage, ClusterImage, PartitionImage, TopicImage
+from pykbroker.controller.metadata.image import (
+    TOPIC_RESOURCE,
+    BrokerImage,
+    ClusterImage,
+    Endpoint,
+    PartitionImage,
+    TopicImage,
+)
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_directory import LogDirectory
@@ -25,6 +32,7 @@ from pykbroker.replication.partitions import Partitions
 from pykbroker.request_context import ConnectionInfo, RequestContext, Services
 
 NODE_ID = 1
+ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092, 0),)
 NOW_MS = 1_700_000_000_000
 
 
@@ -73,7 +81,7 @@ def cluster_image(*topics: TopicImage, configs: Mapping[str, Mapping[str, str]] 
     image.topics_by_name = {topic.name: topic for topic in topics}
     image.topics_by_id = {topic.topic_id: topic for topic in topics}
     image.configs = {(TOPIC_RESOURCE, name): values for name, values in (configs or {}).items()}
-    image.brokers = {NODE_ID: BrokerImage(NODE_ID, 5, bytes(16), (), {}, None, False, False, (bytes(16),))}
+    image.brokers = {NODE_ID: BrokerImage(NODE_ID, 5, bytes(16), ENDPOINTS, {}, None, False, False, (bytes(16),))}
     return image
 
 

@@ -45,7 +45,7 @@ def use_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Bro
 async def broker_until_stopped(
     config: Any, *, on_ready: Callable[[Any], None], stop: trio.Event, **others: Any
 ) -> None:
-    on_ready(Address("0.0.0.0", 4711))
+    on_ready(Address("localhost", 4711))
     await stop.wait()
 
 

@@ -43,7 +43,7 @@ async def find(rig: Rig, version: int, *keys: str, key_type: int = 0) -> list[Co
 
 @pytest.mark.parametrize("version", range(7))
 async def test_the_leader_of_the_groups_partition_p_88(tmp_path: Path, version: int) -> None:
-    """P-88: at the address that the client dialled."""
+    """P-88: at the address that the broker has registered."""
     rig = Rig(tmp_path)
     async with rig.running():
         [found] = await find(rig, version, "g")
