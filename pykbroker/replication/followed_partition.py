@@ -154,11 +154,13 @@ class FollowedPartition:
                 offset = min(local_end, before)
             else:
                 offset = min(local_end, end_offset, before)
-        log.info(
+        # Also where no record goes: the log may know of an epoch at its end that has no record and is not the leader's.
+        self.partition.truncate_to(offset, now_ms)
+        log.log(
+            logging.INFO if offset < before else logging.DEBUG,
             "%s: truncated from %d to %d: epoch %d of leader %d ends at %d",
             self.partition, before, offset, epoch, self.partition.leader_id, end_offset,
         )  # fmt: skip
-        self.partition.truncate_to(offset, now_ms)
 
     def on_offsets(self, leader_start: int, leader_end: int, now_ms: int) -> Outcome:
         """The ends of the leader's log, asked for after OFFSET_OUT_OF_RANGE."""

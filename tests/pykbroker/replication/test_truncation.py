@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -249,3 +250,23 @@ def test_a_leader_acknowledges_a_batch_that_is_sent_again_when_it_is_synced() ->
     leader.open()
     leader.apply(image_of(cluster.image, BROKERS))
     assert leader.partition.log.log_end_offset == 1
+
+
+async def test_an_epoch_without_records_is_dropped_without_a_word(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A leader notes its epoch at once. As a follower it is told that the logs part there, and has no record to cut."""
+    caplog.set_level(logging.INFO)
+    cluster.produce(1, "m1")
+    cluster.fetch(2, 2)
+    cluster.elect(2)
+    cluster.elect(1)
+    assert cluster.epochs(2) == ((0, 0), (1, 1))
+    cluster.fetch(2, 2)
+    assert cluster.epochs(2) == cluster.epochs(1)[:1] == ((0, 0),)
+    assert "truncated" not in caplog.text
+    cluster.elect(2)
+    cluster.produce(2, "cut")
+    cluster.elect(1)
+    cluster.fetch(2, 2)
+    assert "t-0: truncated from 2 to 1: epoch 0 of leader 1 ends at 1" in caplog.text
