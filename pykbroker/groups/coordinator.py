@@ -455,6 +455,8 @@ class GroupCoordinator:
             self._carry_out(number, shard, output)
 
     def _send_replies(self, output: Output) -> None:
+        for detail in output.details:
+            log.debug("%s", detail)
         for note in output.notes:
             log.info("%s", note)
         for waiter, response in output.replies:

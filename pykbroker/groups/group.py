@@ -73,6 +73,7 @@ class Group:
         self._initial_delay_ms = 0
         self._initial_remaining_ms: int | None = None
         self._sync_deadline_ms: int | None = None
+        self._rebalance_reason = ""
 
     # What it says about itself
 
@@ -177,7 +178,8 @@ class Group:
         self._sync_deadline_ms = None
         is_initial = self.state is EMPTY
         self.transition(PREPARING, now_ms)
-        output.notes.append(
+        self._rebalance_reason = reason
+        output.details.append(
             f"Preparing to rebalance group {self.group_id} with old generation {self.generation_id}: {reason}"
         )
         if is_initial:
@@ -215,7 +217,7 @@ class Group:
         if not self.members:
             self.transition(EMPTY, now_ms)
             output.records.append(self.metadata_record({}))
-            output.notes.append(f"Group {self.group_id} with generation {self.generation_id} is now empty")
+            output.details.append(f"Group {self.group_id} with generation {self.generation_id} is now empty")
             return
         self.transition(COMPLETING, now_ms)
         for member in self.members:
@@ -225,7 +227,8 @@ class Group:
             self.members.pending_syncs.add(member.member_id)
         self._sync_deadline_ms = self._wake_at(now_ms + self.members.rebalance_timeout_ms)
         output.notes.append(
-            f"Stabilized group {self.group_id} generation {self.generation_id} with {len(self.members)} members"
+            f"Stabilized group {self.group_id} generation {self.generation_id} with {len(self.members)} members: "
+            f"{self._rebalance_reason}"
         )
 
     def add_member(self, member: Member, waiter: Waiter | None) -> None:
@@ -338,6 +341,7 @@ class Group:
             return
         self.dismiss(member.member_id, ErrorCode.UNKNOWN_MEMBER_ID, output)
         reason = f"member {member.member_id} has not sent a heartbeat in {member.session_timeout_ms} ms"
+        output.notes.append(f"Group {self.group_id}: {reason}")
         if self.state in (STABLE, COMPLETING):
             self.rebalance_or_complete_join(reason, now_ms, output)
         elif self.state is PREPARING and self.members.have_all_joined:
@@ -359,7 +363,9 @@ class Group:
             return
         for member_id in late:
             self.dismiss(member_id, ErrorCode.UNKNOWN_MEMBER_ID, output)
-        self.prepare_rebalance(f"members {late} have not sent SyncGroup in time", now_ms, output)
+        reason = f"members {late} have not sent SyncGroup in time"
+        output.notes.append(f"Group {self.group_id}: {reason}")
+        self.prepare_rebalance(reason, now_ms, output)
 
     def _schedule_initial_join(self, delay_ms: int, remaining_ms: int, now_ms: int) -> None:
         self._initial_delay_ms = delay_ms

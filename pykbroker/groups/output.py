@@ -87,7 +87,9 @@ NO_PRODUCER = TransactionalProducer(-1, -1)
 class Output:
     """Records to append as one batch, who wants to know how that went, replies to send, lines for the log.
 
-    With a `producer` the batch is part of the transaction that it has open.
+    With a `producer` the batch is part of the transaction that it has open. `notes` are for operators: one for each new
+    generation with its cause, and members that were lost. `details` are the steps between, for whoever debugs a client;
+    Kafka logs all of it at the same level, which was most of what a node had to say.
     """
 
     records: list[LogRecord] = field(default_factory=list)
@@ -95,6 +97,7 @@ class Output:
     stored: Stored | None = None
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    details: list[str] = field(default_factory=list)
 
     def reply(self, waiter: Waiter, message: Message) -> None:
         """Adds an answer."""

@@ -28,7 +28,7 @@ def sync(group: Group, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -
         assignments = given | {m.member_id: b"" for m in group.members if m.member_id not in given}
         output.records.append(group.metadata_record(assignments))
         output.stored = AssignmentStored(group.group_id, group.generation_id, assignments)
-        output.notes.append(f"Assignment received from leader {member.member_id} for group {group.group_id}")
+        output.details.append(f"Assignment received from leader {member.member_id} for group {group.group_id}")
     return output
 
 

@@ -66,6 +66,7 @@ class Driver:
         self.log: list[tuple[bytes, bytes | None]] = []
         self.append_error = ErrorCode.NONE
         self.notes: list[str] = []
+        self.details: list[str] = []
         self._member_count = 0
 
     def group(self, group_id: str = "g") -> Group:
@@ -79,6 +80,7 @@ class Driver:
         """What the shell does with an output; gives the error of the first append."""
         error = ErrorCode.NONE
         self.notes += output.notes
+        self.details += output.details
         while True:
             for waiter, response in output.replies:
                 assert isinstance(waiter, Parked)

@@ -288,7 +288,23 @@ def test_the_reason_of_the_client_is_noted() -> None:
     """KIP-800."""
     driver = Driver()
     driver.join(version=3, reason="rebalance was forced")
-    assert any("rebalance was forced" in note for note in driver.notes)
+    assert any("rebalance was forced" in detail for detail in driver.details)
+    driver.advance(DELAY_MS)
+    (generation,) = driver.notes
+    assert "generation 1 with 1 members" in generation
+    assert "rebalance was forced" in generation
+
+
+def test_an_operator_gets_a_line_for_each_generation_and_for_each_member_that_is_lost() -> None:
+    """Not for each step of a rebalance: those were most of the lines of a node that only groups keep busy."""
+    driver = Driver()
+    driver.stable(2)
+    assert len(driver.notes) == 1
+    assert "generation 1 with 2 members" in driver.notes[0]
+    driver.advance(10_000)
+    assert driver.state is EMPTY
+    assert ["has not sent a heartbeat" in note for note in driver.notes[1:]] == [True, True], "empty is a detail"
+    assert len(driver.details) > len(driver.notes)
 
 
 class TestStaticMembers:

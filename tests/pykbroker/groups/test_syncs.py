@@ -190,7 +190,7 @@ class TestLeave:
         ]
         assert driver.state is PREPARING
         assert driver.heartbeat(third, 1) is ErrorCode.REBALANCE_IN_PROGRESS
-        assert any("tired" in note for note in driver.notes)
+        assert any("tired" in detail for detail in driver.details)
 
     def test_a_static_member_by_its_instance_id_p_104(self) -> None:
         """P-104: by an administrator, who does not know member ids."""
