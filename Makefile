@@ -61,6 +61,7 @@ lint: setup ## format, lint, types and import contracts without the tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p pykbroker
 	$(BIN)/lint-imports
+	@$(RUN) tools/long_code.py
 
 format: setup ## format the code and mend what lint can mend by itself
 	$(BIN)/ruff format .
