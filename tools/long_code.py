@@ -1,7 +1,7 @@
 """Prints the files over 500 lines and the functions over 60 of the production code: `python tools/long_code.py`.
 
-It is a report and fails nothing. A length says that a file may hold two ideas; a limit made people save lines instead of
-looking for the second one.
+It is a report and fails nothing. A length says that a file may hold two ideas; a limit made people save lines instead
+of looking for the second one.
 """
 
 from __future__ import annotations
