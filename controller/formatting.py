@@ -8,18 +8,18 @@ beside the log's folder, or in that first checkpoint, where Apache Kafka's forma
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is_supported, not_supported
-from pykbroker.controller.metadata.record_framing import decode_record
+from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.controller.raft.log_view import BEGINNING
 from pykbroker.controller.raft.quorum import VoterSet
 from pykbroker.controller.raft.voter_history import KRaftVersion
 from pykbroker.controller.raft_storage import TOPIC
 from pykbroker.controller.settings import ControllerSettings
-from pykbroker.controller.snapshot_file import parse_snapshot, write_snapshot
+from pykbroker.controller.snapshot_file import first_records, parse_snapshot, write_snapshot
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
@@ -43,6 +43,15 @@ def write_first_voters(filesystem: FileSystem, data_directory: str, voters: Vote
         control=(KRaftVersion(1), voters),
     )
     filesystem.sync_directory(data_directory)
+
+
+def write_first_levels(filesystem: FileSystem, data_directory: str, levels: Mapping[str, int], now_ms: int) -> None:
+    """Writes `bootstrap.checkpoint`, by which a new cluster begins with these feature levels."""
+    names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
+    # Level 0 is what a feature has that is not named.
+    records = [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name]]
+    content = first_records(encode_records(records, levels[METADATA_VERSION]), now_ms)
+    filesystem.write_file(f"{data_directory}/{BOOTSTRAP_FILE}", content)
 
 
 def first_command(

@@ -19,7 +19,6 @@ from pykbroker.controller.formatting import first_command
 from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, RandomSource
 from pykbroker.controller.metadata.features import KRAFT_VERSION
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, InconsistentMetadata
-from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.controller.proposals import (
     ROUND_SIZE_MAX,
@@ -388,7 +387,7 @@ class ControllerNode:
     @property
     def _must_bootstrap(self) -> bool:
         """Whether this node leads a new cluster, whose first records are still to be written."""
-        return self._can_plan and METADATA_VERSION not in self._planning_image.features
+        return self._can_plan and not self._planning_image.is_bootstrapped
 
     def _plan(self, proposal: Proposal, output: Output) -> None:
         base_offset = self._core.log.end_offset

@@ -64,6 +64,11 @@ def write_snapshot(
     filesystem.write_file(f"{folder}/{snapshot_name(snapshot)}", content)
 
 
+def first_records(values: Iterable[bytes], now_ms: int) -> bytes:
+    """The content of a file with the records that a new cluster begins with: a checkpoint of no log."""
+    return b"".join(_batches(OffsetAndEpoch(0, 0), values, (), now_ms, now_ms))
+
+
 def _batches(
     snapshot: OffsetAndEpoch,
     values: Iterable[bytes],

@@ -83,9 +83,17 @@ class ClusterNode(BrokerProcess):
         """What starts it."""
         raise NotImplementedError
 
+    def format(self, *options: str) -> None:
+        """Formats its folder, once. Raises AssertionError with what was printed when that is refused."""
+        raise NotImplementedError
+
+    def write_properties(self) -> None:
+        """Writes its server.properties."""
+        self.properties.write_text("".join(f"{key}={value}\n" for key, value in self.overrides.items()))
+
     def launch(self) -> None:
         """Starts the process without waiting for anything."""
-        self.properties.write_text("".join(f"{key}={value}\n" for key, value in self.overrides.items()))
+        self.write_properties()
         wrapper = () if self.network is None else self.network.wrapper(self.node_id)
         self.process = self._spawn([*wrapper, *self.command()], cwd=CHECKOUT)
         if self.network is not None:
@@ -132,6 +140,12 @@ class PykbrokerNode(ClusterNode):
     def command(self) -> list[str]:
         return [PYTHON, "-m", "pykbroker", "start", "--config", str(self.properties)]
 
+    def format(self, *options: str) -> None:
+        self.write_properties()
+        command = [PYTHON, "-m", "pykbroker", "format", "--cluster-id", CLUSTER_ID, "--config", str(self.properties)]
+        done = subprocess.run([*command, *options], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
     def _spawn(self, command: list[str], cwd: Path, **variables: str) -> subprocess.Popen[bytes]:
         return super()._spawn(command, cwd, **variables, CLUSTER_ID=CLUSTER_ID)
 
@@ -144,11 +158,10 @@ class ApacheKafkaNode(ClusterNode):
     def command(self) -> list[str]:
         return [JAVA, *JVM_FLAGS, "-cp", self.tools.classpath, "kafka.Kafka", str(self.properties)]
 
-    def format(self) -> None:
-        """What must be done once to its folder: Kafka's format step."""
-        self.properties.write_text("".join(f"{key}={value}\n" for key, value in self.overrides.items()))
+    def format(self, *options: str) -> None:
+        self.write_properties()
         where = ("-t", CLUSTER_ID, "-c", str(self.properties))
-        self.tools.check("kafka.tools.StorageTool", "format", *where, connected=False)
+        self.tools.check("kafka.tools.StorageTool", "format", *where, *options, connected=False)
 
     def take_format_of(self, other: ApacheKafkaNode) -> None:
         """As `format`, from a folder that was formatted: saves the start of a JVM."""
@@ -176,6 +189,7 @@ class Cluster:
         data_dirs: folders for the data of some nodes, by node id.
         own: settings of some nodes, by node id, over those of all; None for a setting that the node does not have.
         prepare: changes the settings of nodes before their first start.
+        release: the one whose feature levels the cluster begins with, such as 3.9-IV0; by default the newest.
     """
 
     def __init__(
@@ -192,10 +206,12 @@ class Cluster:
         data_dirs: Mapping[int, Path] | None = None,
         own: Mapping[int, Mapping[str, str | None]] | None = None,
         prepare: Callable[[Cluster], None] | None = None,
+        release: str | None = None,
     ) -> None:
         self.tools = tools
         self.network = network
-        self.is_formatted = tools is None
+        self.release = release
+        self.is_formatted = tools is None and release is None
         ids = range(1, count + 1)
         if network is None:
             addresses = [Address(host, port, port) for port in free_ports(2 * count)]
@@ -252,16 +268,24 @@ class Cluster:
     def start(self) -> None:
         """Starts all at once, and returns when every node knows of all."""
         if not self.is_formatted:
-            first, *others = [node for node in self.nodes.values() if isinstance(node, ApacheKafkaNode)]
-            first.format()
-            for other in others:
-                other.take_format_of(first)
-            self.is_formatted = True
+            self.format()
         for node in self.nodes.values():
             node.launch()
         for node in self.nodes.values():
             node.wait_until_ready()
         self.wait_until_whole()
+
+    def format(self) -> None:
+        """Formats the folders of all nodes."""
+        options = () if self.release is None else ("--release-version", self.release)
+        first, *others = self.nodes.values()
+        first.format(*options)
+        for other in others:
+            if isinstance(first, ApacheKafkaNode) and isinstance(other, ApacheKafkaNode):
+                other.take_format_of(first)
+            else:
+                other.format(*options)
+        self.is_formatted = True
 
     def close(self) -> None:
         """kill -9 to all that live."""

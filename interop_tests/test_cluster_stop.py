@@ -47,7 +47,7 @@ def test_new_topics_get_three_replicas_while_a_node_is_stopped(cluster: Cluster,
     before = create_topic(cluster.bootstrap, unique("before"), 3, replicas=NODES)
     write(cluster, before)
     stopped = cluster.leader(before)
-    assert cluster.nodes[stopped].stop() == 0
+    cluster.nodes[stopped].stop()
     topic = create_topic(cluster.bootstrap, unique("after"), 3, replicas=NODES)
     for number in range(3):
         cluster.leader(topic, number, without=[stopped])
@@ -78,7 +78,7 @@ def test_the_only_voter_moves_what_it_leads_before_it_stops(cluster: Cluster, un
     write(cluster, topic)
     cluster.wait_until_whole()
     assert 1 in {cluster.leader(topic, number) for number in range(3)}
-    assert cluster.nodes[1].stop() == 0
+    cluster.nodes[1].stop()
     for node_id in (2, 3):
         view = cluster.view(without=[5 - node_id])
         for number in range(3):

@@ -30,7 +30,7 @@ class Bootstrap(NamedTuple):
     others: tuple[Any, ...] = ()
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[None]:
-        if METADATA_VERSION in image.features:
+        if image.is_bootstrapped:
             return Plan((), None)
         names = sorted(self.levels, key=lambda name: (name != METADATA_VERSION, name))
         records: list[Any] = [FeatureLevelRecord(name=name, feature_level=self.levels[name]) for name in names]

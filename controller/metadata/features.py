@@ -14,6 +14,7 @@ from pykbroker.controller.metadata.metadata_versions import (
     METADATA_VERSION,
     METADATA_VERSION_LATEST,
     METADATA_VERSION_MIN,
+    TRANSACTION_VERSION_2,
 )
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
@@ -29,8 +30,20 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
 """Levels that this software can run; what is not named is at level 0. Others are added here when their behaviour
 exists. A level that is promised but not kept would be worse than one that clients see missing."""
 
-BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: METADATA_VERSION_LATEST, TRANSACTION_VERSION: 2}
-"""What a new cluster finalizes; one that is older than a feature stays at level 0 until somebody raises it."""
+
+def default_levels(metadata_version: int) -> dict[str, int]:
+    """What a new cluster of this metadata.version finalizes.
+
+    An older one has no transaction.version, and stays at level 0 of it until somebody raises that.
+    """
+    levels = {METADATA_VERSION: metadata_version}
+    if metadata_version >= TRANSACTION_VERSION_2:
+        levels[TRANSACTION_VERSION] = 2
+    return levels
+
+
+BOOTSTRAP_LEVELS: Mapping[str, int] = default_levels(METADATA_VERSION_LATEST)
+"""What a new cluster finalizes where nothing else was asked for."""
 
 UNKNOWN_UPGRADE = 0
 UPGRADE = 1

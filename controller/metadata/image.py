@@ -206,6 +206,11 @@ class ClusterImage:
         return builder.build(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
     @property
+    def is_bootstrapped(self) -> bool:
+        """Whether the first records of the cluster are in it, which finalize a metadata.version."""
+        return METADATA_VERSION in self.features
+
+    @property
     def metadata_version(self) -> int:
         """The finalized level of metadata.version; the newest in an image without one, as no cluster has that."""
         return self.features.get(METADATA_VERSION, METADATA_VERSION_LATEST)

@@ -1,7 +1,7 @@
 """`pykbroker format`: prepares data directories before the first start, as Kafka's `kafka-storage format` does.
 
-Only a quorum whose voters can change (KIP-853) needs it: the first voters must know of one another. All other
-directories are formatted at the first start.
+A quorum whose voters can change (KIP-853) needs it: the first voters must know of one another. So does a cluster that
+is to begin at older feature levels than the newest. All other directories are formatted at the first start.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ import os
 import random
 import re
 import time
+from collections.abc import Mapping
 
 import click
 
 from pykbroker.cli.errors import CliError
+from pykbroker.cli.format_features import levels_of_options
 from pykbroker.cli.start import config_of
 from pykbroker.cli.start_config import broker_properties
 from pykbroker.cli.start_options import StartOptions
 from pykbroker.config import BrokerConfig
 from pykbroker.config_roles import CONTROLLER
-from pykbroker.controller.formatting import write_first_voters
+from pykbroker.controller.formatting import write_first_levels, write_first_voters
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, described
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import OsFileSystem
@@ -44,6 +47,10 @@ _VOTER = re.compile(r"(\d+)@(\[[^\]]+\]|[^:]+):(\d+):([A-Za-z0-9_-]{22})")
 )
 @click.option("-N", "--no-initial-controllers", is_flag=True, help="This node is no voter, or is made one later.")
 @click.option("-g", "--ignore-formatted", is_flag=True, help="Leave a directory alone that is formatted already.")
+@click.option("-r", "--release-version", metavar="RELEASE", help="Begin with the feature levels of a release: 3.9.")
+@click.option(
+    "-f", "--feature", "features", metavar="NAME=LEVEL", multiple=True, help="Begin with a feature at this level."
+)
 def format_directory(
     config_file: str,
     overrides: tuple[str, ...],
@@ -52,10 +59,13 @@ def format_directory(
     initial_controllers: str | None,
     no_initial_controllers: bool,
     ignore_formatted: bool,
+    release_version: str | None,
+    features: tuple[str, ...],
 ) -> None:
-    """Prepare a node's data directory for a quorum whose voters can change.
+    """Prepare a node's data directory before its first start.
 
-    The settings need `controller.quorum.bootstrap.servers`, and no `controller.quorum.voters`.
+    For a quorum whose voters can change the settings need `controller.quorum.bootstrap.servers`, and no
+    `controller.quorum.voters`.
 
     \b
     One controller, others to be added later (kafka-metadata-quorum add-controller):
@@ -63,18 +73,27 @@ def format_directory(
     Three at once, the same words on each of them:
       pykbroker format --config server.properties --cluster-id ID --initial-controllers
           1@host1:9093:AAAAAAAAAAAAAAAAAAAAAQ,2@host2:9093:AAAAAAAAAAAAAAAAAAAAAg,...
+    A cluster that begins as one of an older release, the same words on each of its nodes:
+      pykbroker format --config server.properties --cluster-id ID --release-version 3.9
     """
+    config = _read_config(config_file, overrides)
+    levels = levels_of_options(release_version, features, is_dynamic=not config.quorum_voters)
+    generator = random.SystemRandom()
+    directory_id = random_uuid(generator.randbytes(16))
+    if config.quorum_voters:
+        if standalone or initial_controllers is not None:
+            raise CliError("controller.quorum.voters names the voters; leave it out where they are to change", 2)
+        if cluster_id is None and not config.is_alone:
+            raise CliError("--cluster-id is needed: it is the same on all nodes", 2)
+        identity = _identity(cluster_id, config, directory_id, generator)
+        _write(config.log_dirs[0], identity, None, levels, ignore_formatted=ignore_formatted)
+        return
     if standalone + (initial_controllers is not None) + no_initial_controllers != 1:
         raise CliError("give one of --standalone, --initial-controllers and --no-initial-controllers", 2)
-    config = _read_config(config_file, overrides)
-    if config.quorum_voters:
-        raise CliError("controller.quorum.voters names the voters; leave it out where they are to change", 2)
     if not no_initial_controllers and not config.is_controller:
         raise CliError(f"process.roles has no {CONTROLLER}: a broker is formatted with --no-initial-controllers", 2)
     if cluster_id is None and not standalone:
         raise CliError("--cluster-id is needed: it is the same on all nodes", 2)
-    generator = random.SystemRandom()
-    directory_id = random_uuid(generator.randbytes(16))
     voters: VoterSet | None = None
     if standalone:
         voters = VoterSet([_standalone_voter(config, directory_id)])
@@ -82,11 +101,17 @@ def format_directory(
         voters = parse_controllers(initial_controllers, (config.controller_listener_names or [""])[0].upper())
         itself = voters.voter(config.node_id)
         directory_id = directory_id if itself is None else itself.key.directory_id
-    identity = MetaProperties(
-        cluster_id or uuid_to_text(random_uuid(generator.randbytes(16))), config.node_id, uuid_to_text(directory_id)
-    )
+    identity = _identity(cluster_id, config, directory_id, generator)
     is_voter = voters is not None and voters.voter(config.node_id) is not None
-    _write(config.log_dirs[0], identity, voters if is_voter else None, ignore_formatted=ignore_formatted)
+    _write(config.log_dirs[0], identity, voters if is_voter else None, levels, ignore_formatted=ignore_formatted)
+
+
+def _identity(
+    cluster_id: str | None, config: BrokerConfig, directory_id: bytes, generator: random.Random
+) -> MetaProperties:
+    """The identity that is written; the cluster's id is drawn where none is given."""
+    cluster_id = cluster_id or uuid_to_text(random_uuid(generator.randbytes(16)))
+    return MetaProperties(cluster_id, config.node_id, uuid_to_text(directory_id))
 
 
 def _read_config(config_file: str, overrides: tuple[str, ...]) -> BrokerConfig:
@@ -129,7 +154,14 @@ def parse_controllers(text: str, listener_name: str) -> VoterSet:
     return VoterSet(voters.values())
 
 
-def _write(path: str, identity: MetaProperties, voters: VoterSet | None, *, ignore_formatted: bool) -> None:
+def _write(
+    path: str,
+    identity: MetaProperties,
+    voters: VoterSet | None,
+    levels: Mapping[str, int] | None,
+    *,
+    ignore_formatted: bool,
+) -> None:
     filesystem = OsFileSystem()
     try:
         directory = LogDirectory.open(path, filesystem=filesystem)
@@ -139,12 +171,17 @@ def _write(path: str, identity: MetaProperties, voters: VoterSet | None, *, igno
                     raise CliError(f"{path} is formatted already; --ignore-formatted leaves it as it is")
                 click.echo(f"{path} is formatted already.")
                 return
+            now_ms = int(time.time() * 1000)
             if voters is not None:
-                write_first_voters(filesystem, path, voters, int(time.time() * 1000))
+                write_first_voters(filesystem, path, voters, now_ms)
+            if levels is not None:
+                write_first_levels(filesystem, path, levels, now_ms)
             directory.format(identity)
         finally:
             directory.abandon()
     except StorageError as error:
         raise CliError(str(error)) from error
-    what = "no voter" if voters is None else f"one of the voters {', '.join(map(str, voters.ids))}"
-    click.echo(f"Formatted {path} for node {identity.node_id} of cluster {identity.cluster_id}, {what}.")
+    what = "" if voters is None else f", one of the voters {', '.join(map(str, voters.ids))}"
+    if levels is not None:
+        what += f", with metadata.version {described(levels[METADATA_VERSION])}"
+    click.echo(f"Formatted {path} for node {identity.node_id} of cluster {identity.cluster_id}{what}.")
