@@ -19,7 +19,6 @@ from pykbroker.listener_addresses import (
     LISTENER_PREFIX,
     ListenerAddress,
     base_of_listener_key,
-    is_every_address,
     parse_listeners,
     parse_protocol_map,
 )
@@ -210,7 +209,7 @@ class BrokerConfig:
         ineffective = {*texts} - {*unknown, *known, *attributes, *_READ_OTHERWISE, "listeners"}
         values["ineffective_keys"] = tuple(sorted(key for key in ineffective if not _is_for_listener(key, values)))
         values["topic_defaults"] = topic_defaults(texts)
-        check_together(values)
+        check_together(values, texts)
         for name, value in values.items():
             object.__setattr__(config, name, value)
         return config
@@ -337,12 +336,14 @@ def _is_for_listener(key: str, values: Mapping[str, Any]) -> bool:
 def _fill_listeners(values: dict[str, Any], texts: Mapping[str, str]) -> None:
     names: list[str] = values["controller_listener_names"]
     map_text = texts.get("listener.security.protocol.map")
+    listener_texts: list[str] = _value_of("listeners", texts)
     protocols = parse_protocol_map(
         map_text if map_text is not None else default_text("listener.security.protocol.map") or "",
         names,
         map_text is not None,
+        listener_texts,
     )
-    listeners = parse_listeners("listeners", _value_of("listeners", texts), protocols)
+    listeners = parse_listeners("listeners", listener_texts, protocols)
     advertised = parse_listeners(
         "advertised.listeners", _value_of("advertised.listeners", texts, may_be_null=True) or [], protocols
     )
@@ -352,9 +353,14 @@ def _fill_listeners(values: dict[str, Any], texts: Mapping[str, str]) -> None:
             raise ConfigError(
                 "advertised.listeners", address.name, f"not one of listeners, which are {', '.join(sorted(bound))}"
             )
-        if address.host and is_every_address(address.host):
+        if address.host == "0.0.0.0":  # noqa: S104  compared, not bound
             raise ConfigError(
                 "advertised.listeners", address.host, "clients cannot dial it; use a host name or address"
+            )
+    for name in _value_of("early.start.listeners", texts, may_be_null=True) or []:
+        if name not in bound:
+            raise ConfigError(
+                "early.start.listeners", name, f"not one of listeners, which are {', '.join(sorted(bound))}"
             )
     for listener in listeners:
         if listener.security_protocol.endswith("SSL"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pykbroker.config_bounds import check_bounds
 from pykbroker.config_definitions import ConfigError, format_value
 from pykbroker.config_definitions.broker import BROKER_CONFIGS
 from pykbroker.config_definitions.topic import BROKER_SYNONYMS, TOPIC_CONFIGS
@@ -46,37 +47,38 @@ def topic_defaults(texts: Mapping[str, str]) -> dict[str, str]:
                 text = BROKER_CONFIGS[synonym].default
             if text is not None:
                 value = BROKER_CONFIGS[synonym].parse(synonym, text)
-                if factor != 1:
+                if factor != 1 or name == "retention.ms":
+                    # Each negative retention is unlimited to Kafka's broker.
                     value = -1 if value < 0 else value * factor
                 defaults[name] = format_value(value)
                 break
     return defaults
 
 
-def check_together(values: Mapping[str, Any]) -> None:
-    """Combinations that Kafka refuses (KafkaConfig.validateValues), as far as they concern us."""
+def check_together(values: Mapping[str, Any], texts: Mapping[str, str]) -> None:
+    """Combinations that Kafka refuses (KafkaConfig.validateValues, LogManager), but for those in `config_bounds`."""
     defaults = values["topic_defaults"]
-    if int(defaults["retention.ms"]) == 0 or int(defaults["retention.ms"]) < -1:
+    if int(defaults["retention.ms"]) == 0:
         raise ConfigError("log.retention.ms", defaults["retention.ms"], "must be -1 (unlimited) or at least 1")
     if int(defaults["segment.ms"]) < 1:
         raise ConfigError("log.roll.ms", defaults["segment.ms"], "must be at least 1")
+    if int(defaults["segment.jitter.ms"]) < 0:
+        raise ConfigError("log.roll.jitter.ms", defaults["segment.jitter.ms"], "must be at least 0")
     if int(defaults["min.compaction.lag.ms"]) > int(defaults["max.compaction.lag.ms"]):
         raise ConfigError(
             "log.cleaner.min.compaction.lag.ms",
             defaults["min.compaction.lag.ms"],
             f"must not exceed log.cleaner.max.compaction.lag.ms, which is {defaults['max.compaction.lag.ms']}",
         )
-    if values["group_min_session_timeout_ms"] > values["group_max_session_timeout_ms"]:
-        raise ConfigError(
-            "group.min.session.timeout.ms",
-            values["group_min_session_timeout_ms"],
-            f"must not exceed group.max.session.timeout.ms, which is {values['group_max_session_timeout_ms']}",
-        )
     if len(values["log_dirs"]) != 1:
         raise ConfigError(
             "log.dirs", ",".join(values["log_dirs"]), "must be one directory: several are not available yet"
         )
-    _check_limits(values)
+    queued, largest = values["queued_max_request_bytes"], values["socket_request_max_bytes"]
+    if 0 < queued < largest:
+        raise ConfigError(
+            "queued.max.request.bytes", queued, f"must not be below socket.request.max.bytes, which is {largest}"
+        )
     idle_ms = values["connections_max_idle_ms"]
     if 0 <= idle_ms <= values["connection_failed_authentication_delay_ms"]:
         raise ConfigError(
@@ -85,20 +87,4 @@ def check_together(values: Mapping[str, Any]) -> None:
             f"must exceed connection.failed.authentication.delay.ms, which is "
             f"{values['connection_failed_authentication_delay_ms']}",
         )
-
-
-def _check_limits(values: Mapping[str, Any]) -> None:
-    queued, largest = values["queued_max_request_bytes"], values["socket_request_max_bytes"]
-    if 0 < queued < largest:
-        raise ConfigError(
-            "queued.max.request.bytes", queued, f"must not be below socket.request.max.bytes, which is {largest}"
-        )
-    overrides = values["max_connections_per_ip_overrides"]
-    for entry in filter(None, (part.strip() for part in overrides.split(","))):
-        host, _, count = entry.rpartition(":")
-        if not host or not count.strip().isdigit():
-            raise ConfigError("max.connections.per.ip.overrides", overrides, f"{entry!r} is not of the form host:count")
-    if values["max_connections_per_ip"] == 0 and not overrides:
-        raise ConfigError(
-            "max.connections.per.ip", 0, "can be zero only where max.connections.per.ip.overrides lets somebody in"
-        )
+    check_bounds(texts)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykbroker.config_definitions import ConfigError
+from pykbroker.config_definitions.broker import BROKER_CONFIGS
 from pykbroker.listener_addresses import (
     LISTENER_PREFIX,
     ListenerAddress,
@@ -59,6 +60,7 @@ def fill_roles(
     roles = set(values["process_roles"])
     if not roles:
         raise ConfigError("process.roles", "", "must be broker, controller or broker,controller")
+    _check_inter_broker(values, texts, protocols)
     if BROKER in roles:
         _check_broker(values, texts)
     if CONTROLLER in roles:
@@ -110,20 +112,46 @@ def _fill_quorum(
     values["quorum_bootstrap_servers"] = servers
 
 
+def _check_inter_broker(values: Mapping[str, Any], texts: Mapping[str, str], protocols: Mapping[str, str]) -> None:
+    """What Kafka asks of the listener between brokers in every role."""
+    key, protocol_key = "inter.broker.listener.name", "security.inter.broker.protocol"
+    name = inter_broker_listener(texts)
+    if key in texts:
+        if not texts[key]:
+            raise ConfigError(key, "", "must name a listener")
+        if protocol_key in texts:
+            raise ConfigError(protocol_key, texts[protocol_key], f"cannot be set beside {key}, which says it already")
+        if name not in protocols:
+            raise ConfigError(key, name, "has no entry in listener.security.protocol.map")
+        if BROKER not in values["process_roles"] and name in values["controller_listener_names"]:
+            raise ConfigError(key, name, "must not be one of controller.listener.names")
+    if not protocols.get(name, "PLAINTEXT").startswith("SASL"):
+        return
+    mechanism_key, enabled_key = "sasl.mechanism.inter.broker.protocol", "sasl.enabled.mechanisms"
+    mechanism = texts.get(mechanism_key, BROKER_CONFIGS[mechanism_key].default)
+    enabled = texts.get(enabled_key, BROKER_CONFIGS[enabled_key].default or "")
+    enabled = texts.get(f"{LISTENER_PREFIX}{name.lower()}.{enabled_key}", enabled)
+    if mechanism not in BROKER_CONFIGS[enabled_key].parse(enabled_key, enabled):
+        raise ConfigError(mechanism_key, mechanism, f"must be one of {enabled_key}, which are {enabled}")
+
+
 def _check_broker(values: Mapping[str, Any], texts: Mapping[str, str]) -> None:
     if not values["listeners"]:
         raise ConfigError(
             "listeners", texts.get("listeners", ""), "no listener for clients: all are controller listeners"
         )
+    if "advertised.listeners" in texts and not values["advertised_listeners"]:
+        raise ConfigError("advertised.listeners", texts["advertised.listeners"], "must have a listener for clients")
     # A cluster of one has nobody who would dial the listener between brokers, so its name may be anything there.
     name = inter_broker_listener(texts)
     is_alone = set(values["quorum_voters"]) == {values["node_id"]}
     names = {listener.name for listener in values["listeners"]}
     if values["advertised_listeners"]:
         names &= set(values["advertised_listeners"])
-    if name not in names and (not is_alone or "inter.broker.listener.name" in texts):
+    given = [key for key in ("inter.broker.listener.name", "security.inter.broker.protocol") if key in texts]
+    if name not in names and (given or not is_alone):
         raise ConfigError(
-            "inter.broker.listener.name",
+            given[0] if given else "inter.broker.listener.name",
             name,
             f"must be one of the advertised listeners, which are {', '.join(sorted(names))}",
         )
@@ -132,15 +160,14 @@ def _check_broker(values: Mapping[str, Any], texts: Mapping[str, str]) -> None:
         raise ConfigError("broker.heartbeat.interval.ms", interval, "must be at least 1")
     if session <= 0:
         raise ConfigError("broker.session.timeout.ms", session, "must be at least 1")
-    wait = values["replica_fetch_wait_max_ms"]
-    for key in ("replica.socket.timeout.ms", "replica.lag.time.max.ms"):
-        bound = values[key.replace(".", "_")]
-        if wait > bound:
-            raise ConfigError("replica.fetch.wait.max.ms", wait, f"must not exceed {key}, which is {bound}")
 
 
 def _check_broker_only(values: Mapping[str, Any], texts: Mapping[str, str], protocols: Mapping[str, str]) -> None:
     names: list[str] = values["controller_listener_names"]
+    if values["controller_quorum_auto_join_enable"]:
+        raise ConfigError(
+            "controller.quorum.auto.join.enable", "true", "is for nodes whose process.roles has controller"
+        )
     if not names:
         raise ConfigError("controller.listener.names", "", "must name a listener of the controllers")
     if values["controller_listeners"]:

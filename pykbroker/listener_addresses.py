@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL":
 LISTENER_PREFIX = "listener.name."
 
 _EVERY_ADDRESS = frozenset(("", "0.0.0.0", "::"))  # noqa: S104  compared, not bound
+_HOST = re.compile(r"[0-9a-zA-Z\-%._:]*")
 
 # These are given per mechanism: listener.name.<listener>.<mechanism>.<key>.
 _PER_MECHANISM = (
@@ -83,21 +85,43 @@ def parse_listeners(key: str, texts: list[str], protocols: Mapping[str, str]) ->
             )
         if any(listener.name == name for listener in listeners):
             raise ConfigError(key, ",".join(texts), f"listener name {name} occurs twice")
-        port = int(port_text)
-        if (
-            port
-            and key == "listeners"
-            and any((listener.host, listener.port) == (host, port) for listener in listeners)
-        ):
-            raise ConfigError(key, ",".join(texts), f"two listeners have the address {host_and_port(host, port)}")
-        listeners.append(ListenerAddress(name, host, port, protocol))
+        listeners.append(ListenerAddress(name, host, int(port_text), protocol))
+    if key == "listeners":
+        _check_ports(listeners, texts)
     return tuple(listeners)
 
 
-def parse_protocol_map(text: str, controller_listener_names: list[str], is_explicit: bool) -> dict[str, str]:
+def _check_ports(listeners: list[ListenerAddress], texts: list[str]) -> None:
+    """Kafka has each port once, or once in IPv4 and once in IPv6; port 0 is another one each time."""
+    for port in {listener.port for listener in listeners if listener.port}:
+        versions = [_ip_version(listener.host) for listener in listeners if listener.port == port]
+        if len(versions) > 1 and sorted(versions) != [4, 6]:
+            raise ConfigError(
+                "listeners",
+                ",".join(texts),
+                f"port {port} occurs twice, which is possible only for an IPv4 and an IPv6 address",
+            )
+
+
+def _ip_version(host: str) -> int:
+    """4 or 6; 0 for what is a name, or nothing."""
+    if ":" in host:
+        return 6
+    return 4 if re.fullmatch(r"\d+\.\d+\.\d+\.\d+", host, re.ASCII) else 0
+
+
+def is_host(text: str) -> bool:
+    """True for what Kafka takes for the name or address of a host, by its characters alone."""
+    return _HOST.fullmatch(text) is not None
+
+
+def parse_protocol_map(
+    text: str, controller_listener_names: list[str], is_explicit: bool, listener_texts: list[str]
+) -> dict[str, str]:
     """`NAME:PROTOCOL,...` to a mapping with upper-case names.
 
-    As in Kafka, controller listeners need no entry as long as the map is the default one.
+    As in Kafka, controller listeners need no entry as long as the map is the default one, and no listener has the name
+    of another protocol than PLAINTEXT.
 
     Raises:
         ConfigError: an entry has another form or names no security protocol.
@@ -112,7 +136,8 @@ def parse_protocol_map(text: str, controller_listener_names: list[str], is_expli
                 f"expected NAME:PROTOCOL with a protocol out of {', '.join(SECURITY_PROTOCOLS)}",
             )
         protocols[name.upper()] = protocol.upper()
-    if not is_explicit:
+    names = [*controller_listener_names, *(listener.partition(":")[0] for listener in listener_texts)]
+    if not is_explicit and not any(name.upper() in SECURITY_PROTOCOLS.keys() - {"PLAINTEXT"} for name in names):
         for name in controller_listener_names:
             protocols.setdefault(name.upper(), "PLAINTEXT")
     return protocols
@@ -128,9 +153,11 @@ def parse_voters(texts: list[str]) -> dict[int, tuple[str, int]]:
     for text in texts:
         node_id, at, address = text.partition("@")
         host, colon, port = address.rpartition(":")
-        if not at or not colon or not node_id.isdecimal() or not host or not port.isdecimal() or int(port) > 65535:
+        host = host.removeprefix("[").removesuffix("]")
+        is_address = colon and host and is_host(host) and port.isdecimal() and int(port) <= 65535
+        if not at or not node_id.isdecimal() or not is_address:
             raise ConfigError("controller.quorum.voters", text, "expected id@host:port, for example 1@localhost:9093")
-        voters[int(node_id)] = (host.removeprefix("[").removesuffix("]"), int(port))
+        voters[int(node_id)] = (host, int(port))
     return voters
 
 
@@ -143,9 +170,10 @@ def parse_bootstrap_servers(texts: list[str]) -> tuple[tuple[str, int], ...]:
     servers = []
     for text in texts:
         host, colon, port = text.rpartition(":")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) <= 65535:
+        host = host.removeprefix("[").removesuffix("]")
+        if not colon or not host or not is_host(host) or not port.isdecimal() or not 0 < int(port) <= 65535:
             raise ConfigError(
                 "controller.quorum.bootstrap.servers", text, "expected host:port, for example localhost:9093"
             )
-        servers.append((host.removeprefix("[").removesuffix("]"), int(port)))
+        servers.append((host, int(port)))
     return tuple(servers)

@@ -46,8 +46,8 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
     if options.host is not None or options.port is not None:
         controller_names = properties.get("controller.listener.names", "CONTROLLER")
         properties["listeners"] = with_address(properties["listeners"], options.host, options.port, controller_names)
-    for key in ("log.dirs", "log.dir"):
-        if key in properties:
+    for key in ("log.dirs", "log.dir", "cordoned.log.dirs"):
+        if properties.get(key) and properties[key] != "*":
             # An absolute path means the same to whoever reads it, in the log or on the screen.
             properties[key] = ",".join(os.path.abspath(path.strip()) for path in properties[key].split(","))
     return properties

@@ -6,6 +6,7 @@ DescribeConfigs imports. Facts: Apache Kafka 4.3.1, asked through its own Config
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple, Protocol
 
 # Config types as DescribeConfigs numbers them (protocol.md 1.11).
@@ -35,6 +36,9 @@ TYPE_NAMES = {
 READ_ONLY = 0
 PER_BROKER = 1
 CLUSTER_WIDE = 2
+
+# Decimal numbers as Java reads them; float() would also take "1_0" and "inf".
+_JAVA_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?)", re.ASCII)
 
 _INTEGER_BITS = {SHORT: 16, INT: 32, LONG: 64}
 
@@ -210,12 +214,13 @@ def parse_value(name: str, text: str, config_type: int) -> Any:
             raise ConfigError(name, text, f"Not a number of type {TYPE_NAMES[config_type]}")
         return number
     if config_type == DOUBLE:
-        try:
-            return float(trimmed)
-        except ValueError:
-            raise ConfigError(name, text, "Not a number of type DOUBLE") from None
+        if not _JAVA_DOUBLE.fullmatch(trimmed):
+            raise ConfigError(name, text, "Not a number of type DOUBLE")
+        return float(trimmed.rstrip("dDfF"))
     if config_type == LIST:
         return list(dict.fromkeys(part.strip() for part in trimmed.split(","))) if trimmed else []
+    if config_type == CLASS and not trimmed:
+        raise ConfigError(name, text, "Class could not be found.")
     return trimmed
 
 

@@ -24,12 +24,14 @@ from pykbroker.config_definitions import (
 AT_LEAST_0 = Range(0)
 AT_LEAST_1 = Range(1)
 NON_EMPTY = NonEmpty()
+MEMBERS = ListOf()
+SOME_MEMBERS = ListOf(may_be_empty=False)
 
 # For node.id, process.roles and controller.listener.names Kafka has no default; `config.SINGLE_NODE_DEFAULTS` has ours.
 BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "add.partitions.to.txn.retry.backoff.max.ms": ConfigDefinition(INT, "100", AT_LEAST_0),
     "add.partitions.to.txn.retry.backoff.ms": ConfigDefinition(INT, "20", AT_LEAST_1),
-    "advertised.listeners": ConfigDefinition(LIST, None),
+    "advertised.listeners": ConfigDefinition(LIST, None, SOME_MEMBERS),
     "alter.config.policy.class.name": ConfigDefinition(CLASS, None),
     "alter.log.dirs.replication.quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1),
     "alter.log.dirs.replication.quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1),
@@ -48,7 +50,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         STRING, "producer", OneOf("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), CLUSTER_WIDE
     ),
     "compression.zstd.level": ConfigDefinition(INT, "3", Range(-131_072, 22), CLUSTER_WIDE),
-    "config.providers": ConfigDefinition(LIST, "", None, CLUSTER_WIDE),
+    "config.providers": ConfigDefinition(LIST, "", MEMBERS, CLUSTER_WIDE),
     "connection.failed.authentication.delay.ms": ConfigDefinition(INT, "100", AT_LEAST_0),
     "connections.max.idle.ms": ConfigDefinition(LONG, "600000"),
     "connections.max.reauth.ms": ConfigDefinition(LONG, "0"),
@@ -68,7 +70,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "controller.quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1),
     "controller.quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1),
     "controller.socket.timeout.ms": ConfigDefinition(INT, "30000"),
-    "cordoned.log.dirs": ConfigDefinition(LIST, "", None, PER_BROKER),
+    "cordoned.log.dirs": ConfigDefinition(LIST, "", MEMBERS, PER_BROKER),
     "create.topic.policy.class.name": ConfigDefinition(CLASS, None),
     "default.replication.factor": ConfigDefinition(INT, "1"),
     "delegation.token.expiry.check.interval.ms": ConfigDefinition(LONG, "3600000", AT_LEAST_1),
@@ -77,12 +79,12 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "delegation.token.secret.key": ConfigDefinition(PASSWORD, None),
     "delete.records.purgatory.purge.interval.requests": ConfigDefinition(INT, "1"),
     "delete.topic.enable": ConfigDefinition(BOOLEAN, "true"),
-    "early.start.listeners": ConfigDefinition(LIST, None),
+    "early.start.listeners": ConfigDefinition(LIST, None, MEMBERS),
     "fetch.max.bytes": ConfigDefinition(INT, "57671680", Range(1024)),
     "fetch.purgatory.purge.interval.requests": ConfigDefinition(INT, "1000"),
     "follower.fetch.last.tiered.offset.enable": ConfigDefinition(BOOLEAN, "false", None, CLUSTER_WIDE),
     "group.consumer.assignment.interval.ms": ConfigDefinition(INT, "1000", AT_LEAST_0, CLUSTER_WIDE),
-    "group.consumer.assignors": ConfigDefinition(LIST, "uniform,range"),
+    "group.consumer.assignors": ConfigDefinition(LIST, "uniform,range", SOME_MEMBERS),
     "group.consumer.heartbeat.interval.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
     "group.consumer.max.assignment.interval.ms": ConfigDefinition(INT, "15000", AT_LEAST_0),
     "group.consumer.max.heartbeat.interval.ms": ConfigDefinition(INT, "15000", AT_LEAST_1),
@@ -99,7 +101,9 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "group.coordinator.background.threads": ConfigDefinition(INT, "2", AT_LEAST_1),
     "group.coordinator.cached.buffer.max.bytes": ConfigDefinition(INT, "1048588", Range(524288), CLUSTER_WIDE),
     "group.coordinator.rebalance.protocols": ConfigDefinition(
-        LIST, "classic,consumer,streams", ListOf("consumer", "classic", "share", "streams")
+        LIST,
+        "classic,consumer,streams",
+        ListOf("consumer", "classic", "share", "streams", may_be_empty=False),
     ),
     "group.coordinator.threads": ConfigDefinition(INT, "4", AT_LEAST_1),
     "group.initial.rebalance.delay.ms": ConfigDefinition(INT, "3000"),
@@ -107,7 +111,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "group.max.size": ConfigDefinition(INT, "2147483647", AT_LEAST_1),
     "group.min.session.timeout.ms": ConfigDefinition(INT, "6000"),
     "group.share.assignment.interval.ms": ConfigDefinition(INT, "1000", AT_LEAST_0, CLUSTER_WIDE),
-    "group.share.assignors": ConfigDefinition(LIST, "simple"),
+    "group.share.assignors": ConfigDefinition(LIST, "simple", SOME_MEMBERS),
     "group.share.delivery.count.limit": ConfigDefinition(INT, "5", Range(2, 10)),
     "group.share.heartbeat.interval.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
     "group.share.max.assignment.interval.ms": ConfigDefinition(INT, "15000", AT_LEAST_0),
@@ -143,7 +147,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "initial.broker.registration.timeout.ms": ConfigDefinition(INT, "60000"),
     "inter.broker.listener.name": ConfigDefinition(STRING, None),
     "kafka.metrics.polling.interval.secs": ConfigDefinition(INT, "10", AT_LEAST_1),
-    "kafka.metrics.reporters": ConfigDefinition(LIST, ""),
+    "kafka.metrics.reporters": ConfigDefinition(LIST, "", MEMBERS),
     "leader.imbalance.check.interval.seconds": ConfigDefinition(LONG, "300", AT_LEAST_1),
     "listener.security.protocol.map": ConfigDefinition(
         STRING, "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", None, PER_BROKER
@@ -161,9 +165,9 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "log.cleaner.min.compaction.lag.ms": ConfigDefinition(LONG, "0", AT_LEAST_0, CLUSTER_WIDE),
     "log.cleaner.threads": ConfigDefinition(INT, "1", AT_LEAST_0, CLUSTER_WIDE),
     "log.cleanup.policy": ConfigDefinition(LIST, "delete", ListOf("compact", "delete"), CLUSTER_WIDE),
-    "log.dir": ConfigDefinition(LIST, "/tmp/kafka-logs"),  # noqa: S108  Kafka's default; ours is a folder that the command line names
+    "log.dir": ConfigDefinition(LIST, "/tmp/kafka-logs", SOME_MEMBERS),  # noqa: S108  Kafka's default; ours is a folder that the command line names
     "log.dir.failure.timeout.ms": ConfigDefinition(LONG, "30000", AT_LEAST_1),
-    "log.dirs": ConfigDefinition(LIST, None),
+    "log.dirs": ConfigDefinition(LIST, None, SOME_MEMBERS),
     "log.flush.interval.messages": ConfigDefinition(LONG, "9223372036854775807", AT_LEAST_1, CLUSTER_WIDE),
     "log.flush.interval.ms": ConfigDefinition(LONG, None, None, CLUSTER_WIDE),
     "log.flush.offset.checkpoint.interval.ms": ConfigDefinition(INT, "60000", AT_LEAST_0),
@@ -205,7 +209,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "metadata.max.idle.interval.ms": ConfigDefinition(INT, "500", AT_LEAST_0),
     "metadata.max.retention.bytes": ConfigDefinition(LONG, "104857600"),
     "metadata.max.retention.ms": ConfigDefinition(LONG, "604800000"),
-    "metric.reporters": ConfigDefinition(LIST, "org.apache.kafka.common.metrics.JmxReporter", None, CLUSTER_WIDE),
+    "metric.reporters": ConfigDefinition(LIST, "org.apache.kafka.common.metrics.JmxReporter", MEMBERS, CLUSTER_WIDE),
     "metrics.num.samples": ConfigDefinition(INT, "2", AT_LEAST_1),
     "metrics.recording.level": ConfigDefinition(STRING, "INFO"),
     "metrics.sample.window.ms": ConfigDefinition(LONG, "30000", AT_LEAST_1),
@@ -281,11 +285,11 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "replication.quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1),
     "request.timeout.ms": ConfigDefinition(INT, "30000"),
     "sasl.client.callback.handler.class": ConfigDefinition(CLASS, None),
-    "sasl.enabled.mechanisms": ConfigDefinition(LIST, "GSSAPI", None, PER_BROKER),
+    "sasl.enabled.mechanisms": ConfigDefinition(LIST, "GSSAPI", MEMBERS, PER_BROKER),
     "sasl.jaas.config": ConfigDefinition(PASSWORD, None, None, PER_BROKER),
     "sasl.kerberos.kinit.cmd": ConfigDefinition(STRING, "/usr/bin/kinit", None, PER_BROKER),
     "sasl.kerberos.min.time.before.relogin": ConfigDefinition(LONG, "60000", None, PER_BROKER),
-    "sasl.kerberos.principal.to.local.rules": ConfigDefinition(LIST, "DEFAULT", None, PER_BROKER),
+    "sasl.kerberos.principal.to.local.rules": ConfigDefinition(LIST, "DEFAULT", MEMBERS, PER_BROKER),
     "sasl.kerberos.service.name": ConfigDefinition(STRING, None, None, PER_BROKER),
     "sasl.kerberos.ticket.renew.jitter": ConfigDefinition(DOUBLE, "0.05", None, PER_BROKER),
     "sasl.kerberos.ticket.renew.window.factor": ConfigDefinition(DOUBLE, "0.8", None, PER_BROKER),
@@ -315,7 +319,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "sasl.oauthbearer.client.credentials.client.id": ConfigDefinition(STRING, None),
     "sasl.oauthbearer.client.credentials.client.secret": ConfigDefinition(PASSWORD, None),
     "sasl.oauthbearer.clock.skew.seconds": ConfigDefinition(INT, "30"),
-    "sasl.oauthbearer.expected.audience": ConfigDefinition(LIST, ""),
+    "sasl.oauthbearer.expected.audience": ConfigDefinition(LIST, "", MEMBERS),
     "sasl.oauthbearer.expected.issuer": ConfigDefinition(STRING, None),
     "sasl.oauthbearer.jwks.endpoint.refresh.ms": ConfigDefinition(LONG, "3600000"),
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": ConfigDefinition(LONG, "10000"),
@@ -357,9 +361,9 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "socket.send.buffer.bytes": ConfigDefinition(INT, "102400"),
     "ssl.allow.dn.changes": ConfigDefinition(BOOLEAN, "false"),
     "ssl.allow.san.changes": ConfigDefinition(BOOLEAN, "false"),
-    "ssl.cipher.suites": ConfigDefinition(LIST, "", None, PER_BROKER),
+    "ssl.cipher.suites": ConfigDefinition(LIST, "", MEMBERS, PER_BROKER),
     "ssl.client.auth": ConfigDefinition(STRING, "none", OneOf("required", "requested", "none"), PER_BROKER),
-    "ssl.enabled.protocols": ConfigDefinition(LIST, "TLSv1.2,TLSv1.3", None, PER_BROKER),
+    "ssl.enabled.protocols": ConfigDefinition(LIST, "TLSv1.2,TLSv1.3", MEMBERS, PER_BROKER),
     "ssl.endpoint.identification.algorithm": ConfigDefinition(STRING, "https", None, PER_BROKER),
     "ssl.engine.factory.class": ConfigDefinition(CLASS, None, None, PER_BROKER),
     "ssl.key.password": ConfigDefinition(PASSWORD, None, None, PER_BROKER),

@@ -79,6 +79,7 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
         "controller_quorum_voters": "1@one:9093",
         "inter_broker_listener_name": "BROKERS",
         "listener_security_protocol_map": "BROKERS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl_enabled_mechanisms": "PLAIN",
         "sasl_mechanism_inter_broker_protocol": "PLAIN",
     }
     assert read(BOTH, **settings).node_logins == {}
@@ -119,7 +120,13 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
             "controller.listener.names",
             "no entry in listener.security.protocol.map",
         ),
-        (BROKER, {"inter.broker.listener.name": "OTHER"}, "inter.broker.listener.name", "one of the advertised"),
+        (
+            BROKER,
+            {"inter.broker.listener.name": "OTHER"},
+            "inter.broker.listener.name",
+            "no entry in listener.security",
+        ),
+        (BOTH, {"inter.broker.listener.name": "CONTROLLER"}, "inter.broker.listener.name", "one of the advertised"),
         (BOTH, {"broker.heartbeat.interval.ms": "0"}, "broker.heartbeat.interval.ms", "at least 1"),
         (
             BROKER,
@@ -138,6 +145,7 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
             {
                 "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "sasl.mechanism.inter.broker.protocol": "PLAIN",
+                "sasl.enabled.mechanisms": "PLAIN",
                 "sasl.jaas.config": 'Plain required user_alice="secret" username="alice";',
             },
             "listener.name.plaintext.plain.sasl.jaas.config",

@@ -1,0 +1,87 @@
+"""Settings in `tests/pykbroker/config_cases.txt`, and what Apache Kafka's own KafkaConfig says of settings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from interop_tests.kafka_jars import JAVA
+from tests.support.kafka_jars import kafka_libs
+
+CASES_FILE = Path(__file__).parent.parent / "pykbroker" / "config_cases.txt"
+PROGRAM = Path(__file__).parent / "KafkaConfigCheck.java"
+
+_COMMON = {"controller.quorum.voters": "1@localhost:9093", "controller.listener.names": "CONTROLLER"}
+BASES: dict[str, dict[str, str]] = {
+    "both": {
+        **_COMMON,
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+        "log.dirs": "/data",
+    },
+    "broker": {
+        **_COMMON,
+        "process.roles": "broker",
+        "node.id": "2",
+        "listeners": "PLAINTEXT://localhost:9092",
+        "log.dirs": "/data",
+    },
+    "controller": {
+        **_COMMON,
+        "process.roles": "controller",
+        "node.id": "1",
+        "listeners": "CONTROLLER://localhost:9093",
+        "log.dirs": "/data",
+    },
+}
+"""Settings that Kafka takes, one for each choice of roles."""
+
+
+class Case(NamedTuple):
+    """Changes to a base, such as ``num.partitions=0`` or ``-log.dirs``, and whether Kafka takes the settings then."""
+
+    base: str
+    changes: str
+    is_accepted: bool
+
+    @property
+    def settings(self) -> dict[str, str]:
+        settings = dict(BASES[self.base])
+        for change in filter(None, self.changes.split(" | ")):
+            key, _, value = change.partition("=")
+            if change.startswith("-"):
+                del settings[change[1:]]
+            else:
+                settings[key] = value
+        return settings
+
+
+def recorded_cases() -> Iterator[Case]:
+    """The cases of the file. A line has the verdict, the bases and the changes, separated by tabs."""
+    for line in CASES_FILE.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            verdict, bases, changes = line.split("\t")
+            for base in bases.split(","):
+                yield Case(base, changes, verdict == "accepted")
+
+
+def ask_kafka(settings: Sequence[Mapping[str, str]]) -> list[str | None]:
+    """Why Kafka refuses each of these settings; None for those that it takes.
+
+    The test is skipped where the installed Java has no compiler for the program.
+    """
+    libs = kafka_libs()
+    modules = subprocess.run([JAVA, "--list-modules"], capture_output=True, text=True, check=True).stdout
+    if "jdk.compiler" not in modules:
+        pytest.skip("the Java that is installed cannot run a source file: it has no compiler")
+    command = [JAVA, "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*", str(PROGRAM)]
+    result = subprocess.run(command, input=json.dumps(settings), capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-3000:]
+    answers: list[str | None] = json.loads(result.stdout.splitlines()[-1])
+    return answers
