@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pykbroker.broker_config_bounds import refusal_of_change
 from pykbroker.config import ConfigError
 from pykbroker.config_definitions import LIST, PER_BROKER, READ_ONLY
 from pykbroker.config_definitions.broker import BROKER_CONFIGS
@@ -21,6 +22,25 @@ if TYPE_CHECKING:
 
 _NEEDS_RESTART = frozenset({"listeners", "listener.security.protocol.map"})
 """Kafka can change its listeners while it runs; here that would change nothing, so it is refused."""
+
+_CLUSTER_WIDE_PER_LISTENER = frozenset({"max.connection.creation.rate", "max.connections", "num.network.threads"})
+"""Settings of one listener that may be set for all brokers."""
+
+_ONLY_PER_LISTENER = frozenset(
+    {
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+"""Keys and certificates, which Kafka can change for a listener alone."""
 
 
 def check_resource_name(name: str, node_id: int) -> ApiError:
@@ -64,20 +84,40 @@ def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage)
     return settings
 
 
-def check_settings(settings: Mapping[str, str], resource_name: str, config: BrokerConfig) -> ApiError:
-    """Whether these could be the dynamic settings of one broker, or of all under the empty name."""
+def check_settings(
+    settings: Mapping[str, str], resource_name: str, config: BrokerConfig, image: ClusterImage
+) -> ApiError:
+    """Whether these could be the dynamic settings of one broker, or of all under the empty name.
+
+    Args:
+        settings: all that the resource would have.
+        resource_name: id of this broker, or the empty name.
+        config: the settings that this broker was started with.
+        image: holds the dynamic settings of now, of the broker and of all.
+    """
     error = _check_names(settings, is_one_broker=bool(resource_name))
     if error.is_failure:
         return error
+    cluster_wide = image.configs.get((BROKER_RESOURCE, ""), {})
+    own = image.configs.get((BROKER_RESOURCE, str(config.node_id)), {})
     try:
         for name, text in settings.items():
             definition = definition_of_broker_key(name)
             if definition is not None:
                 definition.parse(name, text)
-        config.with_dynamic({}, settings)
+        new = config.with_dynamic(cluster_wide, settings) if resource_name else config.with_dynamic(settings, own)
     except ConfigError as problem:
         return ApiError(ErrorCode.INVALID_REQUEST, str(problem))
-    return NO_ERROR
+    reason = refusal_of_change(_current(config, cluster_wide, own), new)
+    return NO_ERROR if reason is None else ApiError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _current(config: BrokerConfig, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+    try:
+        return config.with_dynamic(cluster_wide, own)
+    except ConfigError:
+        # As in MetadataCache: stored by a Kafka that takes other values than we, and not used.
+        return config
 
 
 def _check_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiError:
@@ -86,7 +126,7 @@ def _check_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiErro
         return ApiError(
             ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
         )
-    bare = [name for name in settings if name in BROKER_CONFIGS and name.startswith("ssl.")]
+    bare = [name for name in settings if name in _ONLY_PER_LISTENER]
     if bare:
         return ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -109,7 +149,8 @@ def _is_fixed(name: str) -> bool:
 
 
 def _is_per_broker(name: str) -> bool:
-    if base_of_listener_key(name) is not None:
-        return True
+    base = base_of_listener_key(name)
+    if base is not None:
+        return base not in _CLUSTER_WIDE_PER_LISTENER
     definition = BROKER_CONFIGS.get(name)
     return definition is not None and definition.update == PER_BROKER

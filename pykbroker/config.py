@@ -181,8 +181,8 @@ class BrokerConfig:
     topic_defaults: Mapping[str, str]
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """Reads keys as in server.properties.
+    def from_properties(cls, properties: Mapping[str, str], *, is_start: bool = True) -> BrokerConfig:
+        """Reads keys as in server.properties; `is_start` is False where some have been changed since.
 
         Raises:
             ConfigError: a value that Kafka refuses, or a combination that cannot work; names key, value and what is
@@ -209,7 +209,7 @@ class BrokerConfig:
         ineffective = {*texts} - {*unknown, *known, *attributes, *_READ_OTHERWISE, "listeners"}
         values["ineffective_keys"] = tuple(sorted(key for key in ineffective if not _is_for_listener(key, values)))
         values["topic_defaults"] = topic_defaults(texts)
-        check_together(values, texts)
+        check_together(values, texts, is_start=is_start)
         for name, value in values.items():
             object.__setattr__(config, name, value)
         return config
@@ -261,7 +261,7 @@ class BrokerConfig:
         """These settings under dynamic ones: `own` before `cluster_wide` before the given ones (KIP-226)."""
         if not cluster_wide and not own:
             return self
-        return BrokerConfig.from_properties({**self.static_properties, **cluster_wide, **own})
+        return BrokerConfig.from_properties({**self.static_properties, **cluster_wide, **own}, is_start=False)
 
 
 _COMPOSED = frozenset(

@@ -58,8 +58,12 @@ def _orders() -> list[_Order]:
     return orders
 
 
-def check_bounds(texts: Mapping[str, str]) -> None:
+def check_bounds(texts: Mapping[str, str], *, is_start: bool) -> None:
     """Checks what was given against what it is bound to, given or by default.
+
+    Args:
+        texts: the given settings.
+        is_start: False for a dynamic change, at which Kafka looks at less.
 
     Raises:
         ConfigError: a value is out of its bounds. It names a key that was given, as that is the one to mend.
@@ -80,7 +84,8 @@ def check_bounds(texts: Mapping[str, str]) -> None:
         raise ConfigError(protocols, texts[protocols], "must have classic: Kafka does not support groups without it")
     _check_connection_limits(texts)
     _check_cordoned(texts)
-    _check_local_retention(texts)
+    if is_start and texts.get("remote.log.storage.system.enable", "").lower() == "true":
+        check_local_retention(texts)
 
 
 def _value(texts: Mapping[str, str], key: str) -> Any:
@@ -154,14 +159,10 @@ def _check_cordoned(texts: Mapping[str, str]) -> None:
             raise ConfigError(key, directory, "must be one of log.dirs")
 
 
-def _check_local_retention(texts: Mapping[str, str]) -> None:
-    """Kafka compares them at the start where remote storage is enabled, and at every dynamic change."""
-    if texts.get("remote.log.storage.system.enable", "").lower() == "true":
-        check_local_retention(texts)
-
-
 def check_local_retention(texts: Mapping[str, str]) -> None:
     """What stays here of a log in tiered storage must be a part of it.
+
+    Kafka looks at it at the start where remote storage is enabled, and at each dynamic change of a setting of logs.
 
     Raises:
         ConfigError: -1 (all), or more than the whole log is kept for.
@@ -175,5 +176,9 @@ def check_local_retention(texts: Mapping[str, str]) -> None:
         ("log.local.retention.bytes", _value(texts, "log.retention.bytes"), "log.retention.bytes"),
     ):
         local = _value(texts, key)
-        if whole >= 0 and local != -2 and not 0 <= local <= whole:
-            raise ConfigError(key, local, f"must be -2 or at most {name}, which is {whole}")
+        if whole < 0 or local == -2:
+            continue
+        if local == -1:
+            raise ConfigError(key, local, f"Value must not be -1 as {name} value is set as {whole}.")
+        if local > whole:
+            raise ConfigError(key, local, f"Value must not be more than {name} property value: {whole}")

@@ -55,7 +55,7 @@ def topic_defaults(texts: Mapping[str, str]) -> dict[str, str]:
     return defaults
 
 
-def check_together(values: Mapping[str, Any], texts: Mapping[str, str]) -> None:
+def check_together(values: Mapping[str, Any], texts: Mapping[str, str], *, is_start: bool) -> None:
     """Combinations that Kafka refuses (KafkaConfig.validateValues, LogManager), but for those in `config_bounds`."""
     defaults = values["topic_defaults"]
     if int(defaults["retention.ms"]) == 0:
@@ -64,7 +64,7 @@ def check_together(values: Mapping[str, Any], texts: Mapping[str, str]) -> None:
         raise ConfigError("log.roll.ms", defaults["segment.ms"], "must be at least 1")
     if int(defaults["segment.jitter.ms"]) < 0:
         raise ConfigError("log.roll.jitter.ms", defaults["segment.jitter.ms"], "must be at least 0")
-    if int(defaults["min.compaction.lag.ms"]) > int(defaults["max.compaction.lag.ms"]):
+    if is_start and int(defaults["min.compaction.lag.ms"]) > int(defaults["max.compaction.lag.ms"]):
         raise ConfigError(
             "log.cleaner.min.compaction.lag.ms",
             defaults["min.compaction.lag.ms"],
@@ -87,4 +87,4 @@ def check_together(values: Mapping[str, Any], texts: Mapping[str, str]) -> None:
             f"must exceed connection.failed.authentication.delay.ms, which is "
             f"{values['connection_failed_authentication_delay_ms']}",
         )
-    check_bounds(texts)
+    check_bounds(texts, is_start=is_start)

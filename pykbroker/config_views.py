@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from pykbroker.config import SINGLE_NODE_DEFAULTS, BrokerConfig
-from pykbroker.config_definitions import LONG, READ_ONLY, ConfigDefinition, format_value
+from pykbroker.config_definitions import LONG, READ_ONLY, ConfigDefinition, Range, format_value
 from pykbroker.config_definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS
 from pykbroker.config_definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
@@ -196,7 +196,7 @@ class ConfigViews:
         return found[first:]
 
 
-_THROTTLE = ConfigDefinition(LONG, str((1 << 63) - 1))
+_THROTTLE = ConfigDefinition(LONG, str((1 << 63) - 1), Range(0))
 
 
 def synonyms_of_broker_key(name: str) -> tuple[str, ...]:

@@ -102,7 +102,9 @@ def _decided_here(context: RequestContext, resource: AlterConfigsResource) -> Ap
         error = check_resource_name(resource.resource_name, context.services.node_id)
         if not error.is_failure:
             settings = {config.name: config.value or "" for config in resource.configs}
-            error = check_settings(settings, resource.resource_name, context.services.config)
+            error = check_settings(
+                settings, resource.resource_name, context.services.config, context.services.metadata.image
+            )
     return error if error.is_failure else None
 
 

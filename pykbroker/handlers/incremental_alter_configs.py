@@ -126,7 +126,7 @@ def _decided_here(context: RequestContext, resource: AlterConfigsResource, valid
             settings = edited(edits, resource.resource_name, services.metadata.image)
             if isinstance(settings, ApiError):
                 return settings
-            error = check_settings(settings, resource.resource_name, services.config)
+            error = check_settings(settings, resource.resource_name, services.config, services.metadata.image)
         return error if error.is_failure else None
     return None
 

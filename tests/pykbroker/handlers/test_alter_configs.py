@@ -139,6 +139,19 @@ def test_dynamic_broker_settings_take_effect() -> None:
     assert services.metadata.config.max_connections == 2**31 - 1
 
 
+def test_levels_are_judged_together() -> None:
+    """What one broker would have: its own settings over those of all, and not each level by itself."""
+    services = _services()
+    size, threads = "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"
+    assert _edit(services, (BROKER, "", [(SET, size, "2097154")])) == [0]
+    assert _edit(services, (BROKER, "1", [(SET, threads, "2")])) == [0]
+    assert _edit(services, (BROKER, "", [(SET, size, "2097153")])) == [ErrorCode.INVALID_REQUEST]
+    # Four threads are twice as many as there are now, but the buffers of all brokers do not suffice for them.
+    assert _edit(services, (BROKER, "1", [(SET, threads, "4")])) == [ErrorCode.INVALID_REQUEST]
+    assert _edit(services, (BROKER, "1", [(SET, threads, "4"), (SET, size, "4194308")])) == [0]
+    assert _edit(services, (BROKER, "1", [(DELETE, threads, None)])) == [ErrorCode.INVALID_REQUEST]
+
+
 @pytest.mark.parametrize(
     ("name", "edits", "code"),
     [
@@ -147,7 +160,13 @@ def test_dynamic_broker_settings_take_effect() -> None:
         ("1", [(SET, "message.max.bytes", "x")], ErrorCode.INVALID_REQUEST),
         ("1", [(SET, "ssl.keystore.location", "/x")], ErrorCode.INVALID_REQUEST),
         ("", [(SET, "listener.name.plaintext.ssl.keystore.location", "/x")], ErrorCode.INVALID_REQUEST),
-        ("", [(SET, "log.cleaner.min.compaction.lag.ms", "9"), (SET, "log.cleaner.max.compaction.lag.ms", "8")], 42),
+        # Kafka compares these two for topics and at its start alone.
+        ("", [(SET, "log.cleaner.min.compaction.lag.ms", "9"), (SET, "log.cleaner.max.compaction.lag.ms", "8")], 0),
+        ("", [(SET, "log.cleaner.dedupe.buffer.size", "1048576")], ErrorCode.INVALID_REQUEST),
+        ("", [(SET, "num.network.threads", "7")], ErrorCode.INVALID_REQUEST),
+        ("1", [(SET, "log.cleaner.threads", "3")], ErrorCode.INVALID_REQUEST),
+        ("1", [(SET, "max.connections", "0")], ErrorCode.INVALID_REQUEST),
+        ("", [(SET, "listener.name.plaintext.max.connections", "5")], ErrorCode.NONE),
         ("1", [(APPEND, "no.such.key", "x")], ErrorCode.INVALID_CONFIG),
         ("1", [(9, "message.max.bytes", "1")], ErrorCode.INVALID_REQUEST),
         ("one", [(SET, "message.max.bytes", "1")], ErrorCode.INVALID_REQUEST),
