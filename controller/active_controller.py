@@ -20,6 +20,7 @@ from pykbroker.controller.metadata.commands import Command, CommandRefused
 from pykbroker.controller.metadata.elections import UNCLEAN_KEY
 from pykbroker.controller.metadata.image import ClusterImage, Endpoint
 from pykbroker.controller.metadata.periodic_elections import ElectPreferredLeaders, ElectUncleanLeaders
+from pykbroker.controller.running_clock import RunningClock
 from pykbroker.protocol.error_codes import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -29,11 +30,6 @@ R = TypeVar("R")
 COMMAND_TIMEOUT_MS = 60_000
 RETRY_MS = 1000
 """Pause after a duty could not be done, as on a full disk."""
-
-LATE_MS = 500
-"""A controller that wakes up so much later than it wanted to was not running itself: it heard nobody meanwhile, and
-nobody is blamed for that time."""
-
 
 LOOKS_S = (0.0, 0.1)
 """Pauses before a suspect is looked at: a process that ends closes its connections and its ports one after another."""
@@ -70,6 +66,9 @@ class LeadingNode(Protocol):
 
     @property
     def is_leader(self) -> bool: ...
+
+    @property
+    def clock(self) -> RunningClock: ...
 
     def known_leader(self) -> tuple[int, int]: ...
 
@@ -125,7 +124,7 @@ class ActiveController:
         Raises:
             CommandRefused: NOT_CONTROLLER; DUPLICATE_BROKER_REGISTRATION while another process with its id is alive.
         """
-        command = AdmitBroker(self._of_this_term(), _now_ms(), registration)
+        command = AdmitBroker(self._of_this_term(), self._now_ms(), registration)
         try:
             epoch, is_new = await self._node.submit(command, COMMAND_TIMEOUT_MS)
         except CommandRefused as refused:
@@ -155,7 +154,7 @@ class ActiveController:
         if broker is not None and broker.epoch == heartbeat.broker_epoch:
             # At once: a busy controller must not take those for dead who wait for it.
             is_first = heartbeats.next_expiry_ms() == NEVER_MS
-            heartbeats.contact(heartbeat.broker_id, heartbeat.broker_epoch, _now_ms())
+            heartbeats.contact(heartbeat.broker_id, heartbeat.broker_epoch, self._now_ms())
             if is_first:
                 self._hurry.set()
         command = ProcessHeartbeat(heartbeats, heartbeat, offline_log_dirs, cordoned_log_dirs)
@@ -193,7 +192,7 @@ class ActiveController:
         while image is None:
             await trio.sleep(RETRY_MS / 1000)
             image = await self._do(CurrentImage())
-        heartbeats.begin(image, _now_ms())
+        heartbeats.begin(image, self._now_ms())
         if self._settings.local_broker_id is not None:
             heartbeats.forget(self._settings.local_broker_id)
         for broker in image.brokers.values():
@@ -205,38 +204,35 @@ class ActiveController:
     async def _watch(self, heartbeats: BrokerHeartbeats) -> None:
         """What comes with time."""
         balance_ms = self._settings.balance_interval_ms
-        balance_due_ms = _now_ms() + balance_ms if balance_ms else NEVER_MS
-        self._unclean_due_ms = _now_ms() + self._settings.unclean_interval_ms
+        balance_due_ms = self._now_ms() + balance_ms if balance_ms else NEVER_MS
+        self._unclean_due_ms = self._now_ms() + self._settings.unclean_interval_ms
         while True:
             await self._sleep_until(min(heartbeats.next_expiry_ms() + 1, balance_due_ms, self._unclean_due_ms))
             await self._fence_the_silent(heartbeats)
-            if _now_ms() >= balance_due_ms:
+            if self._now_ms() >= balance_due_ms:
                 has_more = await self._do(ElectPreferredLeaders())
-                balance_due_ms = _now_ms() if has_more else _now_ms() + balance_ms
-            if _now_ms() >= self._unclean_due_ms:
-                self._unclean_due_ms = _now_ms() + self._settings.unclean_interval_ms
+                balance_due_ms = self._now_ms() if has_more else self._now_ms() + balance_ms
+            if self._now_ms() >= self._unclean_due_ms:
+                self._unclean_due_ms = self._now_ms() + self._settings.unclean_interval_ms
                 if await self._do(ElectUncleanLeaders()):
-                    self._unclean_due_ms = _now_ms()
+                    self._unclean_due_ms = self._now_ms()
 
     async def _sleep_until(self, due_ms: int) -> None:
-        with trio.move_on_at(due_ms / 1000) as scope:
+        """Or until there is something else to do, or a little earlier after a stall: whoever calls it looks again."""
+        with trio.move_on_at(self._node.clock.trio_time(due_ms)):
             await self._hurry.wait()
         self._hurry = trio.Event()
-        late_ms = _now_ms() - due_ms
-        if scope.cancelled_caught and late_ms > LATE_MS:
-            log.warning("this controller did not run for %d ms; the sessions of brokers are longer by that", late_ms)
-            self._heartbeats.excuse(late_ms)
 
     async def _fence_the_silent(self, heartbeats: BrokerHeartbeats) -> None:
         """One after the other, so that each election sees what the one before has left."""
-        while (expired := heartbeats.take_expired(_now_ms())) is not None:
+        while (expired := heartbeats.take_expired(self._now_ms())) is not None:
             broker_id, epoch = expired
             broker = self._node.image.brokers.get(broker_id)
             if broker is None or broker.epoch != epoch or broker.is_fenced:
                 continue
             log.warning("fencing broker %d: nothing was heard of it for its session timeout", broker_id)
             if not await self._do(FenceBroker(broker_id, epoch)):
-                heartbeats.contact(broker_id, epoch, _now_ms() + RETRY_MS - self._settings.session_timeout_ms)
+                heartbeats.contact(broker_id, epoch, self._now_ms() + RETRY_MS - self._settings.session_timeout_ms)
 
     async def _look_after_suspects(self, heartbeats: BrokerHeartbeats) -> None:
         """Asks of those whose connection broke, all at the same time, whether they are there."""
@@ -271,7 +267,5 @@ class ActiveController:
                 log.warning("%s was not possible: %s", type(command).__name__, refused)
             return None
 
-
-def _now_ms() -> int:
-    # Never before the time that was slept until: 8190 ms are 8.19 s, which are 8189.999 ms.
-    return int(trio.current_time() * 1000 + 0.01)
+    def _now_ms(self) -> int:
+        return self._node.clock.now_ms()

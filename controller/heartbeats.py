@@ -1,5 +1,7 @@
 """Which brokers are alive, as the active controller hears from them: pure, the time comes as an argument.
 
+It is the running time of the controller (`running_time`): a session does not end while its controller stands still.
+
 As Kafka's BrokerHeartbeatManager. None of this is in the metadata log: a new controller knows nobody's last heartbeat
 and begins every session anew when it is elected. What a broker *is* (fenced, in controlled shutdown) stands in the
 image; here is what only its heartbeats tell: when the last one came, how far it has read the metadata, and up to where
@@ -64,11 +66,6 @@ class BrokerHeartbeats:
     def contact(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """A heartbeat arrived; it counts from now, however long it then waits to be dealt with."""
         self._contacts[(broker_id, broker_epoch)] = now_ms
-
-    def excuse(self, late_ms: int) -> None:
-        """Lengthens every session by a time in which this controller itself did not run and so heard nothing."""
-        for key in self._contacts:
-            self._contacts[key] += late_ms
 
     def has_session(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
         """Whether this process was heard of within the session timeout."""

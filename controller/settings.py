@@ -27,6 +27,7 @@ class ControllerSettings(NamedTuple):
     snapshot_interval_ms  `metadata.log.max.snapshot.interval.ms`; looked at when something is written, 0 for never
     unclean_election      `unclean.leader.election.enable`
     bootstrap_levels      feature levels that a new cluster begins with
+    running_tick_ms       how often it is looked whether this process runs (`RunningClock`); 0 for a node that is alone
     """
 
     node_id: int
@@ -45,6 +46,7 @@ class ControllerSettings(NamedTuple):
     unclean_election: bool = False
     supported_features: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES
     bootstrap_levels: Mapping[str, int] = BOOTSTRAP_LEVELS
+    running_tick_ms: int = 0
 
     def plan_context(
         self, next_offset: int, random: RandomSource, config_rules: ConfigRules, voter_ids: frozenset[int]

@@ -45,6 +45,7 @@ RESERVE_BYTES = 4 << 20
 """For metadata on a full disk: some hundreds of decisions at least, if others take what they leave of a page."""
 ASK_TIMEOUT_MS = 2000
 ASK_PAUSE_S = 0.2
+RUNNING_TICK_MIN_MS, RUNNING_TICK_MAX_MS = 20, 500
 CONTROLLER_ENDPOINTS = 2
 """The endpoint type of KIP-919 for controllers."""
 
@@ -123,6 +124,7 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
             election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
         ),
         append_linger_ms=_append_linger_ms(config),
+        running_tick_ms=_running_tick_ms(config),
         unclean_election=config.topic_defaults["unclean.leader.election.enable"] == "true",
     )
 
@@ -130,6 +132,14 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
 def _fetch_wait_max_ms(config: BrokerConfig) -> int:
     """How long a Fetch may wait for records: as in Kafka, but well below what a follower takes for a dead leader."""
     return min(FETCH_WAIT_MAX_MS, config.controller_quorum_fetch_timeout_ms // 4)
+
+
+def _running_tick_ms(config: BrokerConfig) -> int:
+    """How often a node of several looks whether it runs: often enough for the shortest time it gives to another one."""
+    if config.is_alone and not config.controller_listeners:
+        return 0
+    shortest_ms = min(config.broker_session_timeout_ms, config.controller_quorum_fetch_timeout_ms)
+    return min(max(shortest_ms // 8, RUNNING_TICK_MIN_MS), RUNNING_TICK_MAX_MS)
 
 
 def _append_linger_ms(config: BrokerConfig) -> int:

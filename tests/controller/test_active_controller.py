@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
 from pykbroker.controller.heartbeats import BrokerState, Heartbeat
@@ -18,6 +19,7 @@ from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import TOPIC_RESOURCE, ClusterImage, Endpoint, PartitionImage
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode
+from pykbroker.controller.running_clock import RunningClock
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 from tests.controller.nodes import running
@@ -26,6 +28,7 @@ from tests.support.fake_filesystem import FakeFileSystem
 
 TIMEOUT_S = 9.0
 INTERVAL_S = 2.0
+TICK_MS = 250
 
 
 class ChangeLeader(NamedTuple):
@@ -101,7 +104,8 @@ async def cluster(
         await trio.sleep(0.001)
         return endpoint.host in refusing
 
-    async with running(disk or FakeFileSystem()) as node, trio.open_nursery() as nursery:
+    filesystem = disk or FakeFileSystem()
+    async with running(filesystem, running_tick_ms=TICK_MS) as node, trio.open_nursery() as nursery:
         active = ActiveController(node, ActiveControllerSettings(**settings), refuses if is_asking else None)
         node.subscribe(active.on_metadata_change)
         await nursery.start(active.run)
@@ -127,6 +131,42 @@ async def test_who_is_silent_for_the_session_timeout_is_fenced() -> None:
         await trio.sleep(INTERVAL_S)
         assert not brokers.is_fenced(1)
         assert brokers.partition("t").leader == 2
+
+
+@pytest.mark.parametrize("stall_s", [7.1, 8.9, 30.0])
+async def test_a_stall_of_the_controller_is_no_silence_of_brokers(
+    stall_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A busy machine: neither the controller nor the brokers have run, and their heartbeats come a moment later."""
+    async with cluster(1, 2) as brokers:
+        await trio.sleep(1.9)
+        brokers.silent = {1, 2}
+        stand_still(stall_s)
+        await trio.sleep(0.1)
+        brokers.silent.clear()
+        await trio.sleep(3 * TIMEOUT_S)
+        assert (brokers.is_fenced(1), brokers.is_fenced(2)) == (False, False)
+        assert "this process did not run for" in caplog.text
+
+
+@pytest.mark.parametrize("stall_s", [1.0, 8.9, 3600.0])
+async def test_who_is_silent_after_a_stall_is_fenced_as_soon_as_ever(stall_s: float) -> None:
+    async with cluster(1, 2) as brokers:
+        await trio.sleep(0.5)
+        brokers.silent.add(1)
+        stand_still(stall_s)
+        await trio.sleep(TIMEOUT_S - 0.5 - TICK_MS / 1000 - 0.1)
+        assert not brokers.is_fenced(1)
+        await trio.sleep(TICK_MS / 1000 + 0.2)
+        assert brokers.is_fenced(1)
+        assert not brokers.is_fenced(2)
+
+
+def stand_still(seconds: float) -> None:
+    """No task runs for so long, and then all that were due."""
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, trio.testing.MockClock)
+    clock.jump(seconds)
 
 
 async def test_two_that_fall_silent_together_are_fenced_one_after_the_other() -> None:
@@ -296,6 +336,7 @@ async def test_who_led_for_a_moment_only_takes_up_no_duties() -> None:
 
     class Node:
         image = ClusterImage()
+        clock = RunningClock(0)
         is_leader = True
         leads_no_more = trio.Event()
 

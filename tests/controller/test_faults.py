@@ -142,7 +142,7 @@ async def test_what_a_failed_write_left_is_cut_off_before_the_next_term_begins()
             await node.submit(CreateTopics([NewTopic("refused")]), 1000)
         check_refusal(refused.value)
         filesystem.faults = ()
-        node._perform(node._core.resign(node._now_ms()))
+        node._perform(node._core.resign(node.clock.now_ms()))
         node._wakeup.set()
         await trio.sleep(10)
         assert node.is_leader

@@ -80,13 +80,6 @@ def test_the_longest_silent_is_taken_first() -> None:
     assert [one and one[0] for one in taken] == [2, 3, 1, None]
 
 
-def test_time_in_which_the_controller_did_not_run_is_nobodys_silence() -> None:
-    cluster = Cluster(1)
-    cluster.heartbeats.excuse(60_000)
-    assert cluster.heartbeats.take_expired(60_000 + TIMEOUT_MS) is None
-    assert cluster.heartbeats.take_expired(60_001 + TIMEOUT_MS) == (1, cluster.epoch(1))
-
-
 def test_a_new_broker_serves_when_it_has_read_its_registration() -> None:
     cluster = Cluster(1, fenced=(1,))
     epoch = cluster.epoch(1)

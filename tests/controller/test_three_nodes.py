@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
@@ -21,6 +22,7 @@ from tests.controller.world import FewConfigs
 from tests.support.fake_filesystem import FakeFileSystem
 
 DELAY_SECONDS = 0.002
+TICK_MS = 125
 DEFAULT_STORAGE = StorageSettings()
 
 
@@ -44,7 +46,7 @@ class Quorum:
             self.nursery.start_soon(self.carry, node_id, envelope)
 
         node = ControllerNode(
-            ControllerSettings(node_id, DATA, self.voters, storage=self.storage),
+            ControllerSettings(node_id, DATA, self.voters, storage=self.storage, running_tick_ms=TICK_MS),
             filesystem=disk,
             config_rules=FewConfigs(),
             random=random.Random(node_id),
@@ -110,6 +112,19 @@ async def test_what_the_leader_commits_reaches_all() -> None:
         state = leader.quorum_state()
         assert [voter.key.node_id for voter in state.voters] == [1, 2, 3]
         assert {voter.log_end_offset for voter in state.voters} == {state.high_watermark}
+
+
+async def test_a_machine_that_stood_still_needs_no_election() -> None:
+    """All nodes were suspended, or starved: the leader's answers are on the way, and nobody takes it for dead."""
+    async with quorum() as three:
+        leader = await three.wait_for_leader()
+        epoch = leader.known_leader()
+        for _ in range(10):
+            clock = trio.lowlevel.current_clock()
+            assert isinstance(clock, trio.testing.MockClock)
+            clock.jump(5.0)
+            await trio.sleep(0.4)
+        assert [node.known_leader() for node in three.nodes.values()] == [epoch] * 3
 
 
 async def test_a_follower_does_not_answer_for_the_leader() -> None:

@@ -1,0 +1,53 @@
+"""RunningClock: the running time of this process, from trio's clock."""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from pykbroker.controller.running_time import RunningTime
+
+log = logging.getLogger(__name__)
+
+TOLD_MS = 500
+"""A stall of so long is logged."""
+
+
+class RunningClock:
+    """`run` it in a nursery; see `running_time` for what it measures and why.
+
+    Args:
+        tick_ms: how often it looks whether this process runs. 0: never, and then it is trio's clock: for a node that
+            waits for nobody.
+    """
+
+    def __init__(self, tick_ms: int) -> None:
+        self._tick_ms = tick_ms
+        self._time = RunningTime(tick_ms)
+
+    def now_ms(self) -> int:
+        """Milliseconds of running time."""
+        stall_ms = self._time.lost_ms
+        now_ms = self._time.at(_now_ms())
+        self._tell(self._time.lost_ms - stall_ms)
+        return now_ms
+
+    def trio_time(self, running_ms: int) -> float:
+        """When, on trio's clock, a running time comes if the process runs until then; earlier than that otherwise."""
+        return (running_ms + self._time.lost_ms) / 1000
+
+    async def run(self) -> None:
+        """Ticks until cancelled."""
+        while self._tick_ms:
+            self._tell(self._time.tick(_now_ms()))
+            await trio.sleep(self._tick_ms / 1000)
+
+    def _tell(self, stall_ms: int) -> None:
+        if stall_ms >= TOLD_MS:
+            log.warning("this process did not run for %d ms, which are not counted as a silence of others", stall_ms)
+
+
+def _now_ms() -> int:
+    # Seconds times 1000 may be a little less than the milliseconds they came from: 8190 ms are 8.19 s, are 8189.999 ms.
+    return int(trio.current_time() * 1000 + 0.01)
