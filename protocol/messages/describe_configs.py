@@ -48,4 +48,4 @@ class DescribeConfigsResponse(Message, versions="1-4", flexible="4+", key=32):
     """What the broker answers to DescribeConfigs."""
 
     throttle_time_ms: int = int32("0+")
-    results: list[DescribeConfigsResult] = array(DescribeConfigsResult, "0+")
+    results: list[DescribeConfigsResult] = array(DescribeConfigsResult, "0+", takes_encoded=True)

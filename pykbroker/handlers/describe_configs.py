@@ -7,7 +7,7 @@ settings (empty name) only (P-151, P-152).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pykbroker.config_views import ConfigEntry, ConfigViews
 from pykbroker.controller.metadata.image import (
@@ -20,6 +20,7 @@ from pykbroker.controller.metadata.image import (
 from pykbroker.controller.metadata.topic_names import reason_invalid
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, DESCRIBE_CONFIGS, GROUP, TOPIC
+from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
@@ -28,10 +29,12 @@ from pykbroker.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
+from pykbroker.turn import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
     from pykbroker.request_context import RequestContext
 
@@ -47,28 +50,43 @@ MALFORMED_TEXT = (
 
 
 async def handle_describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Answers each resource by itself."""
+    """Answers each resource by itself, in turns: a client may ask for a thousand topics of 33 settings each."""
     if any(resource.resource_type not in DESCRIBED_TYPES for resource in request.resources):
         return _refused(request)
     services = context.services
-    views = ConfigViews(services.config, services.metadata.config, services.metadata.image, services.node_id)
-    results: list[DescribeConfigsResult] = []
+    image = services.metadata.image
+    views = ConfigViews(services.config, services.metadata.config, image, services.node_id)
+    turn = Turn()
+    results: list[Any] = []
     for resource in request.resources:
-        # Kafka leaves the message of a success empty instead of null, and that of an unknown topic, too.
-        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-        results.append(result)
-        kind = ACL_RESOURCE_TYPES.get(resource.resource_type, CLUSTER)
-        if not context.authorize(DESCRIBE_CONFIGS, kind, CLUSTER_NAME if kind == CLUSTER else resource.resource_name):
-            result.error_code, result.error_message = AUTHORIZATION_FAILED[kind]
-            continue
-        try:
-            entries = _entries(context, views, resource)
-        except KafkaError as error:
-            result.error_code = error.error_code
-            result.error_message = error.message
-        else:
-            result.configs = [_shown(entry, request, resource.resource_type) for entry in entries]
+        result = _described(context, request, resource, views, image)
+        # Encoded here, in the turns of the request, and not with the whole response.
+        results.append(encode_element(DescribeConfigsResponse, result, context.api_version))
+        await turn.end_if_over()
     return DescribeConfigsResponse(results=results)
+
+
+def _described(
+    context: RequestContext,
+    request: DescribeConfigsRequest,
+    resource: DescribeConfigsResource,
+    views: ConfigViews,
+    image: ClusterImage,
+) -> DescribeConfigsResult:
+    # Kafka leaves the message of a success empty instead of null, and that of an unknown topic, too.
+    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    kind = ACL_RESOURCE_TYPES.get(resource.resource_type, CLUSTER)
+    if not context.authorize(DESCRIBE_CONFIGS, kind, CLUSTER_NAME if kind == CLUSTER else resource.resource_name):
+        result.error_code, result.error_message = AUTHORIZATION_FAILED[kind]
+        return result
+    try:
+        entries = _entries(context, views, resource, image)
+    except KafkaError as error:
+        result.error_code = error.error_code
+        result.error_message = error.message
+    else:
+        result.configs = [_shown(entry, request, resource.resource_type) for entry in entries]
+    return result
 
 
 def _refused(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -86,7 +104,9 @@ def _refused(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     )
 
 
-def _entries(context: RequestContext, views: ConfigViews, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(
+    context: RequestContext, views: ConfigViews, resource: DescribeConfigsResource, image: ClusterImage
+) -> list[ConfigEntry]:
     """The configs of one resource; null or no keys are all.
 
     Raises:
@@ -94,7 +114,6 @@ def _entries(context: RequestContext, views: ConfigViews, resource: DescribeConf
     """
     name, kind = resource.resource_name, resource.resource_type
     keys: Collection[str] | None = resource.configuration_keys or None
-    image = context.services.metadata.image
     if kind == TOPIC_RESOURCE:
         reason = reason_invalid(name)
         if reason is not None:

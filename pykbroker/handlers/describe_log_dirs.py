@@ -17,6 +17,7 @@ from pykbroker.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from pykbroker.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.logstore.log_directory import LogDirectory
@@ -34,7 +35,13 @@ async def handle_describe_log_dirs(context: RequestContext, request: DescribeLog
         for asked in request.topics:
             wanted.setdefault(asked.topic, set()).update(asked.partitions)
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for partition in context.services.partitions.all():
+    partitions = context.services.partitions
+    turn = Turn()
+    for partition in list(partitions.all()):
+        await turn.end_if_over()
+        if partitions.get(partition.topic, partition.partition) is not partition:
+            # Deleted meanwhile.
+            continue
         if wanted is not None and partition.partition not in wanted.get(partition.topic, ()):
             continue
         topic = topics.get(partition.topic)

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import trio
-
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC
@@ -22,14 +20,12 @@ from pykbroker.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from pykbroker.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest
     from pykbroker.replication.partition import Partition
     from pykbroker.request_context import RequestContext
-
-TURN_S = 0.02
-"""How long the partitions of one request keep other clients waiting."""
 
 LATEST = -1
 EARLIEST = -2
@@ -60,7 +56,7 @@ async def handle_list_offsets(context: RequestContext, request: ListOffsetsReque
     refused = context.refused(DESCRIBE, TOPIC, (topic.name for topic in request.topics))
     response = ListOffsetsResponse()
     has_isolation_level = request.isolation_level in ISOLATION_LEVELS
-    turn_ends = trio.current_time() + TURN_S
+    turn = Turn()
     for topic in request.topics:
         if topic.name in refused or not has_isolation_level:
             # Kafka has no better error than UNKNOWN_SERVER_ERROR for an unknown isolation level.
@@ -70,10 +66,8 @@ async def handle_list_offsets(context: RequestContext, request: ListOffsetsReque
             continue
         partitions = []
         for asked in topic.partitions:
-            if trio.current_time() > turn_ends:
-                # To find a timestamp a whole batch may have to be decompressed.
-                await trio.lowlevel.checkpoint()
-                turn_ends = trio.current_time() + TURN_S
+            # To find a timestamp a whole batch may have to be decompressed.
+            await turn.end_if_over()
             count = counts.pop((topic.name, asked.partition_index), 0)
             if count:
                 partitions.append(_answer(context, request, topic.name, asked, count > 1))

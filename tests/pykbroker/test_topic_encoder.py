@@ -33,8 +33,8 @@ from pykbroker.protocol.messages.metadata import (
 )
 from pykbroker.request_context import RequestContext
 from pykbroker.security.authorization import EVERY_OPERATION
-from pykbroker.turn import TURN_S
 from tests.support.admin import DIRECTORY_ID, apply_records, make_context, make_services
+from tests.support.ticking_clock import TickingClock
 
 BROKERS = (1, 2, 3)
 FENCED = 3
@@ -185,23 +185,6 @@ def test_what_is_kept_has_bounds() -> None:
     assert len(oldest) <= len(cache.image.topics_by_id) + STRAY_MAX + 1
 
 
-class _TickingClock(trio.abc.Clock):
-    """Time passes whenever somebody looks at it: every look finds a turn over."""
-
-    def __init__(self) -> None:
-        self._now_s = 0.0
-
-    def start_clock(self) -> None:
-        """Nothing has to be begun."""
-
-    def current_time(self) -> float:
-        self._now_s += 2 * TURN_S
-        return self._now_s
-
-    def deadline_to_sleep_time(self, deadline: float) -> float:
-        return max(0.0, deadline - self._now_s)
-
-
 def test_others_have_their_turns_and_the_answer_is_of_one_image() -> None:
     """A request for 10,000 partitions goes on while topics are deleted, and answers as of its beginning."""
     services = make_services()
@@ -228,6 +211,6 @@ def test_others_have_their_turns_and_the_answer_is_of_one_image() -> None:
             answers.append(await handle_metadata(context, MetadataRequest(topics=None)))
         return answers[0].topics
 
-    assert trio.run(main, clock=_TickingClock()) == expected
+    assert trio.run(main, clock=TickingClock()) == expected
     assert steps > 40
     assert len(trio.run(handle_metadata, context, MetadataRequest(topics=None)).topics) == 1_001 - steps

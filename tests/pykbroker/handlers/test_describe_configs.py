@@ -19,7 +19,7 @@ from pykbroker.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from pykbroker.request_context import Services
-from tests.support.admin import apply_records, call, make_context, make_services
+from tests.support.admin import answer, apply_records, make_context, make_services
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
@@ -39,9 +39,9 @@ def _describe(
 ) -> DescribeConfigsResult:
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
     request = DescribeConfigsRequest(resources=[resource], **{"include_synonyms": True, **options})
-    result: DescribeConfigsResult = call(handle_describe_configs, make_context(4, services=services), request).results[
-        0
-    ]
+    result: DescribeConfigsResult = answer(
+        handle_describe_configs, make_context(4, services=services), request
+    ).results[0]
     return result
 
 
