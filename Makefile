@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 jars format lint check test unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-start bench-cluster bench-failover build clean clean-all
+.PHONY: help setup java spark35 jars format lint check test test-all unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-start bench-cluster bench-failover build clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,8 +26,11 @@ jars: java setup
 demo: java setup ## a Spark streaming job and stock clients on pykbroker; KILL=1 kills both job and broker on the way
 	@$(RUN) spark_jobs/demo.py $(if $(filter-out 0,$(KILL)),--kill) $(ARGS)
 
-test: java setup spark35 ## all tests: unit tests first, then stock clients, Java tools and Spark (twice)
+test: java setup ## the tests to run first, a quarter of an hour: all that is quick, and a sample of what takes long
 	@$(RUN) tools/run_tests.py
+
+test-all: java setup spark35 ## all tests: more simulated clusters, every fault of three nodes, Spark 3.5, other Pythons
+	@$(RUN) tools/run_tests.py --whole
 
 unit: setup ## the unit tests alone: no Java, no network, about a minute; ARGS go to pytest
 	@$(RUN) $(if $(ARGS),-m pytest -m "not java" $(ARGS),tools/run_tests.py unit)

@@ -59,6 +59,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "area(name): which part of Kafka the test is about")
     config.addinivalue_line("markers", "client(name): the client that the test looks at the broker with")
     config.addinivalue_line("markers", "behaviour(sentence): what holds when the test passes, for want of a docstring")
+    config.addinivalue_line("markers", "fault(kind): what is done to a cluster of three nodes; `none` to use it only")
+    config.addinivalue_line(
+        "markers", "sample: one test of its kind of fault, for `make test`, which has no time for all"
+    )
     config.addinivalue_line("markers", "java: needs Java and the published jars of Apache Kafka")
     config.addinivalue_line("markers", "spark: needs Java, PySpark and its Kafka connector")
     # Client libraries, and py4j below PySpark, leave sockets to the garbage collector: theirs to mend, not ours.

@@ -62,7 +62,10 @@ def load(linked: Cluster, unique: Unique) -> Iterator[Load]:
         load.close()
 
 
-@pytest.mark.parametrize("whom", ["the active controller", "the leader of a partition"])
+@pytest.mark.fault("all links of a node cut")
+@pytest.mark.parametrize(
+    "whom", [pytest.param("the active controller", marks=pytest.mark.sample), "the leader of a partition"]
+)
 def test_cut_off(whom: str, linked: Cluster, network: Network, load: Load, target: str, summary_tables: Tables) -> None:
     """A node without any link is replaced, and takes nothing meanwhile; with its links back it is one of the others."""
     victim = linked.controller() if whom == "the active controller" else linked.leader(load.topics[0], 0)
@@ -79,6 +82,8 @@ def test_cut_off(whom: str, linked: Cluster, network: Network, load: Load, targe
     summary_tables.texts.append(f"three nodes of {target}, {whom} cut off: {load.summary()}")
 
 
+@pytest.mark.sample
+@pytest.mark.fault("links to other nodes cut")
 def test_cut_from_the_other_nodes_only(
     linked: Cluster, network: Network, load: Load, target: str, summary_tables: Tables
 ) -> None:
@@ -96,6 +101,8 @@ def test_cut_from_the_other_nodes_only(
     summary_tables.texts.append(f"three nodes of {target}, a leader alone with its clients: {load.summary()}")
 
 
+@pytest.mark.sample
+@pytest.mark.fault("one link cut")
 def test_cut_between_two(linked: Cluster, network: Network, load: Load, target: str, summary_tables: Tables) -> None:
     """Two brokers lose each other, the controller sees both: the in-sync sets shrink, and everything goes on."""
     controller = linked.controller()
@@ -119,6 +126,8 @@ def test_cut_between_two(linked: Cluster, network: Network, load: Load, target: 
     summary_tables.texts.append(f"three nodes of {target}, no link between two brokers: {load.summary()}")
 
 
+@pytest.mark.sample
+@pytest.mark.fault("one direction of a link cut")
 def test_cut_one_way(linked: Cluster, network: Network, load: Load, target: str, summary_tables: Tables) -> None:
     """A broker that the active controller hears and does not reach counts as gone; everything goes on without it."""
     controller = linked.controller()
@@ -167,7 +176,8 @@ def fill(disk: Path) -> Path:
                 return ballast
 
 
-@pytest.mark.parametrize("whom", ["the active controller", "another node"])
+@pytest.mark.fault("full disk")
+@pytest.mark.parametrize("whom", ["the active controller", pytest.param("another node", marks=pytest.mark.sample)])
 def test_full_disk_on_one_node(
     whom: str, small_disk: Path, start_cluster: StartCluster, unique: Unique, target: str, summary_tables: Tables
 ) -> None:

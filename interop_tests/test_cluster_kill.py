@@ -54,6 +54,8 @@ def victims(cluster: Cluster, load: Load) -> list[tuple[str, Callable[[], int]]]
     ]
 
 
+@pytest.mark.sample
+@pytest.mark.fault("kill -9")
 def test_kill(cluster: Cluster, load: Load, target: str, summary_tables: Tables) -> None:
     """kill -9 of a leader, the active controller, a coordinator: all clients go on by themselves on the other two."""
     moments = random.Random(20261122)
@@ -70,6 +72,8 @@ def test_kill(cluster: Cluster, load: Load, target: str, summary_tables: Tables)
     summary_tables.texts.append(f"three nodes of {target}, kill -9 of each kind of leader: {load.summary()}")
 
 
+@pytest.mark.sample
+@pytest.mark.fault("SIGSTOP")
 def test_pause(cluster: Cluster, load: Load, target: str, summary_tables: Tables) -> None:
     """A node stands still (SIGSTOP) and goes on when it is long replaced: nothing is lost or answered wrongly."""
     for _, find in victims(cluster, load)[:2]:
@@ -85,6 +89,8 @@ def test_pause(cluster: Cluster, load: Load, target: str, summary_tables: Tables
     summary_tables.texts.append(f"three nodes of {target}, SIGSTOP of leader and controller: {load.summary()}")
 
 
+@pytest.mark.sample
+@pytest.mark.fault("restart in order")
 def test_rolling_restart(cluster: Cluster, load: Load, target: str, summary_tables: Tables) -> None:
     """Each node in turn is stopped in order and started again: leaders move first, and clients hardly notice."""
     for node in cluster.nodes.values():

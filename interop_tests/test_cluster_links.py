@@ -14,7 +14,7 @@ import pytest
 from interop_tests.clients import wait_until
 from interop_tests.cluster_network import NETWORKS, Network
 
-pytestmark = [pytest.mark.area("suite"), pytest.mark.client("none")]
+pytestmark = [pytest.mark.area("suite"), pytest.mark.client("none"), pytest.mark.fault("none")]
 
 NOBODY_COMES_S = 0.3
 # A machine that has sent into a cut cable tries again after 1, 3, 7 seconds.

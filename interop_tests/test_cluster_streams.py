@@ -38,6 +38,7 @@ def cluster(start_cluster: StartCluster) -> Iterator[Cluster]:
 
 
 @pytest.mark.client("confluent-kafka")
+@pytest.mark.fault("kill -9 of coordinators of transactions")
 def test_copy_exactly_once(
     cluster: Cluster, unique: Unique, tmp_path: Path, target: str, summary_tables: Tables
 ) -> None:
@@ -89,6 +90,7 @@ def test_copy_exactly_once(
 
 @pytest.mark.spark
 @pytest.mark.client("Spark")
+@pytest.mark.fault("kill -9")
 def test_spark_stream(cluster: Cluster, spark: SparkSession, unique: Unique, tmp_path: Path) -> None:
     """A structured stream copies on while the leader of its partitions is killed, and in a rolling restart."""
     bootstrap = cluster.bootstrap

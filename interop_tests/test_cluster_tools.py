@@ -28,6 +28,7 @@ pytestmark = [
     pytest.mark.java,
     pytest.mark.own_broker,
     pytest.mark.area("several nodes"),
+    pytest.mark.fault("none"),
     pytest.mark.client("Java tools"),
 ]
 
@@ -58,6 +59,7 @@ def json_file(folder: Path, name: str, content: Any) -> str:
     return str(path)
 
 
+@pytest.mark.sample
 def test_describe_quorum(tools: JavaTools, cluster: Cluster) -> None:
     """kafka-metadata-quorum: the leader, its voters, nobody behind; the same while one node is dead."""
     leader = cluster.controller()
@@ -173,6 +175,7 @@ def test_reassignment_cancelled(tools: JavaTools, cluster: Cluster, name: str, t
     assert sorted(cluster.view().partitions[name, 0].replicas) == [one, other]
 
 
+@pytest.mark.fault("kill -9")
 def test_console_tools_over_a_kill(tools: JavaTools, cluster: Cluster, name: str) -> None:
     """kafka-console-producer and -consumer with the whole bootstrap list, of which one node is dead."""
     create_topic(cluster.bootstrap, name, 3, replicas=NODES)

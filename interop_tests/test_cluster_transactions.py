@@ -22,7 +22,11 @@ from interop_tests.kafka_jars import JAVA
 from interop_tests.report import Tables
 from interop_tests.test_transactions_kill import SETTINGS, TRANSACTIONAL_MESSAGE_COPIER, Loop, copiers_of
 
-pytestmark = [pytest.mark.own_broker, pytest.mark.area("several nodes")]
+pytestmark = [
+    pytest.mark.own_broker,
+    pytest.mark.area("several nodes"),
+    pytest.mark.fault("kill -9 of coordinators of transactions"),
+]
 
 __all__ = ["copiers_of"]
 
@@ -65,7 +69,7 @@ def cluster(start_cluster: StartCluster) -> Iterator[Cluster]:
 @pytest.mark.parametrize(
     ("client", "count"),
     [
-        pytest.param("confluent-kafka", 2, marks=pytest.mark.client("confluent-kafka")),
+        pytest.param("confluent-kafka", 2, marks=[pytest.mark.client("confluent-kafka"), pytest.mark.sample]),
         pytest.param("kafka-python", 2, marks=pytest.mark.client("kafka-python 3")),
     ],
 )

@@ -1,7 +1,9 @@
-"""Runs the parts of the test suite one after another: `python tools/run_tests.py unit java interop`.
+"""Runs parts of the test suite: `python tools/run_tests.py [--whole] [part ...]`.
 
-A part that fails does not keep the next from running. The last lines are pytest's own summaries, so that whoever
-sees only the end of a log knows what ran; the exit code is 0 only when every part passed.
+Without names it runs the parts of `make test`, with --whole those of `make test-all` (`suite_parts.py` has both). Heavy
+parts run alone, the others two at a time; then each line of output begins with the name of its part. A part that fails
+does not keep the next from running. The last lines are the parts' own summaries, so that a reader who sees only the end
+of a log knows what ran; the exit code is 0 only when every part passed.
 """
 
 from __future__ import annotations
@@ -9,113 +11,99 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-SPARK35_PYTHON = CHECKOUT / ".venvs" / "spark35" / "bin" / "python"
-# What takes seconds by itself is a part of its own.
-UNIT_TESTS = ["tests", "-m", "not java", "--ignore=tests/hostile", "--ignore=tests/simulation"]
-# Of the simulation, which takes about a second of processor time for each.
-SIMULATED_SEEDS = "1000"
-SIMULATED_VOTERS = "100"
-CLUSTER_TESTS = sorted(str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("interop_tests/test_cluster_*.py"))
+from suite_parts import CHECKOUT, Part, parts
+
 # pytest's own code for "no test was selected".
 NOTHING_COLLECTED = 5
+AT_A_TIME = min(2, os.cpu_count() or 1)
+
+_printing = threading.Lock()
+_fetching = threading.Lock()
 
 
-class Part(NamedTuple):
-    """One run of pytest, or of a module whose last line says how it went."""
-
-    description: str
-    arguments: list[str]
-    python: str = sys.executable
-    needs_kafka_jars: bool = False
-    module: str = "pytest"
-
-
-def parts() -> dict[str, Part]:
-    """All parts, in the order in which they should run."""
-    return {
-        "unit": Part("unit tests, on all cores", [*UNIT_TESTS, "-n", "auto"]),
-        "hostile": Part(
-            "hostile clients against a broker process, and tests of the simulation",
-            ["tests/hostile", "tests/simulation"],
-        ),
-        "simulate": Part(
-            "clusters simulated in one thread, first with rules broken on purpose (`make simulate` runs more)",
-            ["--seeds", SIMULATED_SEEDS, "--mutations"],
-            module="tests.simulation",
-        ),
-        "voters": Part(
-            "simulated clusters to which controllers come and from which they go",
-            ["--kind", "voters", "--seeds", SIMULATED_VOTERS],
-            module="tests.simulation",
-        ),
-        "java": Part("unit tests that ask Apache Kafka's jars", ["tests", "-m", "java"], needs_kafka_jars=True),
-        "interop": Part(
-            "stock clients, Java tools and Spark against broker processes, two files at a time",
-            ["interop_tests", "--ignore-glob=*/test_cluster_*.py", "-n", "2", "--dist", "loadfile"],
-            needs_kafka_jars=True,
-        ),
-        "cluster": Part(
-            "stock clients, Java tools and Spark against three nodes whose processes, links and disks are hurt",
-            [*CLUSTER_TESTS, "--report-name=cluster"],
-            needs_kafka_jars=True,
-        ),
-        "kafka-python": Part(
-            "kafka-python's own integration tests against a broker process",
-            ["-q"],
-            module="interop_tests.kafka_python_suite",
-        ),
-        "spark35": Part(
-            "Spark 3.5 against a broker process",
-            ["interop_tests/test_spark.py", "interop_tests/test_spark_streaming.py", "--report-name=spark35"],
-            str(SPARK35_PYTHON),
-        ),
-    }
-
-
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Runs the named parts, all of them when none is named."""
-    known = parts()
+    known = parts(whole="--whole" in arguments)
+    names = [argument for argument in arguments if argument != "--whole"] or list(known)
     unknown = [name for name in names if name not in known]
     if unknown:
         print(f"unknown part {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
         return 2
-    names = names or list(known)
-    summaries: list[str] = []
-    failed = False
-    for number, name in enumerate(names, 1):
-        part = known[name]
-        say(f"[{number}/{len(names)}] {part.description}")
-        started = time.monotonic()
-        code, summary = run(part)
-        failed = failed or code not in (0, NOTHING_COLLECTED)
-        verdict = "ok    " if code in (0, NOTHING_COLLECTED) else "FAILED"
-        summaries.append(f"{verdict} {name:12} {time.monotonic() - started:5.0f} s  {summary}")
+    started = time.monotonic()
+    summaries = run_all({name: known[name] for name in names}, run, AT_A_TIME)
+    minutes, seconds = divmod(round(time.monotonic() - started), 60)
+    passed = sum(summary.startswith("ok") for summary in summaries)
     say("\n" + "\n".join(summaries))
-    return 1 if failed else 0
+    say(f"{passed} of {len(summaries)} parts are good, after {minutes} min {seconds} s")
+    return 0 if passed == len(summaries) else 1
 
 
-def run(part: Part) -> tuple[int, str]:
+def run_all(
+    chosen: dict[str, Part], run: Callable[[Part, Callable[[str], object]], tuple[int, str]], at_a_time: int
+) -> list[str]:
+    """Runs parts, the heavy ones first and each alone.
+
+    Args:
+        chosen: the parts by name.
+        run: runs one; gets a function for the lines that it prints, gives exit code and last line.
+        at_a_time: how many of those that are not heavy run at the same time.
+
+    Returns:
+        A line for each part, in the order of `chosen`.
+    """
+    summaries: dict[str, str] = {}
+    heavy = [name for name, part in chosen.items() if part.is_heavy]
+    others = [name for name in chosen if name not in heavy]
+    side_by_side = at_a_time > 1 and len(others) > 1
+
+    def take(name: str, prefix: str = "") -> None:
+        part = chosen[name]
+        say(f"{prefix}[{[*heavy, *others].index(name) + 1}/{len(chosen)}] {part.description}")
+        started = time.monotonic()
+        try:
+            code, summary = run(part, lambda line: write(prefix + line))
+        except Exception as error:
+            code, summary = 1, f"it could not be run: {error!r}"
+        verdict = "ok    " if code in (0, NOTHING_COLLECTED) else "FAILED"
+        summaries[name] = f"{verdict} {name:12} {time.monotonic() - started:5.0f} s  {summary}"
+
+    for name in heavy:
+        take(name)
+    width = max(map(len, others), default=0)
+    with ThreadPoolExecutor(max(at_a_time, 1)) as lanes:
+        running = [lanes.submit(take, name, f"{name:{width}} | " if side_by_side else "") for name in others]
+        try:
+            for one in running:
+                one.result()
+        except KeyboardInterrupt:
+            # The processes that run have got the signal too.
+            lanes.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [summaries[name] for name in chosen]
+
+
+def run(part: Part, write: Callable[[str], object]) -> tuple[int, str]:
     """Exit code of the part and its last line; everything it prints is passed on as it comes."""
     environment = os.environ | {"PYKBROKER_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
     if part.needs_kafka_jars:
-        jars = subprocess.run(
-            [sys.executable, "-m", "interop_tests.kafka_jars"],
-            cwd=CHECKOUT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        with _fetching:
+            jars = subprocess.run(
+                [sys.executable, "-m", "interop_tests.kafka_jars"],
+                cwd=CHECKOUT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
         if jars.returncode != 0:
             return jars.returncode, "the jars of Apache Kafka could not be fetched (see above)"
         environment["PYKBROKER_KAFKA_LIBS"] = jars.stdout.strip()
-    return passing_on([part.python, "-m", part.module, *part.arguments], environment, sys.stdout.write)
+    return passing_on(part.command, environment, write)
 
 
 def passing_on(command: list[str], environment: dict[str, str], write: Callable[[str], object]) -> tuple[int, str]:
@@ -138,14 +126,20 @@ def passing_on(command: list[str], environment: dict[str, str], write: Callable[
         assert process.stdout is not None
         for line in process.stdout:
             write(line)
-            sys.stdout.flush()
             last = line.strip("=\n ") or last
     return process.returncode, last
 
 
+def write(line: str) -> None:
+    """A line of a part, whole, whichever thread it comes from."""
+    with _printing:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
 def say(text: str) -> None:
     """A line of ours between those of pytest."""
-    print(text, flush=True)
+    write(f"{text}\n")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ minor version the newest is taken. Each gets a virtual environment `.venvs/py3.X
 requirements/development.txt that unit tests need, without this checkout: tests run from the source, and what mypyc
 would compile runs interpreted, unless a build for the same version lies there.
 
-Arguments go to pytest. The last lines are a table; the exit code is 0 only when the tests passed everywhere.
+Arguments go to pytest. With --others the version of the Python that runs this is left out: `make test-all` has run the
+unit tests on it already. The last lines are a table and the sum of its rows; the exit code is 0 only when the tests
+passed everywhere.
 """
 
 from __future__ import annotations
@@ -17,15 +19,18 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from run_tests import CHECKOUT, passing_on, say
+from run_tests import passing_on, say, write
+from suite_parts import CHECKOUT
 
 PINS = CHECKOUT / "requirements" / "development.txt"
 VENVS = CHECKOUT / ".venvs"
 OLDEST = (3, 11)
+OTHERS = "--others"
 MINORS_LOOKED_FOR = range(OLDEST[1], 30)
 # Large, or there for other checks; without them the tests that need them are skipped.
 NOT_FOR_UNIT_TESTS = {"pyspark", "py4j", "confluent-kafka", "ruff", "mypy", "ast_serialize"}
@@ -126,28 +131,47 @@ def environment_for(interpreter: Interpreter) -> str:
     return python
 
 
+def total(rows: Iterable[str]) -> str:
+    """`200 passed, 1 failed, 3 skipped`: the sum of pytest's last lines; a run without one counts as failed."""
+    counts: Counter[str] = Counter(passed=0, failed=0)
+    for row in rows:
+        found = re.findall(r"(\d+) (passed|failed|skipped|errors?)\b", row)
+        for number, what in found:
+            counts["failed" if what.startswith("error") else what] += int(number)
+        if not found:
+            counts["failed"] += 1
+    return ", ".join(f"{number} {what}" for what, number in counts.items())
+
+
 def main(arguments: list[str]) -> int:
     """Runs the tests on each interpreter, one after the other, and prints the table."""
     found = interpreters()
+    selected = [argument for argument in arguments if argument != OTHERS]
+    if OTHERS in arguments:
+        found = [interpreter for interpreter in found if interpreter.version[:2] != sys.version_info[:2]]
+        if not found:
+            say("there is no other CPython from 3.11 here: nothing to run")
+            return 0
     if not found:
         say("no CPython from 3.11 was found")
         return 1
     rows: list[str] = []
     failed = False
-    selected = arguments or ["tests", "-m", "not java", "--ignore=tests/hostile", "-q", "-n", "auto"]
+    selected = selected or ["tests", "-m", "not java", "--ignore=tests/hostile", "-q", "-n", "auto"]
     for interpreter in found:
         name = ".".join(map(str, interpreter.version))
         say(f"CPython {name}: {interpreter.path}")
         started = time.monotonic()
         try:
             command = [environment_for(interpreter), "-m", "pytest", "-p", "no:cacheprovider", *selected]
-            code, summary = passing_on(command, dict(os.environ), sys.stdout.write)
+            code, summary = passing_on(command, dict(os.environ), write)
         except subprocess.CalledProcessError as error:
             code, summary = 1, f"the environment could not be made: {error}"
         failed = failed or code != 0
         verdict = "FAILED" if code else "ok    "
         rows.append(f"{verdict} CPython {name:8} {time.monotonic() - started:5.0f} s  {summary}")
     say("\n" + "\n".join(rows))
+    say(f"{total(rows)} on CPython {', '.join(interpreter.minor for interpreter in found)}")
     return 1 if failed else 0
 
 

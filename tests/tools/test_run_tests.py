@@ -1,0 +1,111 @@
+"""The runner of the parts: what runs beside what, and what it says at the end."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+import run_tests
+from run_tests import passing_on, run_all
+from suite_parts import Part
+
+HEAVY, LIGHT = Part("heavy", [], is_heavy=True), Part("light", [])
+
+
+class Runs:
+    """Stands in the place of `run`: notes how many run at the same time.
+
+    Args:
+        codes: exit codes by description; 0 for others.
+        together: as many light parts wait for one another before they end.
+    """
+
+    def __init__(self, codes: dict[str, int] | None = None, together: int = 1) -> None:
+        self.codes = codes or {}
+        self.order: list[str] = []
+        self.running: set[str] = set()
+        self.beside: dict[str, set[str]] = {}
+        self._barrier = threading.Barrier(together)
+        self._lock = threading.Lock()
+
+    def __call__(self, part: Part, write: Callable[[str], object]) -> tuple[int, str]:
+        name = part.description
+        with self._lock:
+            self.order.append(name)
+            self.running.add(name)
+            self.beside[name] = set(self.running)
+        write(f"line of {name}\n")
+        if not part.is_heavy:
+            self._barrier.wait(timeout=30)
+        with self._lock:
+            self.running.discard(name)
+        return self.codes.get(name, 0), f"3 passed in {name}"
+
+
+def chosen(**kinds: Part) -> dict[str, Part]:
+    return {name: part._replace(description=name) for name, part in kinds.items()}
+
+
+def test_heavy_parts_run_alone_and_others_two_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = Runs(together=2)
+    summaries = run_all(chosen(a=LIGHT, b=HEAVY, c=LIGHT, d=HEAVY, e=LIGHT, f=LIGHT), runs, 2)
+    assert runs.order[:2] == ["b", "d"]
+    assert runs.beside["b"] == {"b"}
+    assert runs.beside["d"] == {"d"}
+    assert max(map(len, runs.beside.values())) == 2
+    assert [line.split()[:2] for line in summaries] == [["ok", name] for name in "abcdef"]
+    printed = capsys.readouterr().out.splitlines()
+    assert "line of b" in printed
+    assert "a | line of a" in printed
+
+
+def test_one_after_the_other_where_there_is_one_core(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = Runs()
+    run_all(chosen(a=LIGHT, b=LIGHT), runs, 1)
+    assert runs.order == ["a", "b"]
+    assert all(len(names) == 1 for names in runs.beside.values())
+    assert "line of a" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("failing", ["a", "b", "c"])
+def test_a_part_that_fails_does_not_keep_others_from_running(failing: str) -> None:
+    runs = Runs({failing: 1})
+    summaries = run_all(chosen(a=HEAVY, b=HEAVY, c=LIGHT), runs, 2)
+    assert runs.order == ["a", "b", "c"]
+    assert [line.split()[:2] for line in summaries if line.startswith("FAILED")] == [["FAILED", failing]]
+    assert all(line.endswith(f"3 passed in {line.split()[1]}") for line in summaries)
+
+
+def test_a_part_that_cannot_be_run_has_failed() -> None:
+    def broken(_part: Part, _write: Callable[[str], object]) -> tuple[int, str]:
+        raise OSError("no more processes")
+
+    assert "FAILED a" in run_all({"a": LIGHT}, broken, 2)[0]
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (1, 1), (5, 0)])
+def test_exit_code_and_last_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, expected: int
+) -> None:
+    """Code 5 of pytest: nothing was selected, as on a machine without what the tests need."""
+    monkeypatch.setattr(run_tests, "run", Runs({run_tests.parts(whole=True)["hostile"].description: code}))
+    assert run_tests.main(["hostile", "--whole", "java"]) == expected
+    last = capsys.readouterr().out.splitlines()[-3:]
+    assert last[0].startswith(("ok     hostile", "FAILED hostile"))
+    assert last[1].startswith("ok     java")
+    assert last[2].startswith(f"{2 - expected} of 2 parts are good, after 0 min ")
+
+
+def test_unknown_part(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_tests.main(["hostil"]) == 2
+    assert "unknown part hostil; there are unit, " in capsys.readouterr().err
+
+
+def test_the_last_line_of_a_part_is_its_summary() -> None:
+    lines: list[str] = []
+    script = "print('.....'); print('=== 5 passed in 0.1s ==='); print(); raise SystemExit(3)"
+    assert passing_on([sys.executable, "-c", script], {}, lines.append) == (3, "5 passed in 0.1s")
+    assert lines == [".....\n", "=== 5 passed in 0.1s ===\n", "\n"]
+    assert passing_on(["no-such-python"], {}, lines.append)[0] == 1

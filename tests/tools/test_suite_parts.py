@@ -1,0 +1,102 @@
+"""`make test` has a sample of each kind, and `make test-all` leaves nothing out and runs nothing twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from suite_parts import (
+    CHECKOUT,
+    CLUSTER_TESTS,
+    SAMPLED_KILLS,
+    SAMPLED_SEEDS,
+    SAMPLED_VOTER_SEEDS,
+    Part,
+    parts,
+)
+
+
+class Collected(NamedTuple):
+    """A test that pytest would run."""
+
+    name: str
+    fault: str | None
+    is_sampled: bool
+
+
+@pytest.fixture(scope="module")
+def cluster_tests() -> list[Collected]:
+    """All tests that start three nodes."""
+    # Without a client library its tests cannot be collected.
+    pytest.importorskip("confluent_kafka")
+    pytest.importorskip("pyspark")
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "tests.tools.collected", *CLUSTER_TESTS]
+    done = subprocess.run(command, cwd=CHECKOUT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("collected [")]
+    return [Collected(*json.loads(line.removeprefix("collected "))) for line in lines]
+
+
+def test_every_test_of_a_cluster_says_which_fault_it_is_about(cluster_tests: list[Collected]) -> None:
+    """Mark it with `pytest.mark.fault("what is done to the cluster")`, or `fault("none")`."""
+    assert [test.name for test in cluster_tests if test.fault is None] == []
+
+
+def test_each_kind_of_fault_has_one_sampled_test(cluster_tests: list[Collected]) -> None:
+    """Mark the quickest of a kind, and no other, with `pytest.mark.sample`: each takes a part of a minute."""
+    sampled: dict[str | None, list[str]] = {test.fault: [] for test in cluster_tests}
+    for test in cluster_tests:
+        if test.is_sampled:
+            sampled[test.fault].append(test.name)
+    assert len(sampled) > 5
+    assert {fault: names for fault, names in sampled.items() if len(names) != 1} == {}
+
+
+def files_of(part: Part) -> set[Path]:
+    """The test files that a part of pytest looks into."""
+    folders = [argument for argument in part.arguments if (CHECKOUT / argument).exists()]
+    ignored = [argument.removeprefix("--ignore=") for argument in part.arguments if argument.startswith("--ignore=")]
+    globs = [one.removeprefix("--ignore-glob=") for one in part.arguments if one.startswith("--ignore-glob=")]
+    found: set[Path] = set()
+    for name in folders:
+        found |= {CHECKOUT / name} if name.endswith(".py") else set((CHECKOUT / name).rglob("test_*.py"))
+    return {
+        path
+        for path in found
+        if not any(path.is_relative_to(CHECKOUT / name) for name in ignored)
+        and not any(fnmatch(str(path), pattern) for pattern in globs)
+    }
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_each_file_of_tests_is_in_one_part(whole: bool) -> None:
+    """Of the folders tests and interop_tests, for this Python; those marked `java` are in a part of their own."""
+    looked_into = [
+        path
+        for name, part in parts(whole=whole).items()
+        if part.program == "pytest" and part.python == sys.executable and name != "java"
+        for path in files_of(part)
+    ]
+    everything = {path for folder in ("tests", "interop_tests") for path in (CHECKOUT / folder).rglob("test_*.py")}
+    assert sorted(looked_into) == sorted(everything)
+    assert parts(whole=whole)["java"].arguments == ["tests", "-m", "java"]
+    assert "not java" in parts(whole=whole)["unit"].arguments
+
+
+def test_make_test_is_a_selection_of_make_test_all() -> None:
+    """What differs says less of the same."""
+    quick, whole = parts(whole=False), parts(whole=True)
+    assert set(quick) < set(whole)
+    differing = {name: part.arguments for name, part in quick.items() if part.arguments != whole[name].arguments}
+    assert differing == {
+        "simulate": ["--seeds", SAMPLED_SEEDS, "--mutations"],
+        "voters": ["--kind", "voters", "--seeds", SAMPLED_VOTER_SEEDS],
+        "interop": [*whole["interop"].arguments, "--kills", SAMPLED_KILLS],
+        "cluster": [*whole["cluster"].arguments, "-m", "sample"],
+    }
+    assert int(SAMPLED_SEEDS) >= 100

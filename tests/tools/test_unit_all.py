@@ -1,0 +1,44 @@
+"""The last line of the unit tests on several Pythons."""
+
+from __future__ import annotations
+
+import pytest
+import unit_all
+
+
+def test_sum_of_the_rows() -> None:
+    rows = [
+        "ok     CPython 3.12.8    80 s  200 passed, 3 skipped in 79.10s (0:01:19)",
+        "FAILED CPython 3.13.1    81 s  2 failed, 197 passed, 4 skipped, 1 error in 80.00s",
+    ]
+    assert unit_all.total(rows) == "397 passed, 3 failed, 7 skipped"
+    assert (
+        unit_all.total(["FAILED CPython 3.13.1     1 s  the environment could not be made: pip"])
+        == "0 passed, 1 failed"
+    )
+
+
+def test_no_other_python_is_no_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    here = unit_all.Interpreter((*unit_all.sys.version_info[:2], 0), unit_all.sys.executable)
+    monkeypatch.setattr(unit_all, "interpreters", lambda: [here])
+    assert unit_all.main(["--others"]) == 0
+    assert "nothing to run" in capsys.readouterr().out
+
+
+def test_others_are_those_of_other_versions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[list[str]] = []
+
+    def passing_on(command: list[str], _environment: object, _write: object) -> tuple[int, str]:
+        ran.append(command)
+        return 0, "7 passed in 1.0s"
+
+    here = unit_all.sys.version_info[:2]
+    found = [unit_all.Interpreter((3, 99, 0), "python3.99"), unit_all.Interpreter((*here, 0), "python")]
+    monkeypatch.setattr(unit_all, "interpreters", lambda: found)
+    monkeypatch.setattr(unit_all, "environment_for", lambda interpreter: interpreter.path)
+    monkeypatch.setattr(unit_all, "passing_on", passing_on)
+    assert unit_all.main(["--others"]) == 0
+    assert [(command[0], "tests" in command) for command in ran] == [("python3.99", True)]
+    assert capsys.readouterr().out.splitlines()[-1] == "7 passed, 0 failed on CPython 3.99"

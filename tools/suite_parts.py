@@ -1,0 +1,104 @@
+"""The parts of the test suite: a selection that a newcomer waits for, and the whole.
+
+`make test` runs the selection: everything that is quick, and a sample of what takes long. `make test-all` runs the
+whole, each part once: where the selection has a sample of a part, the whole has that part with everything.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+SPARK35_PYTHON = CHECKOUT / ".venvs" / "spark35" / "bin" / "python"
+# What takes seconds by itself is a part of its own.
+UNIT_TESTS = ["tests", "-m", "not java", "--ignore=tests/hostile", "--ignore=tests/simulation"]
+INTEROP_TESTS = ["interop_tests", "--ignore-glob=*/test_cluster_*.py", "-n", "2", "--dist", "loadfile"]
+CLUSTER_TESTS = sorted(str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("interop_tests/test_cluster_*.py"))
+# Of the simulation, which takes about a second of processor time for each.
+SEEDS, SAMPLED_SEEDS = "1000", "100"
+VOTER_SEEDS, SAMPLED_VOTER_SEEDS = "100", "10"
+# How often a broker is killed under load: by default twelve times.
+SAMPLED_KILLS = "4"
+
+
+class Part(NamedTuple):
+    """One run of pytest, or of another program whose last line says how it went.
+
+    Attributes:
+        description: of what it runs, for people.
+        arguments: of the program.
+        python: the interpreter.
+        program: a module, or a script by its path from the checkout.
+        needs_kafka_jars: the jars of Apache Kafka are fetched before, and PYKBROKER_KAFKA_LIBS names their folder.
+        is_heavy: it keeps two cores busy and runs alone. Others are run two at a time: most of the time they wait for
+            processes that they started or killed.
+    """
+
+    description: str
+    arguments: list[str]
+    python: str = sys.executable
+    program: str = "pytest"
+    needs_kafka_jars: bool = False
+    is_heavy: bool = False
+
+    @property
+    def command(self) -> list[str]:
+        """What is started, in the checkout."""
+        how = [self.program] if self.program.endswith(".py") else ["-m", self.program]
+        return [self.python, *how, *self.arguments]
+
+
+def parts(*, whole: bool) -> dict[str, Part]:
+    """All parts by name, in the order in which they should run; the longest of those that run side by side first."""
+    found = {
+        "unit": Part("unit tests, on all cores", [*UNIT_TESTS, "-n", "auto"], is_heavy=True),
+        "unit-others": Part(
+            "unit tests on the other CPythons of this machine", ["--others"], program="tools/unit_all.py", is_heavy=True
+        ),
+        "simulate": Part(
+            "clusters simulated in one thread, first with rules broken on purpose (`make simulate` runs more)",
+            ["--seeds", SEEDS if whole else SAMPLED_SEEDS, "--mutations"],
+            program="tests.simulation",
+            is_heavy=True,
+        ),
+        "voters": Part(
+            "simulated clusters to which controllers come and from which they go",
+            ["--kind", "voters", "--seeds", VOTER_SEEDS if whole else SAMPLED_VOTER_SEEDS],
+            program="tests.simulation",
+            is_heavy=True,
+        ),
+        "interop": Part(
+            "stock clients, Java tools and Spark against broker processes, two files at a time",
+            INTEROP_TESTS if whole else [*INTEROP_TESTS, "--kills", SAMPLED_KILLS],
+            needs_kafka_jars=True,
+            is_heavy=True,
+        ),
+        "cluster": Part(
+            "stock clients, Java tools and Spark against three nodes whose processes, links and disks are hurt"
+            + ("" if whole else ": one test for each kind of fault"),
+            [*CLUSTER_TESTS, "--report-name=cluster", *([] if whole else ["-m", "sample"])],
+            needs_kafka_jars=True,
+        ),
+        "java": Part("unit tests that ask Apache Kafka's jars", ["tests", "-m", "java"], needs_kafka_jars=True),
+        "spark35": Part(
+            "Spark 3.5 against a broker process",
+            ["interop_tests/test_spark.py", "interop_tests/test_spark_streaming.py", "--report-name=spark35"],
+            str(SPARK35_PYTHON),
+        ),
+        "hostile": Part(
+            "hostile clients against a broker process, and tests of the simulation",
+            ["tests/hostile", "tests/simulation"],
+        ),
+        "kafka-python": Part(
+            "kafka-python's own integration tests against a broker process",
+            ["-q"],
+            program="interop_tests.kafka_python_suite",
+        ),
+    }
+    if not whole:
+        # Each takes an environment of its own to make, of hundreds of megabytes.
+        for name in ("unit-others", "spark35"):
+            del found[name]
+    return found
