@@ -33,6 +33,18 @@ REPORTS = Path(__file__).resolve().parent.parent / "reports" / "interop"
 # What makes a suite of many small groups quick and is otherwise of no consequence.
 QUICK = {"group.initial.rebalance.delay.ms": "0"}
 
+# Files that take longest. Two processes share the files; one that began a long file last would leave the other idle.
+LONGEST_FIRST = (
+    "test_transactions_kill.py",
+    "test_java_admin_tools.py",
+    "test_java_tools.py",
+    "test_spark.py",
+    "test_verifiable.py",
+    "test_transactions_java.py",
+    "test_kill.py",
+    "test_spark_streaming.py",
+)
+
 StartBroker = Callable[..., BrokerProcess]
 StartCluster = Callable[..., Cluster]
 
@@ -79,6 +91,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: place_of(item.path.name))
     without_java = shutil.which(JAVA) is None
     for item in items:
         if item.get_closest_marker("own_broker") and config.getoption("--bootstrap"):
@@ -89,6 +102,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(
                 pytest.mark.skip(reason=f"{JAVA} was not found (Debian: apt install openjdk-17-jre-headless)")
             )
+
+
+def place_of(file_name: str) -> int:
+    """Rank of a file in the order of a run; those that are quick keep theirs behind the long ones."""
+    return LONGEST_FIRST.index(file_name) if file_name in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,9 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 SPARK35_PYTHON = CHECKOUT / ".venvs" / "spark35" / "bin" / "python"
 # What takes seconds by itself is a part of its own.
 UNIT_TESTS = ["tests", "-m", "not java", "--ignore=tests/hostile", "--ignore=tests/simulation"]
-INTEROP_TESTS = ["interop_tests", "--ignore-glob=*/test_cluster_*.py", "-n", "2", "--dist", "loadfile"]
+# The suite says itself which files take longest; pytest-xdist would begin with those of the most tests.
+IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+INTEROP_TESTS = ["interop_tests", "--ignore-glob=*/test_cluster_*.py", *IN_TWO_PROCESSES]
 CLUSTER_TESTS = sorted(str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("interop_tests/test_cluster_*.py"))
 # Of the simulation, which takes about a second of processor time for each.
 SEEDS, SAMPLED_SEEDS = "1000", "100"
