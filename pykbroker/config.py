@@ -204,7 +204,7 @@ class BrokerConfig:
         check_replica_selector(values)
         attributes = {name.replace("_", ".") for name in cls.__annotations__ if name not in _COMPOSED}
         known = _AUTHORIZER_KEYS if values["authorizer_class_name"] else ()
-        unknown = [key for key in texts if not _is_known(key) and key not in known]
+        unknown = [key for key in texts if not is_known_key(key) and key not in known]
         values["unknown_keys"] = tuple(sorted(unknown))
         ineffective = {*texts} - {*unknown, *known, *attributes, *_READ_OTHERWISE, "listeners"}
         values["ineffective_keys"] = tuple(sorted(key for key in ineffective if not _is_for_listener(key, values)))
@@ -321,7 +321,8 @@ def _check_given(texts: Mapping[str, str]) -> None:
             definition.parse(key, text)
 
 
-def _is_known(key: str) -> bool:
+def is_known_key(key: str) -> bool:
+    """Whether a broker of Kafka has a setting of this name, `listener.name.<listener>.<key>` among them."""
     tables = (BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS, INTERNAL_TOPIC_CONFIGS)
     return any(key in table for table in tables) or base_of_listener_key(key) in BROKER_CONFIGS
 
