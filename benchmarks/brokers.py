@@ -69,6 +69,12 @@ def answers(port: int) -> bool:
         return False
 
 
+def scheduled_ms(pid: int) -> float:
+    """Milliseconds that a process's threads have run, to the nanosecond: Broker.cpu_s() counts in steps of 10 ms."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e6
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Resident memory of a process. PSS counts a page that n processes share as 1/n."""
@@ -125,7 +131,7 @@ class Broker:
                 raise BrokerFailedError(f"{self.name} did not start:\n{self.log_tail()}")
             time.sleep(0.001)
         self.start_ms = (time.perf_counter() - began) * 1000
-        self.start_cpu_ms = self._scheduled_ms()
+        self.start_cpu_ms = scheduled_ms(self.pid)
 
     def log_tail(self) -> str:
         """The last lines that it printed."""
@@ -169,11 +175,6 @@ class Broker:
         """Processor seconds that the process has used since it began, in user and kernel."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
-
-    def _scheduled_ms(self) -> float:
-        """Milliseconds that its threads have run, to the nanosecond: cpu_s() counts in steps of 10 ms."""
-        tasks = Path(f"/proc/{self.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e6
 
     def memory(self) -> Memory:
         """Resident memory now."""
