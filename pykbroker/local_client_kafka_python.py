@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError
 
 from pykbroker.local_client import GroupStates, LocalBrokerError, NewRecord, Position, Record
@@ -34,8 +34,12 @@ class KafkaPython:
         timeout_s: float,
     ) -> None:
         """Create a topic and wait for it."""
-        wish = NewTopic(name, partitions, replication_factor, topic_configs=dict(config))
         with _errors(f"topic {name} was not created"), closing(_admin(bootstrap_servers, timeout_s)) as admin:
+            try:
+                wish = NewTopic(name, partitions, replication_factor, topic_configs=dict(config))
+            except KafkaError:
+                # kafka-python 2.0 cannot leave the factor to the broker.
+                wish = NewTopic(name, partitions, _default_factor(admin), topic_configs=dict(config))
             admin.create_topics([wish], timeout_ms=int(timeout_s * 1000))
 
     def produce(
@@ -82,29 +86,18 @@ class KafkaPython:
             "fetch_max_wait_ms": 50,
             "allow_auto_create_topics": False,
         }
-        # kafka-python 2.0 has no such setting.
+        # kafka-python 2.0 does not know all of them.
         known = {key: value for key, value in settings.items() if key in KafkaConsumer.DEFAULT_CONFIG}
-        with (
-            _errors(f"{topic} could not be read"),
-            closing(KafkaConsumer(**_settings(bootstrap_servers), **known)) as consumer,
-        ):
-            numbers = _partitions(consumer, topic, deadline, is_awaited=count is not None)
-            partitions = [TopicPartition(topic, number) for number in numbers]
-            consumer.assign(partitions)
-            (consumer.seek_to_beginning if from_beginning else consumer.seek_to_end)(*partitions)
-            ends = consumer.end_offsets(partitions)
-            found: list[Record] = []
-            while (
-                len(found) < count if count is not None else any(consumer.position(at) < ends[at] for at in partitions)
-            ):
-                if (left := deadline - time.monotonic()) <= 0:
-                    if count is None:
-                        raise LocalBrokerError(f"the end of {topic} was not reached within {timeout_s:g} s")
-                    break
-                most = {} if count is None else {"max_records": count - len(found)}
-                for records in consumer.poll(timeout_ms=int(min(left, _POLL_S) * 1000) + 1, **most).values():
-                    found += map(_record, records)
-            return found
+        with _errors(f"{topic} could not be read"):
+            while True:
+                with closing(KafkaConsumer(**_settings(bootstrap_servers), **known)) as consumer:
+                    try:
+                        return _read(consumer, topic, count, deadline, from_beginning)
+                    except KafkaError as error:
+                        # A node of a cluster has just died, and its partitions have no other leader yet.
+                        if not error.retriable or time.monotonic() >= deadline:
+                            raise
+                time.sleep(_POLL_S)
 
     @contextmanager
     def group_states(self, bootstrap_servers: str, group: str) -> Iterator[GroupStates]:
@@ -120,6 +113,32 @@ class KafkaPython:
                     raise
 
             yield ask
+
+
+def _read(consumer: Any, topic: str, count: int | None, deadline: float, from_beginning: bool) -> list[Record]:
+    numbers = _partitions(consumer, topic, deadline, is_awaited=count is not None)
+    partitions = [TopicPartition(topic, number) for number in numbers]
+    consumer.assign(partitions)
+    (consumer.seek_to_beginning if from_beginning else consumer.seek_to_end)(*partitions)
+    ends = consumer.end_offsets(partitions)
+    found: list[Record] = []
+    while len(found) < count if count is not None else any(consumer.position(at) < ends[at] for at in partitions):
+        if (left := deadline - time.monotonic()) <= 0:
+            if count is None:
+                raise LocalBrokerError(f"the end of {topic} was not reached in time")
+            break
+        most = {} if count is None else {"max_records": count - len(found)}
+        for records in consumer.poll(timeout_ms=int(min(left, _POLL_S) * 1000) + 1, **most).values():
+            found += map(_record, records)
+    return found
+
+
+def _default_factor(admin: Any) -> int:
+    node_id = admin.describe_cluster()["brokers"][0]["node_id"]
+    key = "default.replication.factor"
+    (answer,) = admin.describe_configs([ConfigResource(ConfigResourceType.BROKER, node_id, {key: None})])
+    (resource,) = answer.resources
+    return int(next(entry[1] for entry in resource[4] if entry[0] == key))
 
 
 def _describe(admin: Any, group: str) -> tuple[str, int]:
@@ -158,5 +177,6 @@ def _record(record: Any) -> Record:
 def _errors(what: str) -> Iterator[None]:
     try:
         yield
-    except KafkaError as error:
-        raise LocalBrokerError(f"{what}: {error}") from None
+    except (KafkaError, AssertionError, TypeError, ValueError) as error:
+        # Of what a client may not ask, such as a header without value, it speaks by Python's errors, 2.0 by asserts.
+        raise LocalBrokerError(f"{what}: {str(error) or repr(error)}") from None

@@ -51,12 +51,23 @@ class LazyGroup(CommandGroup):
             formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
 
 
+def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not context.resilient_parsing:
+        from pykbroker.compilation import compilation_in_words
+
+        # The first line is for programs; it stays as it is.
+        click.echo(f"pykbroker {pykbroker.__version__}\n{compilation_in_words()}")
+        context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="`pykbroker COMMAND --help` says more. All but `start` and `dump-log` work with any Kafka cluster.",
 )
-@click.version_option(pykbroker.__version__, prog_name="pykbroker", message="%(prog)s %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
 def pykbroker_command() -> None:
     """pykbroker: a Kafka broker in Python, and tools for any Kafka cluster."""
 

@@ -148,6 +148,7 @@ def run_until_stopped(
     import trio
 
     _set_up_logging()
+    _log_compilation()
     try:
         trio.run(partial(_serve, config, cluster_id, announce, on_stop, stop_with_stdin=stop_with_stdin))
     except BaseExceptionGroup as group:
@@ -285,6 +286,17 @@ def _set_up_logging() -> None:
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
+
+
+def _log_compilation() -> None:
+    """Say at level DEBUG whether the hot loop was compiled."""
+    import logging
+
+    log = logging.getLogger(__name__)
+    if log.isEnabledFor(logging.DEBUG):
+        from pykbroker.compilation import compilation_in_words
+
+        log.debug("this installation is %s", compilation_in_words())
 
 
 def prepare_port_file(path: str) -> None:

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import re
 import subprocess
 import sys
 
 import pytest
 
 import pykbroker
+from pykbroker import compilation
+from pykbroker.cli import start
 from tests.pykbroker.cli.conftest import Run
 
 
-def test_overview_and_version(run: Run) -> None:
+def test_overview(run: Run) -> None:
     code, output, _ = run("--help")
     assert code == 0
     for name in ("start", "ready", "topic", "produce", "consume", "group", "dump-log"):
         assert f"  {name} " in output
-    assert run("--version") == (0, f"pykbroker {pykbroker.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "words"),
+    [(".cpython-311-x86_64-linux-gnu.so", "^compiled$"), (".py", "^interpreted: .*PYKBROKER_COMPILE=1")],
+)
+def test_the_version_says_whether_the_hot_loop_was_compiled(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, suffix: str, words: str
+) -> None:
+    """pip says nothing when it was not. The same words are in the log of `start`, at level DEBUG."""
+    spec = importlib.machinery.ModuleSpec(compilation.MODULE, None, origin=f"/somewhere/record_scan{suffix}")
+    monkeypatch.setattr(compilation, "find_spec", {compilation.MODULE: spec}.get)
+    code, output, errors = run("--version")
+    first, second = output.splitlines()
+    assert (code, first, errors) == (0, f"pykbroker {pykbroker.__version__}", "")
+    assert re.search(words, second)
+    start._log_compilation()
+    assert caplog.messages == []
+    with caplog.at_level("DEBUG"):
+        start._log_compilation()
+    assert [message.removeprefix("this installation is ") for message in caplog.messages] == [second]
+
+
+def test_this_installation_is_one_or_the_other() -> None:
+    module = importlib.import_module(compilation.MODULE)
+    assert compilation.is_compiled() == (not str(module.__file__).endswith(".py"))
 
 
 def test_no_words_is_wrong_usage_and_shows_the_overview(run: Run) -> None:

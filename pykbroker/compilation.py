@@ -1,0 +1,25 @@
+"""Tells whether the hot loop of this installation was compiled. pip says nothing when it was not."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+MODULE = "pykbroker.protocol.records.record_scan"
+"""The one module that `setup.py` compiles."""
+
+ADVICE = (
+    "the loop over the records of produced batches runs as Python, which is slower and otherwise the same. To compile "
+    "it, install a C compiler and Python's headers, then pykbroker again with PYKBROKER_COMPILE=1 in the environment "
+    "(pip install --force-reinstall --no-deps --no-cache-dir): pip then shows why it cannot be compiled"
+)
+
+
+def is_compiled() -> bool:
+    """Whether the module is a compiled one; it is not imported for that."""
+    spec = find_spec(MODULE)
+    return spec is not None and not (spec.origin or ".py").endswith((".py", ".pyc"))
+
+
+def compilation_in_words() -> str:
+    """`compiled`, or `interpreted` and what to do about it."""
+    return "compiled" if is_compiled() else f"interpreted: {ADVICE}"
