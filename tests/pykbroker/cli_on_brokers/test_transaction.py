@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
+from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.command_line import Cli
+from tests.support.transactions import transactional_batch
+from tests.support.wire_client import WireClient
 
 Name = Callable[[], str]
 
@@ -108,6 +112,50 @@ def test_abort_in_a_partition(cli: Cli, opened: Open) -> None:
         1,
         f"pykbroker: {opened.topic}-1 has no open transaction with producer {row['producer_id']}\n",
     )
+
+
+def hang(cli: Cli, address: str, topic: str, producer_id: int) -> None:
+    """Write a transaction's record that no coordinator knows of, as old brokers let it happen."""
+    partition = PartitionProduceData(index=0, records=transactional_batch(producer_id=producer_id))
+    request = ProduceRequest(
+        transactional_id=topic,
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[partition])],
+    )
+    host, _, port = address.rpartition(":")
+    key = "transaction.partition.verification.enable"
+    cli.ask("config", "set", "cluster", f"{key}=false")
+    connection = WireClient((host, int(port)))
+    try:
+        # Apache Kafka answers before the broker has heard of the setting.
+        deadline = time.monotonic() + 30
+        while True:
+            [answer] = connection.call(request, 9).responses[0].partition_responses
+            if not answer.error_code or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        assert answer.error_code == 0
+    finally:
+        connection.close()
+        cli.ask("config", "set", "cluster", "--unset", key)
+
+
+def test_a_hanging_transaction(cli: Cli, address: str, new_name: Name) -> None:
+    topic = new_name()
+    cli.ask("topic", "create", topic)
+    hang(cli, address, topic, 123_456)
+    assert cli.records(topic, "--from-beginning", "--read-committed", "--timeout", "1") == []
+    [row] = cli.json("transaction", "find-hanging", topic, "--longer-than", "0")
+    assert (row["producer_id"], row["start_offset"], row["coordinator_epoch"]) == (123_456, 0, None)
+    assert "123456" in cli.ask("transaction", "find-hanging", "--longer-than", "0")
+    words = ["transaction", "abort", "--topic", topic, "--partition", "0", "--start-offset"]
+    assert cli.run(*words, "5")[::2] == (1, f"pykbroker: {topic}-0 has no open transaction with start offset 5\n")
+    assert cli.run(*words, "0")[::2] == (0, "nothing was changed: add --execute to do it\n")
+    assert cli.run(*words, "0", "--execute")[::2] == (0, "aborted\n")
+    assert cli.ask("transaction", "find-hanging", topic, "--longer-than", "0") == "no hanging transactions\n"
+    # The record and the marker.
+    assert cli.json("topic", "describe", topic)[0]["partitions"][0]["end_offset"] == 2
 
 
 def test_what_its_coordinator_will_end_does_not_hang(cli: Cli, opened: Open) -> None:
