@@ -132,6 +132,18 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
             (where.topic, where.partition): item.offset if item.offset >= 0 else None for where, item in found.items()
         }
 
+    def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """Remove the records before an offset of each partition, and return where each begins then.
+
+        Raises:
+            CliError: a partition was refused; others may have been trimmed.
+        """
+        from kafka import TopicPartition
+
+        wanted = {TopicPartition(*where): offset for where, offset in offsets.items()}
+        found = self._ask(lambda: self._admin.delete_records(wanted))
+        return {(where.topic, where.partition): int(item["low_watermark"]) for where, item in found.items()}
+
     # Groups
 
     def groups(self) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ _COMMANDS = {
     "format": ("pykbroker.cli.format", "format_directory", "Prepare a data directory for voters that can change."),
     "ready": ("pykbroker.cli.ready", "ready", "Wait until a broker answers; the exit code says whether it did."),
     "cluster": ("pykbroker.cli.cluster_command", "cluster", "Show a cluster's brokers and whether they are well."),
-    "topic": ("pykbroker.cli.topic", "topic", "Create, list, describe, alter and delete topics."),
+    "topic": ("pykbroker.cli.topic", "topic", "Create, list, describe, alter, trim and delete topics."),
     "produce": ("pykbroker.cli.produce", "produce", "Write lines from standard input to a topic."),
     "consume": ("pykbroker.cli.consume", "consume", "Print the records of a topic."),
     "group": ("pykbroker.cli.group", "group", "List, describe, reset and delete consumer groups."),

@@ -11,6 +11,7 @@ from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, parse_pairs
 from pykbroker.cli.output import print_json, print_table
+from pykbroker.cli.topic_trim import trim
 
 _TOPIC_ALREADY_EXISTS = 36
 _UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -18,7 +19,10 @@ _UNKNOWN_TOPIC_OR_PARTITION = 3
 
 @click.group(cls=CommandGroup)
 def topic() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, alter, trim and delete topics."""
+
+
+topic.add_command(trim)
 
 
 @topic.command()

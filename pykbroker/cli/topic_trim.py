@@ -1,0 +1,112 @@
+"""`pykbroker topic trim`"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pykbroker.cli.cluster import EARLIEST, LATEST, Cluster
+from pykbroker.cli.errors import CliError
+from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
+from pykbroker.cli.output import note, print_json, print_table
+from pykbroker.cli.partitions import partitions_of
+
+Where = tuple[str, int]
+
+
+@click.command()
+@click.argument("name", metavar="TOPIC")
+@click.option("--offset", metavar="N", help="Remove the records before this offset; latest removes all.")
+@click.option(
+    "--timestamp",
+    metavar="TIME",
+    callback=timestamp_ms,
+    help="Remove the records before the first one at or after this time (ms or ISO 8601).",
+)
+@click.option(
+    "--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True, help="Only this one; repeatable."
+)
+@click.option("--execute", is_flag=True, help="Do it; without this nothing is changed, only shown.")
+@json_option
+@cluster_options
+def trim(
+    name: str,
+    offset: str | None,
+    timestamp: int | None,
+    numbers: tuple[int, ...],
+    execute: bool,
+    as_json: bool,
+    bootstrap_servers: str,
+    timeout_s: float,
+) -> None:
+    """Remove the oldest records of a topic. Shows what would go; `--execute` does it.
+
+    Records are gone for every reader, at once. Offsets of other records stay as they are.
+
+    \b
+    pykbroker topic trim orders --offset 5000 -p 0
+    pykbroker topic trim orders --timestamp 2026-01-31T12:00 --execute
+    """
+    if (offset is None) == (timestamp is None):
+        raise click.UsageError("give either --offset or --timestamp")
+    number = None if offset is None else _parsed(offset)
+    with Cluster(bootstrap_servers, timeout_s) as cluster:
+        text = f"{name}:{','.join(map(str, numbers))}" if numbers else name
+        where = partitions_of(cluster, [text], "--partition")
+        [policy] = cluster.configs("topic", name, ["cleanup.policy"])
+        if "delete" not in str(policy["value"]):
+            raise CliError(f"topic {name} has cleanup.policy={policy['value']}: only delete lets records be removed")
+        first, ends = cluster.offsets(where, EARLIEST), cluster.offsets(where, LATEST)
+        later = cluster.offsets(where, timestamp) if timestamp is not None else {}
+        new = {
+            item: _new_start(item, first[item] or 0, ends[item] or 0, number if timestamp is None else later[item])
+            for item in where
+        }
+        changed = {item: start for item, start in new.items() if start > (first[item] or 0)}
+        if execute and changed:
+            new |= cluster.delete_records(changed)
+    _print(where, first, ends, new, execute, as_json)
+
+
+def _parsed(offset: str) -> int | None:
+    """Return the number of `--offset`, None for the end."""
+    if offset == "latest":
+        return None
+    if not (offset.isascii() and offset.isdigit()):
+        raise click.UsageError(f"--offset {offset!r}: expected a number or latest")
+    return int(offset)
+
+
+def _new_start(where: Where, first: int, end: int, wanted: int | None) -> int:
+    """Return the first offset that stays; nothing so late as `wanted` (None) means that all records go."""
+    if wanted is not None and wanted > end:
+        raise CliError(f"offset {wanted} is behind the end of {where[0]}-{where[1]}, which is {end}")
+    return end if wanted is None else max(wanted, first)
+
+
+def _print(
+    where: list[Where],
+    first: dict[Where, int | None],
+    ends: dict[Where, int | None],
+    new: dict[Where, int],
+    executed: bool,
+    as_json: bool,
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "topic": item[0],
+            "partition": item[1],
+            "start_offset": first[item],
+            "end_offset": ends[item],
+            "new_start_offset": new[item],
+        }
+        for item in where
+    ]
+    if as_json:
+        print_json({"executed": executed, "partitions": rows})
+        return
+    columns = ["topic", "partition", "start offset", "end offset", "new start offset"]
+    print_table(columns, [list(row.values()) for row in rows])
+    if not executed:
+        note("nothing was changed: add --execute to do it")
