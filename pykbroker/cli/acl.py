@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from pykbroker.cli import completion
 from pykbroker.cli.cluster import Cluster
 from pykbroker.cli.cluster_acls import CLUSTER_NAME, OPERATIONS, Entry
 from pykbroker.cli.command_group import CommandGroup
@@ -28,14 +29,16 @@ def acl() -> None:
 
 def _resource_options(command: Command) -> Command:
     """Add the options that name resources; the command gets them as `topics`, `groups` and so on."""
-    for name, variable, words in (
-        ("--user", "users", "User whose tokens it is about; repeatable."),
-        ("--delegation-token", "tokens", "Delegation token; repeatable."),
-        ("--transactional-id", "transactional_ids", "Transactional id; repeatable."),
-        ("--group", "groups", "Consumer group; repeatable."),
-        ("--topic", "topics", "Topic; repeatable. * stands for all."),
+    for name, variable, words, completer in (
+        ("--user", "users", "User whose tokens it is about; repeatable.", None),
+        ("--delegation-token", "tokens", "Delegation token; repeatable.", None),
+        ("--transactional-id", "transactional_ids", "Transactional id; repeatable.", completion.transactional_ids),
+        ("--group", "groups", "Consumer group; repeatable.", completion.groups),
+        ("--topic", "topics", "Topic; repeatable. * stands for all.", completion.topics),
     ):
-        command = click.option(name, variable, multiple=True, metavar="NAME", help=words)(command)
+        command = click.option(name, variable, multiple=True, metavar="NAME", help=words, shell_complete=completer)(
+            command
+        )
     return click.option("--cluster", "is_cluster", is_flag=True, help="The cluster itself.")(command)
 
 

@@ -12,6 +12,9 @@ import pykbroker
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
 
+COMPLETE_VARIABLE = "_PYKBROKER_COMPLETE"
+"""Click looks here for what a shell wants to have completed."""
+
 # name: (module, attribute in it, line in the overview)
 _COMMANDS = {
     "start": ("pykbroker.cli.start_command", "start_command", "Start a broker in the foreground."),
@@ -25,6 +28,7 @@ _COMMANDS = {
     "transaction": ("pykbroker.cli.transaction", "transaction", "List, describe and abort transactions."),
     "config": ("pykbroker.cli.config_command", "config", "Show and change settings of topics, brokers and groups."),
     "acl": ("pykbroker.cli.acl", "acl", "List, add and remove the entries that say who may do what."),
+    "completion": ("pykbroker.cli.completion_command", "completion", "Print the script for completion in a shell."),
     "dump-log": ("pykbroker.cli.dump_log", "dump_log", "Print the contents of log, index and snapshot files."),
 }
 
@@ -74,6 +78,10 @@ def pykbroker_command() -> None:
 
 def run(words: list[str]) -> int:
     """Run one command line; expected failures become one line on standard error and an exit code."""
+    if COMPLETE_VARIABLE in os.environ:
+        from pykbroker.cli.bash_completion import register
+
+        register()
     try:
         outcome = pykbroker_command.main(words, prog_name="pykbroker", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

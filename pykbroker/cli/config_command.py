@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pykbroker.cli import completion
 from pykbroker.cli.cluster import Cluster
 from pykbroker.cli.cluster_configs import DEFAULT, RESOURCE_TYPES
 from pykbroker.cli.command_group import CommandGroup, suggestion
@@ -23,7 +24,7 @@ def config() -> None:
 
 @config.command()
 @_RESOURCE
-@click.argument("words", nargs=-1, metavar="[NAME] [KEY...]")
+@click.argument("words", nargs=-1, metavar="[NAME] [KEY...]", shell_complete=completion.config_words)
 @click.option("--all", "show_all", is_flag=True, help="Every setting, not only those that differ from the default.")
 @json_option
 @cluster_options
@@ -67,8 +68,14 @@ def get(
 
 @config.command("set")
 @_RESOURCE
-@click.argument("words", nargs=-1, metavar="[NAME] [KEY=VALUE...]")
-@click.option("--unset", multiple=True, metavar="KEY", help="Return a setting to its default; repeatable.")
+@click.argument("words", nargs=-1, metavar="[NAME] [KEY=VALUE...]", shell_complete=completion.config_words)
+@click.option(
+    "--unset",
+    multiple=True,
+    metavar="KEY",
+    shell_complete=completion.config_keys,
+    help="Return a setting to its default; repeatable.",
+)
 @click.option("--append", multiple=True, metavar="KEY=VALUE", help="Add to a setting that is a list; repeatable.")
 @click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="Take from a setting that is a list; repeatable.")
 @click.option("--dry-run", is_flag=True, help="Only let the cluster check the change.")

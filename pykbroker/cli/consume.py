@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from pykbroker.cli import completion
 from pykbroker.cli.client_errors import explained_errors, silence_client_library
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
@@ -23,7 +24,7 @@ _POLL_RECORDS = 500
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=completion.topics)
 @click.option("--from-beginning", is_flag=True, help="Begin with the oldest record [default: only new records].")
 @click.option("--offset", metavar="N", help="Begin at this offset of each partition; -N begins N before the end.")
 @click.option(
@@ -36,7 +37,11 @@ _POLL_RECORDS = 500
     "--partition", "-p", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one; repeatable."
 )
 @click.option(
-    "--group", "-g", metavar="ID", help="Be a member of this group: share the partitions, commit what was printed."
+    "--group",
+    "-g",
+    metavar="ID",
+    shell_complete=completion.groups,
+    help="Be a member of this group: share the partitions, commit what was printed.",
 )
 @click.option("--max-messages", "-n", type=click.IntRange(min=1), help="End after this many records.")
 @click.option(

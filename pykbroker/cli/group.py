@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pykbroker.cli import completion
 from pykbroker.cli.cluster import EARLIEST, LATEST, Cluster
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
@@ -44,7 +45,7 @@ def list_groups(as_json: bool, bootstrap_servers: str, timeout_s: float) -> None
 
 
 @group.command()
-@click.argument("group_id", metavar="GROUP")
+@click.argument("group_id", metavar="GROUP", shell_complete=completion.groups)
 @click.option("--members", is_flag=True, help="Show the members in place of the partitions.")
 @json_option
 @cluster_options
@@ -104,8 +105,16 @@ def _print_members(found: dict[str, Any]) -> None:
 
 
 @group.command("reset-offsets")
-@click.argument("group_id", metavar="GROUP")
-@click.option("--topic", "-t", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Only these; repeatable.")
+@click.argument("group_id", metavar="GROUP", shell_complete=completion.groups)
+@click.option(
+    "--topic",
+    "-t",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:0,1]",
+    shell_complete=completion.topics,
+    help="Only these; repeatable.",
+)
 @click.option("--all-topics", is_flag=True, help="Every partition the group has committed for.")
 @click.option("--to-earliest", is_flag=True, help="To the oldest record.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
@@ -202,7 +211,7 @@ def _print_reset(
 
 
 @group.command()
-@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...")
+@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...", shell_complete=completion.groups)
 @cluster_options
 def delete(group_ids: tuple[str, ...], bootstrap_servers: str, timeout_s: float) -> None:
     """Delete groups that have no members, with their committed offsets."""

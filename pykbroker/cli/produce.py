@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from pykbroker.cli import completion
 from pykbroker.cli.client_errors import explained_errors, silence_client_library
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, parse_pairs
@@ -36,7 +37,7 @@ class LineFormat(NamedTuple):
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=completion.topics)
 @click.option("--key-separator", "-K", metavar="TEXT", help="A line is KEY, this text, VALUE.")
 @click.option(
     "--headers-separator",

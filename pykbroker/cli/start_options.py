@@ -61,7 +61,7 @@ class StartOptions:
 
 
 # (name, metavar or None for a flag, what it does)
-_OPTIONS: tuple[tuple[str, str | None, str], ...] = (
+OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("--port", "PORT", "port to listen on; 0 takes a free one (default 9092)"),
     ("--host", "HOST", "address to listen on; 0.0.0.0 or :: opens it to other machines (default localhost)"),
     ("--port-file", "PATH", "write host:port here once the broker answers; removed when it ends"),
@@ -77,7 +77,7 @@ _OPTIONS: tuple[tuple[str, str | None, str], ...] = (
 
 def help_text() -> str:
     """Return the text of `pykbroker start --help`."""
-    rows = [(f"{name} {metavar}" if metavar else name, text) for name, metavar, text in _OPTIONS]
+    rows = [(f"{name} {metavar}" if metavar else name, text) for name, metavar, text in OPTIONS]
     width = max(len(left) for left, _ in rows)
     options = "\n".join(f"  {left:<{width}}  {text}" for left, text in rows)
     return f"""Usage: pykbroker start [OPTIONS]
@@ -108,7 +108,7 @@ def parse_start_options(words: list[str]) -> StartOptions:
         UsageError: an unknown option, a missing or malformed value.
     """
     options = StartOptions()
-    metavars = {name: metavar for name, metavar, _ in _OPTIONS}
+    metavars = {name: metavar for name, metavar, _ in OPTIONS}
     position = 0
     while position < len(words):
         word = words[position]

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pykbroker.cli import completion
 from pykbroker.cli.cluster import EARLIEST, LATEST, Cluster
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
@@ -29,7 +30,15 @@ topic.add_command(trim)
 @click.argument("name")
 @click.option("--partitions", "-p", type=click.IntRange(min=1), help="Number of partitions [default: the broker's].")
 @click.option("--replication-factor", "-r", type=click.IntRange(min=1), help="Copies of each [default: the broker's].")
-@click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
+@click.option(
+    "--config",
+    "-c",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=completion.topic_pairs,
+    help="A topic setting; repeatable.",
+)
 @click.option("--if-not-exists", is_flag=True, help="Succeed when the topic is there already.")
 @json_option
 @cluster_options
@@ -85,7 +94,7 @@ def list_topics(internal: bool, as_json: bool, bootstrap_servers: str, timeout_s
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.topics)
 @click.option("--all-configs", is_flag=True, help="Every setting with its value, not only those set on the topic.")
 @json_option
 @cluster_options
@@ -135,10 +144,23 @@ def _print_topic(item: dict[str, Any]) -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.topics)
 @click.option("--partitions", "-p", type=click.IntRange(min=1), help="Grow to this many partitions.")
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a topic setting; repeatable.")
-@click.option("--unset", multiple=True, metavar="KEY", help="Return a setting to the broker's default; repeatable.")
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=completion.topic_pairs,
+    help="Set a topic setting; repeatable.",
+)
+@click.option(
+    "--unset",
+    multiple=True,
+    metavar="KEY",
+    shell_complete=completion.topic_keys,
+    help="Return a setting to the broker's default; repeatable.",
+)
 @cluster_options
 def alter(
     name: str,
@@ -163,7 +185,7 @@ def alter(
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.topics)
 @click.option("--if-exists", is_flag=True, help="Succeed when a topic is not there.")
 @cluster_options
 def delete(names: tuple[str, ...], if_exists: bool, bootstrap_servers: str, timeout_s: float) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pykbroker.cli import completion
 from pykbroker.cli.cluster import EARLIEST, LATEST, Cluster
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
@@ -16,7 +17,7 @@ Where = tuple[str, int]
 
 
 @click.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", shell_complete=completion.topics)
 @click.option("--offset", metavar="N", help="Remove the records before this offset; latest removes all.")
 @click.option(
     "--timestamp",

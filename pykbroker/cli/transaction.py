@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pykbroker.cli import completion
 from pykbroker.cli.cluster import Cluster
 from pykbroker.cli.cluster_transactions import STATES
 from pykbroker.cli.command_group import CommandGroup
@@ -74,7 +75,7 @@ def list_transactions(
 
 
 @transaction.command()
-@click.argument("transactional_id", metavar="ID")
+@click.argument("transactional_id", metavar="ID", shell_complete=completion.transactional_ids)
 @json_option
 @cluster_options
 def describe(transactional_id: str, as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
@@ -88,7 +89,7 @@ def describe(transactional_id: str, as_json: bool, bootstrap_servers: str, timeo
 
 
 @transaction.command()
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:0,1]...")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:0,1]...", shell_complete=completion.topics)
 @json_option
 @cluster_options
 def producers(topics: tuple[str, ...], as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
@@ -100,7 +101,7 @@ def producers(topics: tuple[str, ...], as_json: bool, bootstrap_servers: str, ti
 
 
 @transaction.command("find-hanging")
-@click.argument("topics", nargs=-1, metavar="[TOPIC[:0,1]...]")
+@click.argument("topics", nargs=-1, metavar="[TOPIC[:0,1]...]", shell_complete=completion.topics)
 @click.option(
     "--longer-than",
     "longer_than_s",
@@ -124,8 +125,14 @@ def find_hanging_transactions(
 
 
 @transaction.command()
-@click.argument("transactional_id", required=False, metavar="[ID]")
-@click.option("--topic", "-t", metavar="TOPIC", help="Abort what hangs in a partition of this topic.")
+@click.argument("transactional_id", required=False, metavar="[ID]", shell_complete=completion.transactional_ids)
+@click.option(
+    "--topic",
+    "-t",
+    metavar="TOPIC",
+    shell_complete=completion.topics,
+    help="Abort what hangs in a partition of this topic.",
+)
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="The partition.")
 @click.option(
     "--start-offset", type=click.IntRange(min=0), help="First offset of the transaction, as find-hanging says."
