@@ -85,7 +85,7 @@ def first_command(
         return Bootstrap(levels)
     if not is_supported(wished[METADATA_VERSION]):
         raise InconsistentDirectory(
-            path, f"the directory was formatted for newer software: {not_supported(wished[METADATA_VERSION])}"
+            path, f"the directory was formatted for other software: {not_supported(wished[METADATA_VERSION])}"
         )
     taken: dict[str, int] = {}
     left_out: list[str] = []

@@ -201,7 +201,8 @@ async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host)
     finally:
         with trio.CancelScope(shield=True):
             await client.close()
-    if answer.error_code != ErrorCode.NONE:
+    # A controller says it also where it describes nothing else, at levels before controllers registered.
+    if answer.error_code != ErrorCode.NONE and not answer.cluster_id:
         return None, f"{address}: {answer.error_message or ErrorCode(answer.error_code).name}"
     return answer.cluster_id, ""
 

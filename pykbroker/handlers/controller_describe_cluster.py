@@ -1,12 +1,14 @@
 """DescribeCluster (key 60) on a controller's port: the controllers, for admin clients that dial them (KIP-919).
 
-Versions 0-2. v1 endpoint type. Unlike on a broker's port it needs ALTER on the cluster, as in Kafka.
+Versions 0-2. v1 endpoint type. Unlike on a broker's port it needs ALTER on the cluster, as in Kafka, and a
+metadata.version at which controllers register.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pykbroker.controller.metadata.metadata_versions import CONTROLLER_REGISTRATION
 from pykbroker.protocol.acl_codes import ALTER, CLUSTER, CLUSTER_NAME, DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
@@ -23,6 +25,13 @@ async def handle_controller_describe_cluster(
     context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     """Lists the registered controllers that have a listener of the name that the client dialled."""
+    if context.services.controller.image.metadata_version < CONTROLLER_REGISTRATION:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            error_message="Direct-to-controller communication is not supported with the current MetadataVersion.",
+            # Kafka names no cluster here. Brokers of ours that begin with an empty directory need to know it.
+            cluster_id=context.services.cluster_id,
+        )
     context.require_cluster(ALTER)
     if request.endpoint_type != CONTROLLER_ENDPOINT:
         return _refused(context, request.endpoint_type)

@@ -9,10 +9,11 @@ from click.testing import CliRunner, Result
 
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.format import format_directory, parse_controllers
+from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.raft.log_view import BEGINNING
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.controller.raft.voter_history import KRaftVersion
-from pykbroker.controller.snapshot_file import read_snapshot
+from pykbroker.controller.snapshot_file import parse_snapshot, read_snapshot
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.protocol.uuids import uuid_from_text
 
@@ -82,9 +83,75 @@ def test_what_cannot_be_meant_is_said(tmp_path: Path, words: list[str], why: str
 
 
 def test_configured_voters_do_not_change(tmp_path: Path) -> None:
-    settings = SETTINGS.replace("bootstrap.servers=", "voters=1@")
-    result = run(tmp_path, "--standalone", settings=settings)
+    result = run(tmp_path, "--standalone", settings=STATIC)
     assert "controller.quorum.voters" in str(result.exception)
+
+
+STATIC = SETTINGS.replace("bootstrap.servers=", "voters=1@")
+
+
+def first_levels(folder: Path) -> dict[str, int]:
+    path = str(folder / "data/bootstrap.checkpoint")
+    content = OsFileSystem().read_file(path)
+    assert content is not None
+    records = [decode_record(value) for value in parse_snapshot(path, content).values]
+    return {record.name: record.feature_level for record in records}
+
+
+@pytest.mark.parametrize(
+    ("words", "levels"),
+    [
+        (["--release-version", "3.3"], {"metadata.version": 7}),
+        (["--release-version", "3.7-IV2"], {"metadata.version": 17}),
+        (["--feature", "metadata.version=23"], {"metadata.version": 23}),
+        (["-r", "4.0"], {"metadata.version": 25, "transaction.version": 2}),
+        (["-r", "4.0.1", "-f", "transaction.version=0"], {"metadata.version": 25}),
+        (["-r", "3.9", "-f", "transaction.version=1"], {"metadata.version": 21, "transaction.version": 1}),
+        (["-f", "kraft.version=1"], {"metadata.version": 30, "transaction.version": 2}),
+    ],
+)
+def test_a_cluster_begins_at_the_levels_that_were_asked_for(
+    tmp_path: Path, words: list[str], levels: dict[str, int]
+) -> None:
+    result = run(tmp_path, "--standalone", *words)
+    assert result.exit_code == 0, result.output
+    assert first_levels(tmp_path) == levels
+    assert f"metadata.version {levels['metadata.version']} (" in result.output
+
+
+def test_configured_voters_are_formatted_without_a_checkpoint(tmp_path: Path) -> None:
+    result = run(tmp_path, "-r", "3.9-IV0", settings=STATIC)
+    assert result.exit_code == 0, result.output
+    assert first_levels(tmp_path) == {"metadata.version": 21}
+    assert not (tmp_path / "data/__cluster_metadata-0").exists()
+    assert run(tmp_path, "-r", "3.9-IV0", "-g", settings=STATIC).exit_code == 0
+
+
+def test_several_configured_voters_need_the_clusters_id(tmp_path: Path) -> None:
+    settings = STATIC.replace("9093\nlog", "9093,2@localhost:9094\nlog")
+    assert "--cluster-id is needed" in str(run(tmp_path, settings=settings).exception)
+    assert run(tmp_path, "--cluster-id", CLUSTER, settings=settings).exit_code == 0
+    assert not (tmp_path / "data/bootstrap.checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["-r", "4.4-IV0"], "Unknown metadata.version '4.4-IV0'. Supported metadata.version are: 3.3-IV3, 3.4-IV0, "),
+        (["-f", "metadata.version=31"], "metadata.version 31 (4.4-IV0) is not supported, only 7 (3.3-IV3) to 30"),
+        (["-f", "metadata.version=0"], "metadata.version 0 is not supported"),
+        (["-r", "4.0", "-f", "metadata.version=25"], "not both"),
+        (["-f", "metadata.version"], "is not NAME=LEVEL"),
+        (["-f", "no.such.feature=1"], "there is no feature 'no.such.feature'; supported are kraft.version, "),
+        (["-f", "transaction.version=3"], "transaction.version 3 is not supported, only 0 to 2 are"),
+        (["-f", "kraft.version=0"], "it is 1 where the voters can change"),
+    ],
+)
+def test_levels_that_are_refused(tmp_path: Path, words: list[str], why: str) -> None:
+    result = run(tmp_path, "--standalone", *words)
+    assert isinstance(result.exception, CliError)
+    assert why in str(result.exception)
+    assert not (tmp_path / "data/meta.properties").exists()
 
 
 def test_a_formatted_directory_stays_as_it_is(tmp_path: Path) -> None:
