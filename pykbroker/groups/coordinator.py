@@ -186,6 +186,11 @@ class GroupCoordinator:
 
     # Requests of members
 
+    def _locate(self, group_id: str) -> tuple[int, Shard] | ErrorCode:
+        """The partition and shard of a group, which is as it should be now."""
+        self._expire_due()
+        return self._led.locate(group_id)
+
     async def join_group(
         self, request: JoinGroupRequest, client_id: str, client_host: str, api_version: int
     ) -> JoinGroupResponse:
@@ -199,7 +204,7 @@ class GroupCoordinator:
         longest_ms = settings.group_max_session_timeout_ms
         if not settings.group_min_session_timeout_ms <= request.session_timeout_ms <= longest_ms:
             return JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
-        place = self._led.locate(request.group_id)
+        place = self._locate(request.group_id)
         if isinstance(place, ErrorCode):
             return JoinGroupResponse(error_code=place)
         if self._has_no_room_for(request):
@@ -234,7 +239,7 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        place = self._led.locate(request.group_id)
+        place = self._locate(request.group_id)
         if isinstance(place, ErrorCode):
             return SyncGroupResponse(error_code=place)
         parked = Parked()
@@ -247,7 +252,7 @@ class GroupCoordinator:
         """A heartbeat; while the group is being loaded it is simply accepted (P-90)."""
         if request.group_id == "":
             return ErrorCode.INVALID_GROUP_ID
-        place = self._led.locate(request.group_id)
+        place = self._locate(request.group_id)
         if isinstance(place, ErrorCode):
             return ErrorCode.NONE if place is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else place
         number, shard = place
@@ -263,7 +268,7 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        place = self._led.locate(request.group_id)
+        place = self._locate(request.group_id)
         if isinstance(place, ErrorCode):
             return LeaveGroupResponse(error_code=place)
         response, output = place[1].leave(request, self._timer.now_ms())
@@ -276,7 +281,7 @@ class GroupCoordinator:
         """Commits offsets of existing topics; every topic has its name and its id."""
         from pykbroker.groups import offset_requests
 
-        place = self._led.locate(request.group_id)
+        place = self._locate(request.group_id)
         if isinstance(place, ErrorCode):
             return offset_requests.commit_response(request, place)
         response, output = offset_requests.commit(place[1], request, api_version, self._timer.now_ms())
@@ -302,7 +307,7 @@ class GroupCoordinator:
         """As `commit_offsets`, within the transaction that the producer has open (P-139)."""
         from pykbroker.groups import offset_requests
 
-        place = self._led.locate(request.group_id)
+        place = self._locate(request.group_id)
         if isinstance(place, ErrorCode):
             return offset_requests.commit_response(request, place)
         response, output = offset_requests.commit(place[1], request, api_version, self._timer.now_ms(), producer)
@@ -342,7 +347,7 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        place = self._led.locate(request.group_id)
+        place = self._locate(request.group_id)
         if isinstance(place, ErrorCode):
             return OffsetDeleteResponse(error_code=place)
         response, output = offset_requests.delete_offsets(place[1], request)
@@ -355,7 +360,7 @@ class GroupCoordinator:
         """One group."""
         from pykbroker.protocol.messages.describe_groups import DescribedGroup
 
-        place = self._led.locate(group_id)
+        place = self._locate(group_id)
         if isinstance(place, ErrorCode):
             return DescribedGroup(group_id=group_id, error_code=place)
         return place[1].describe(group_id, api_version)
@@ -366,6 +371,7 @@ class GroupCoordinator:
 
         if self._led.is_loading:
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        self._expire_due()
         groups = [listed for shard in self._led.shards.values() for listed in shard.listed(states, types)]
         return ListGroupsResponse(groups=groups)
 
@@ -375,7 +381,7 @@ class GroupCoordinator:
         return {group_id: await self._outcome(carried_out) for group_id, carried_out in under_way.items()}
 
     def _delete_group(self, group_id: str) -> ErrorCode | Waiting:
-        place = self._led.locate(group_id)
+        place = self._locate(group_id)
         if isinstance(place, ErrorCode):
             return place
         error, output = place[1].delete(group_id)
@@ -477,6 +483,19 @@ class GroupCoordinator:
             self._timer.wake()
 
     def _run_due(self) -> None:
+        now_ms = self._expire_due()
+        if self._next_check_ms is not None and self._next_check_ms <= now_ms:
+            self._next_check_ms = None
+            for number, shard in self._led.shards.items():
+                self._append_tombstones(number, shard, shard.expire_offsets(now_ms))
+            self._plan_check()
+
+    def _expire_due(self) -> int:
+        """Ends what is over by now, sessions and phases of rebalances; gives the time.
+
+        Requests do it first, as on a busy loop the timer's task may come after them: DeleteGroups would find a member
+        whose session ended some milliseconds before. Kafka's timer has a thread of its own.
+        """
         now_ms = self._timer.now_ms()
         while (key := self._deadlines.pop_due(now_ms)) is not None:
             number, group_id = key
@@ -484,11 +503,7 @@ class GroupCoordinator:
             group = None if shard is None else shard.groups.get(group_id)
             if shard is not None and group is not None:
                 self._carry_out(number, shard, group.expire_due(now_ms), group_id)
-        if self._next_check_ms is not None and self._next_check_ms <= now_ms:
-            self._next_check_ms = None
-            for number, shard in self._led.shards.items():
-                self._append_tombstones(number, shard, shard.expire_offsets(now_ms))
-            self._plan_check()
+        return now_ms
 
     def _random_uuid(self) -> str:
         digits = f"{self._random.getrandbits(128):032x}"

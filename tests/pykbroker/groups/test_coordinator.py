@@ -19,7 +19,13 @@ from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
+from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest
+from pykbroker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from pykbroker.protocol.messages.sync_group import SyncGroupResponse
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
@@ -107,6 +113,61 @@ async def test_a_member_that_falls_silent_is_removed(tmp_path: Path) -> None:
             assert await heartbeat(rig, member_id) == ErrorCode.NONE
         await trio.sleep(10.1)
         assert await heartbeat(rig, member_id) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def jump_to_a_busy_loop(seconds: float) -> None:
+    """Time goes on while no other task gets its turn, as when this one has kept the loop."""
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, trio.testing.MockClock)
+    clock.jump(seconds)
+
+
+@pytest.mark.parametrize("what", ["delete", "describe", "list", "heartbeat", "leave", "commit", "sync", "join"])
+async def test_no_request_overtakes_the_end_of_a_session(tmp_path: Path, what: str) -> None:
+    """A static member's session was over before the request came, though the timer had no turn since."""
+    rig = Rig(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
+    async with rig.running():
+        joined = await rig.join(group_instance_id="one")
+        member_id = joined.member_id
+        await rig.sync(member_id, joined.generation_id, {member_id: b"all"})
+        groups = rig.groups
+        jump_to_a_busy_loop(9.999)
+        assert groups.describe_group("g", 5).group_state == "Stable"
+        jump_to_a_busy_loop(0.001)
+        if what == "delete":
+            assert await groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
+        elif what == "describe":
+            assert groups.describe_group("g", 5).group_state == "Empty"
+        elif what == "list":
+            [listed] = groups.list_groups(set(), set()).groups
+            assert listed.group_state == "Empty"
+        elif what == "heartbeat":
+            assert await heartbeat(rig, member_id) == ErrorCode.UNKNOWN_MEMBER_ID
+        elif what == "leave":
+            leaving = MemberIdentity(member_id=member_id)
+            response = await groups.leave_group(LeaveGroupRequest(group_id="g", members=[leaving]))
+            assert [member.error_code for member in response.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
+        elif what == "commit":
+            error = await rig.commit(1, member_id=member_id, generation_id_or_member_epoch=1)
+            assert error == ErrorCode.UNKNOWN_MEMBER_ID
+        elif what == "sync":
+            assert (await rig.sync(member_id, 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        else:
+            assert (await rig.join(member_id)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_offsets_can_be_deleted_once_the_last_session_is_over(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
+    async with rig.running():
+        await rig.stable()
+        partitions = [OffsetDeleteRequestPartition(partition_index=0)]
+        topics = [OffsetDeleteRequestTopic(name="clicks", partitions=partitions)]
+        request = OffsetDeleteRequest(group_id="g", topics=topics)
+        response = await rig.groups.delete_offsets(request)
+        assert response.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        jump_to_a_busy_loop(10)
+        response = await rig.groups.delete_offsets(request)
+        assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 async def test_a_step_of_the_wall_clock_expires_nobody(tmp_path: Path) -> None:
