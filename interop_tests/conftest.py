@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("interop", "which broker the interop tests run against")
     group.addoption("--target", choices=["pykbroker", "kafka"], default="pykbroker", help="the broker to start")
     group.addoption("--bootstrap", metavar="HOST:PORT", help="a broker that runs already; nothing is started")
-    group.addoption("--kills", type=int, metavar="N", help="how often test_kill.py kills its broker under load")
+    group.addoption("--kills", type=int, metavar="N", help="how often a test of kills under load kills")
     group.addoption("--links", choices=[*NETWORKS], help="how links are cut; by default the first that is possible")
     group.addoption("--report-name", default="report", help="name of the report, for runs of a part (%(default)s)")
 

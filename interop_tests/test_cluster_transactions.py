@@ -81,13 +81,14 @@ def test_exactly_once_over_killed_coordinators(
     summary_tables: Tables,
     target: str,
     unique: Callable[[str], str],
+    pytestconfig: pytest.Config,
 ) -> None:
     """Each record once, whoever of copiers and coordinators is killed."""
     cluster.wait_until_whole()
     loop = Loop(Coordinators(cluster), unique, client, kills_broker=True, replicas=3)
     command = [sys.executable, "-m", "interop_tests.copier", client, cluster.bootstrap, loop.source, loop.target]
     copiers = copiers_of([[*command, loop.group, f"{loop.group}-{number}"] for number in range(count)])
-    loop.run(copiers, KILLS)
+    loop.run(copiers, pytestconfig.getoption("--kills") or KILLS)
     loop.report(summary_tables, f"three nodes of {target}", client, copiers, loop.check())
 
 

@@ -21,8 +21,9 @@ CLUSTER_TESTS = sorted(str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob
 # Of the simulation, which takes about a second of processor time for each.
 SEEDS, SAMPLED_SEEDS = "1000", "100"
 VOTER_SEEDS, SAMPLED_VOTER_SEEDS = "100", "10"
-# How often a broker is killed under load: by default twelve times.
-SAMPLED_KILLS = "4"
+# Of brokers under load, by default twelve, and of coordinators of transactions, by default four. With three there is
+# one of a copier, one of a broker, and one of both.
+SAMPLED_KILLS = ["--kills", "3"]
 
 
 class Part(NamedTuple):
@@ -73,14 +74,14 @@ def parts(*, whole: bool) -> dict[str, Part]:
         ),
         "interop": Part(
             "stock clients, Java tools and Spark against broker processes, two files at a time",
-            INTEROP_TESTS if whole else [*INTEROP_TESTS, "--kills", SAMPLED_KILLS],
+            INTEROP_TESTS if whole else [*INTEROP_TESTS, *SAMPLED_KILLS],
             needs_kafka_jars=True,
             is_heavy=True,
         ),
         "cluster": Part(
             "stock clients, Java tools and Spark against three nodes whose processes, links and disks are hurt"
             + ("" if whole else ": one test for each kind of fault"),
-            [*CLUSTER_TESTS, "--report-name=cluster", *([] if whole else ["-m", "sample"])],
+            [*CLUSTER_TESTS, "--report-name=cluster", *([] if whole else ["-m", "sample", *SAMPLED_KILLS])],
             needs_kafka_jars=True,
         ),
         "java": Part("unit tests that ask Apache Kafka's jars", ["tests", "-m", "java"], needs_kafka_jars=True),

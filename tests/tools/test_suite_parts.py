@@ -96,7 +96,7 @@ def test_make_test_is_a_selection_of_make_test_all() -> None:
     assert differing == {
         "simulate": ["--seeds", SAMPLED_SEEDS, "--mutations"],
         "voters": ["--kind", "voters", "--seeds", SAMPLED_VOTER_SEEDS],
-        "interop": [*whole["interop"].arguments, "--kills", SAMPLED_KILLS],
-        "cluster": [*whole["cluster"].arguments, "-m", "sample"],
+        "interop": [*whole["interop"].arguments, *SAMPLED_KILLS],
+        "cluster": [*whole["cluster"].arguments, "-m", "sample", *SAMPLED_KILLS],
     }
     assert int(SAMPLED_SEEDS) >= 100
