@@ -1,4 +1,4 @@
-"""Importing this imports what each node of a cluster imports: for a process that is forked into several of them.
+"""Importing this imports what each broker imports at its start: for a process that is forked into several of them.
 
 A single broker imports late and little, as its first answer is what counts. Here what is imported once is not imported
 in each node, which is half of its start. A module that is missing here costs time and nothing else: `python -X
@@ -41,6 +41,43 @@ MODULES = (
     "pykbroker.replication.isr_changes",
     "pykbroker.replication.replica_manager",
 )
+
+USED_BY_CLIENTS = (
+    "encodings.utf_16_be",
+    "pykbroker.cli.initial_topics",
+    "pykbroker.config_views",
+    "pykbroker.coordination.log_io",
+    "pykbroker.groups.group",
+    "pykbroker.groups.in_flight",
+    "pykbroker.groups.joins",
+    "pykbroker.groups.leaves",
+    "pykbroker.groups.log_io",
+    "pykbroker.groups.members",
+    "pykbroker.groups.offset_log",
+    "pykbroker.groups.offset_requests",
+    "pykbroker.groups.offsets",
+    "pykbroker.groups.output",
+    "pykbroker.groups.pending_offsets",
+    "pykbroker.groups.shard",
+    "pykbroker.groups.subscription",
+    "pykbroker.groups.syncs",
+    "pykbroker.handlers.create_topics",
+    "pykbroker.handlers.describe_groups",
+    "pykbroker.handlers.fetch",
+    "pykbroker.handlers.find_coordinator",
+    "pykbroker.handlers.heartbeat",
+    "pykbroker.handlers.join_group",
+    "pykbroker.handlers.leave_group",
+    "pykbroker.handlers.list_offsets",
+    "pykbroker.handlers.offset_commit",
+    "pykbroker.handlers.offset_fetch",
+    "pykbroker.handlers.produce",
+    "pykbroker.handlers.sync_group",
+    "pykbroker.java_address",
+    "pykbroker.protocol.log_messages.consumer_offsets",
+    "pykbroker.protocol.log_messages.consumer_protocol",
+)
+"""What topics, records and consumer groups import besides. Not imported here: cli/fork_server.py does it later."""
 
 for name in MODULES:
     importlib.import_module(name)

@@ -12,12 +12,16 @@ folder that is to be gone when the connection ends.
 The connection ends with the process that uses the brokers, however that one ends. Then the brokers are ended, those in
 the named folders at once, and the folders are removed: nobody else would, and a folder in memory would stay there.
 
+Once there were two brokers more are to be expected: what they import when clients come is then imported here, as long
+as there is nothing else to do.
+
 One thread, no trio here: a fork has nothing but this module's state and what was imported.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -30,6 +34,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from pykbroker import environment, preloaded, properties_file  # noqa: F401  what each broker imports is imported here
+from pykbroker.cli import start, start_config  # noqa: F401
 from pykbroker.cli.standard_streams import take_standard_streams
 
 if TYPE_CHECKING:
@@ -39,6 +45,7 @@ DESCRIPTORS_PER_REQUEST = 3
 END_TIMEOUT_S = 5.0
 """A broker with data of the user's has so long to end after its user has gone; then it is killed."""
 
+FORKS_BEFORE_MORE = 2
 _LENGTH = struct.Struct(">I")
 
 
@@ -52,6 +59,8 @@ class ForkServer:
         # Brokers whose data nobody keeps.
         self._temporary: set[int] = set()
         self._folders: set[str] = set()
+        self._fork_count = 0
+        self._not_imported = list(preloaded.USED_BY_CLIENTS)
         self._wakeups, handlers_end = socket.socketpair()
         for end in (self._wakeups, handlers_end):
             end.setblocking(False)
@@ -66,7 +75,11 @@ class ForkServer:
         self._selector.register(self._wakeups, selectors.EVENT_READ)
         is_connected = True
         while is_connected:
-            for key, _ in self._selector.select():
+            is_free = self._fork_count >= FORKS_BEFORE_MORE and bool(self._not_imported)
+            events = self._selector.select(0 if is_free else None)
+            if not events:
+                self._import_next()
+            for key, _ in events:
                 if key.fileobj is self._wakeups:
                     self._empty_wakeups()
                 else:
@@ -78,6 +91,11 @@ class ForkServer:
         with suppress(BlockingIOError):
             while self._wakeups.recv(4096):
                 pass
+
+    def _import_next(self) -> None:
+        importlib.import_module(self._not_imported.pop(0))
+        if not self._not_imported:
+            gc.freeze()
 
     # Requests
 
@@ -112,6 +130,7 @@ class ForkServer:
 
     def _start_broker(self, request: Any, stdin: int, output: int, channel_descriptor: int) -> None:
         channel = socket.socket(fileno=channel_descriptor)
+        self._fork_count += 1
         try:
             pid = os.fork()
         except OSError as error:
@@ -199,13 +218,11 @@ class ForkServer:
 
 
 def _run_broker(words: list[str], channel: socket.socket) -> int:
-    from pykbroker.cli.start import start
-
     def tell(address: str) -> None:
         _send(channel, {"address": address})
         channel.close()
 
-    return start(words, tell)
+    return start.start(words, tell)
 
 
 def _send(channel: socket.socket, message: dict[str, Any], *descriptors: int) -> None:
@@ -216,9 +233,7 @@ def _send(channel: socket.socket, message: dict[str, Any], *descriptors: int) ->
 
 def main() -> None:
     """Serve the connection whose descriptor is the one word of the command line."""
-    # Imported before the first request; then nothing of it is looked at for garbage, or copied for it, in a broker.
-    from pykbroker import preloaded  # noqa: F401
-
+    # Nothing that was imported is looked at for garbage, or copied for it, in a broker.
     gc.collect()
     gc.freeze()
     ForkServer(socket.socket(fileno=int(sys.argv[1]))).run()

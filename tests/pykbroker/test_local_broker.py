@@ -16,6 +16,7 @@ import pytest
 import pykbroker
 from pykbroker.cli import main
 from pykbroker.local_broker import LocalBroker, LocalBrokerError
+from pykbroker.local_cluster import LocalCluster
 
 DEADLINE_S = 20.0
 
@@ -69,6 +70,27 @@ def test_topics_and_settings_are_there(broker: LocalBroker, capsys: pytest.Captu
     cli(capsys, "topic", "create", "by-default", "-b", broker.bootstrap_servers)
     listed = cli(capsys, "topic", "list", "--json", "-b", broker.bootstrap_servers)
     assert '"partitions": 2' in listed
+
+
+def rebalance_delay(address: str) -> tuple[str, int]:
+    """Value and source of the setting on node 1, as a stock client is told."""
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+    resource = ConfigResource(ResourceType.BROKER, "1")
+    admin = AdminClient({"bootstrap.servers": address})
+    entry = admin.describe_configs([resource])[resource].result(DEADLINE_S)["group.initial.rebalance.delay.ms"]
+    return entry.value, entry.source
+
+
+def test_a_new_group_has_its_partitions_at_once() -> None:
+    """Kafka's default of 3 s is for members that start one after another; its source is a static setting (4)."""
+    key = "group.initial.rebalance.delay.ms"
+    with LocalBroker() as plain, LocalBroker(config={key: 70}) as other:
+        assert rebalance_delay(plain.bootstrap_servers) == ("0", 4)
+        assert rebalance_delay(other.bootstrap_servers) == ("70", 4)
+    with LocalCluster(1) as plain_cluster, LocalCluster(1, config={key: 80}) as other_cluster:
+        assert rebalance_delay(plain_cluster.bootstrap_servers) == ("0", 4)
+        assert rebalance_delay(other_cluster.bootstrap_servers) == ("80", 4)
 
 
 def test_kill_and_restart_keep_address_and_data(capsys: pytest.CaptureFixture[str]) -> None:

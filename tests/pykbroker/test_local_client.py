@@ -172,7 +172,7 @@ def test_read_committed(broker: LocalBroker, topic: str) -> None:
 
 def test_a_cluster_has_the_same_calls(library: ClientLibrary) -> None:
     with LocalCluster(3) as cluster:
-        cluster.create_topic("t", 2, 2)
+        cluster.create_topic("t", 2, 3)
         cluster.produce("t", ["a", "b"], partition=0)
         cluster.kill(1)
         assert [record.value for record in cluster.consume("t", 2)] == [b"a", b"b"]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from pykbroker import broker_process
+from pykbroker import broker_process, preloaded
 from pykbroker.broker_process import CAN_FORK, ForkedProcess, InterpreterProcess, prepared_process
+from pykbroker.cli import fork_server
 from pykbroker.local_broker import LocalBroker, LocalBrokerError, _environment
 from tests.pykbroker.test_local_broker import wait_until_gone, wait_until_removed
 
@@ -38,6 +42,32 @@ def test_brokers_are_forks_of_one_process_and_share_no_chance() -> None:
         assert ours["cluster.id"] != theirs["cluster.id"]
         assert ours["directory.id"] != theirs["directory.id"]
         assert os.getsid(first.pid or 0) == first.pid, "Ctrl-C in a terminal is for the program alone"
+
+
+@pytest.mark.parametrize("name", [*preloaded.MODULES, *preloaded.USED_BY_CLIENTS])
+def test_what_is_imported_in_advance_is_there(name: str) -> None:
+    """A module that was renamed would end the prepared process."""
+    assert find_spec(name) is not None
+
+
+def test_later_brokers_have_what_clients_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imported when nobody asks, after the second fork, and one at a time: a request in between is served."""
+    ours, theirs = socket.socketpair()
+    imported: list[str] = []
+    server = fork_server.ForkServer(theirs)
+    server._not_imported = ["one", "two", "three"]
+
+    def import_module(name: str) -> None:
+        imported.append(name)
+        if name == "two":
+            ours.close()
+
+    monkeypatch.setattr("importlib.import_module", import_module)
+    server._fork_count = 1
+    ours.send(struct.pack(">I", 2) + b"{}")
+    monkeypatch.setattr(server, "_reap", lambda: setattr(server, "_fork_count", 2))
+    server.run()
+    assert imported == ["one", "two"]
 
 
 def test_an_interpreter_of_its_own() -> None:
