@@ -14,9 +14,11 @@ from typing import Any, Self
 
 from pykbroker.cli.client_errors import error_name, error_number, error_text, explained_errors, silence_client_library
 from pykbroker.cli.cluster_acls import ClusterAcls
+from pykbroker.cli.cluster_calls import GROUP
 from pykbroker.cli.cluster_configs import ClusterConfigs
 from pykbroker.cli.cluster_state import ClusterState
 from pykbroker.cli.cluster_transactions import ClusterTransactions
+from pykbroker.cli.consumer_group_describe import request_class
 from pykbroker.cli.errors import CliError
 
 _RETRY_S = 0.2
@@ -155,15 +157,45 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
         )
 
     def describe_group(self, group_id: str) -> dict[str, Any]:
-        """Return group_id, group_state, protocol_type, protocol, coordinator-side members with their partitions."""
+        """Return group_id, group_type, group_state, protocol_type, protocol, members with their partitions.
+
+        A group that does not exist has the state Dead, as Kafka says it.
+
+        Raises:
+            CliError: refused, or the group is of a type that is neither classic nor consumer (KIP-848).
+        """
         found = self._ask(lambda: self._admin.describe_groups([group_id]))[group_id]
-        members = [_member(item) for item in found["members"]]
+        if found["group_state"] == "Dead" and (newer := self._describe_consumer_group(group_id)):
+            return newer
         return {
             "group_id": group_id,
-            "group_state": found["group_state"],
+            "group_type": "classic",
+            "group_state": found["group_state"] or "Dead",
             "protocol_type": found["protocol_type"],
             "protocol": found["protocol_data"],
-            "members": members,
+            "members": [_member(item) for item in found["members"]],
+        }
+
+    def _describe_consumer_group(self, group_id: str) -> dict[str, Any] | None:
+        """Return a group of the newer protocol, None if there is none of this name."""
+        known = next((item for item in self.groups() if item["group_id"] == group_id), None)
+        group_type = str((known or {}).get("group_type") or "classic").lower()
+        if group_type == "classic":
+            return None
+        if group_type != "consumer":
+            raise CliError(f"group {group_id} is a {group_type} group: only classic and consumer groups can be shown")
+        request = request_class()(group_ids=[group_id], include_authorized_operations=False)
+        _, response = self._ask_coordinator(GROUP, group_id, request, lambda answer: answer.groups[0].error_code)
+        [found] = response.groups
+        if found.error_code:
+            raise CliError(f"group {group_id}: {found.error_message or error_text(found.error_code)}")
+        return {
+            "group_id": group_id,
+            "group_type": "consumer",
+            "group_state": found.group_state,
+            "protocol_type": "consumer",
+            "protocol": found.assignor_name,
+            "members": [_consumer_member(item) for item in found.members],
         }
 
     def group_offsets(self, group_id: str) -> dict[tuple[str, int], int]:
@@ -250,4 +282,17 @@ def _member(item: Mapping[str, Any]) -> dict[str, Any]:
         "client_id": item["client_id"],
         "client_host": item["client_host"],
         "partitions": [{"topic": topic, "partition": partition} for topic, partition in sorted(partitions)],
+    }
+
+
+def _consumer_member(item: Any) -> dict[str, Any]:
+    partitions = sorted(
+        (topic.topic_name, partition) for topic in item.assignment.topic_partitions for partition in topic.partitions
+    )
+    return {
+        "member_id": item.member_id,
+        "group_instance_id": item.instance_id,
+        "client_id": item.client_id,
+        "client_host": item.client_host,
+        "partitions": [{"topic": topic, "partition": partition} for topic, partition in partitions],
     }

@@ -17,6 +17,8 @@ from pykbroker.cli.partitions import partitions_of
 
 Where = tuple[str, int]
 
+_PARTITION_KEYS = ("topic", "partition", "committed", "end_offset", "lag", "member_id", "client_id", "client_host")
+
 
 @click.group(cls=CommandGroup)
 def group() -> None:
@@ -46,7 +48,7 @@ def list_groups(as_json: bool, bootstrap_servers: str, timeout_s: float) -> None
 
 @group.command()
 @click.argument("group_id", metavar="GROUP", shell_complete=completion.groups)
-@click.option("--members", is_flag=True, help="Show the members in place of the partitions.")
+@click.option("--members", is_flag=True, help="A line for each member, also for those without partitions.")
 @json_option
 @cluster_options
 def describe(group_id: str, members: bool, as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
@@ -61,22 +63,19 @@ def describe(group_id: str, members: bool, as_json: bool, bootstrap_servers: str
         where = sorted(set(committed) | set(owners))
         ends = _existing_offsets(cluster, where, LATEST)
     found["partitions"] = [_partition_row(item, committed, ends, owners) for item in where]
+    for member in found["members"]:
+        member["lag"] = _lag_of(member, found["partitions"])
     if as_json:
         print_json(found)
         return
-    click.echo(f"group {group_id}: {found['group_state']}, {len(found['members'])} members")
+    count = len(found["members"])
+    click.echo(f"group {group_id}: {found['group_state']}, {count} member{'' if count == 1 else 's'}")
     if members:
         _print_members(found)
     elif where:
         print_table(
-            ["topic", "partition", "committed", "end offset", "lag", "member", "host"],
-            [
-                [
-                    row[key]
-                    for key in ("topic", "partition", "committed", "end_offset", "lag", "member_id", "client_host")
-                ]
-                for row in found["partitions"]
-            ],
+            ["topic", "partition", "committed", "end offset", "lag", "member", "client", "host"],
+            [[row[key] for key in _PARTITION_KEYS] for row in found["partitions"]],
         )
 
 
@@ -96,12 +95,19 @@ def _partition_row(
     }
 
 
+def _lag_of(member: dict[str, Any], partitions: list[dict[str, Any]]) -> int | None:
+    """Return how far a member is behind in all its partitions, None where that is known of none."""
+    lags = [row["lag"] for row in partitions if row["member_id"] == member["member_id"] and row["lag"] is not None]
+    return sum(lags) if lags else None
+
+
 def _print_members(found: dict[str, Any]) -> None:
     rows = []
     for member in found["members"]:
         parts = ", ".join(f"{part['topic']}-{part['partition']}" for part in member["partitions"])
-        rows.append([member["member_id"], member["group_instance_id"], member["client_host"], parts or None])
-    print_table(["member", "instance", "host", "partitions"], rows)
+        place = [member[key] for key in ("member_id", "group_instance_id", "client_id", "client_host")]
+        rows.append([*place, member["lag"], parts or None])
+    print_table(["member", "instance", "client", "host", "lag", "partitions"], rows)
 
 
 @group.command("reset-offsets")

@@ -109,6 +109,7 @@ class FakeCluster:
     def describe_group(self, group_id: str) -> dict[str, Any]:
         return {
             "group_id": group_id,
+            "group_type": "classic",
             "group_state": self._state(group_id),
             "protocol_type": "consumer",
             "protocol": "range",
