@@ -87,6 +87,31 @@ def test_where_consuming_begins(cli: Cli, new_name: Callable[[], str]) -> None:
     assert values() == []
 
 
+def test_consuming_from_an_offset_that_is_not_there(cli: Cli, new_name: Callable[[], str]) -> None:
+    topic = new_name()
+    cli.ask("topic", "create", topic)
+    cli.ask("produce", topic, stdin=b"a\nb\nc\n")
+    code, output, errors = cli.run("consume", topic, "--offset", "4")
+    assert (code, output) == (1, "")
+    assert errors == (
+        f"pykbroker: offset 4 is behind the end of topic {topic}: partition 0 has offsets 0 to 2; "
+        "--offset latest waits for the records to come\n"
+    )
+    assert cli.run("consume", topic, "--offset", "3", "--until-end") == (0, "", f"consumed 0 records from {topic}\n")
+    cli.ask("topic", "trim", topic, "--offset", "1", "--execute")
+    code, output, errors = cli.run("consume", topic, "--offset", "0", "--until-end")
+    assert (code, output.split()) == (0, ["b", "c"])
+    assert errors.startswith("partition 0 has no offset 0 any more: begins at its first, 1\n")
+    code, output, errors = cli.run("consume", topic, "--timestamp", "2099-01-01", "--until-end")
+    assert (code, output) == (0, "")
+    assert errors.startswith(f"topic {topic} has no record at or after that time\n")
+    cli.ask("topic", "trim", topic, "--offset", "latest", "--execute")
+    assert "partition 0 is empty and ends at 3;" in cli.run("consume", topic, "--offset", "4")[2]
+    missing = new_name()
+    for words in (["--offset", "0"], ["--group", new_name()]):
+        assert cli.run("consume", missing, *words)[::2] == (1, f"pykbroker: topic {missing} does not exist\n")
+
+
 def test_the_life_of_a_group(cli: Cli, new_name: Callable[[], str]) -> None:
     topic, group = new_name(), new_name()
     cli.ask("topic", "create", topic)
