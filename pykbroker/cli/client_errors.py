@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pykbroker.cli.client_config import client_settings
 from pykbroker.cli.errors import CliError
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ def explained_errors(bootstrap_servers: str) -> Iterator[None]:
     try:
         yield
     except (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, MetadataEmptyBrokerList) as error:
+        if client_settings().get("sasl_mechanism"):
+            # The library tells of a refused login in its log alone.
+            raise CliError(
+                f"no broker answers at {bootstrap_servers}, or it refused the login of --command-config "
+                f"({_words(error)})"
+            ) from None
         raise CliError(
             f"no broker answers at {bootstrap_servers} ({_words(error)}); start one with `pykbroker start`, "
             "or name another with --bootstrap-server"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from pykbroker.cli.client_config import client_settings
 from pykbroker.cli.client_errors import error_name, error_number, error_text, explained_errors, silence_client_library
 from pykbroker.cli.cluster_acls import ClusterAcls
 from pykbroker.cli.cluster_calls import GROUP
@@ -49,6 +50,7 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
                 client_id="pykbroker-cli",
                 bootstrap_timeout_ms=timeout_ms,
                 request_timeout_ms=timeout_ms,
+                **client_settings(),
             )
         self._bootstrap_servers = bootstrap_servers
 

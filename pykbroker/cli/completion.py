@@ -30,7 +30,8 @@ def _asking(names_of: Callable[[Cluster, click.Context, str], Iterable[str]]) ->
 
         given: Any = ctx.params.get("bootstrap_servers")
         try:
-            with Cluster(given or DEFAULT_BOOTSTRAP_SERVERS, TIMEOUT_S) as cluster:
+            # The context is that of the command; click has left it.
+            with ctx.scope(cleanup=False), Cluster(given or DEFAULT_BOOTSTRAP_SERVERS, TIMEOUT_S) as cluster:
                 names = list(names_of(cluster, ctx, incomplete))
         except Exception:
             # Whatever it is, a traceback in the middle of somebody's command line helps nobody.

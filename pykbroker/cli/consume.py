@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from pykbroker.cli import completion
+from pykbroker.cli.client_config import client_settings
 from pykbroker.cli.client_errors import explained_errors, silence_client_library
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
@@ -126,6 +127,7 @@ def open_consumer(
         allow_auto_create_topics=False,
         bootstrap_timeout_ms=timeout_ms,
         exclude_internal_topics=False,
+        **client_settings(),
     )
 
 

@@ -8,13 +8,16 @@ from typing import Any, TypeVar
 
 import click
 
+from pykbroker.cli.client_config import command_config_option
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
 
 
 def cluster_options(command: Command) -> Command:
-    """Add `--bootstrap-server` and `--request-timeout` to a command."""
+    """Add `--bootstrap-server`, `--request-timeout` and `--command-config` to a command."""
+    command = command_config_option(command)
     command = click.option(
         "--bootstrap-server",
         "-b",

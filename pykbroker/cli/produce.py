@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from pykbroker.cli import completion
+from pykbroker.cli.client_config import client_settings
 from pykbroker.cli.client_errors import explained_errors, silence_client_library
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, parse_pairs
@@ -128,6 +129,7 @@ def open_producer(bootstrap_servers: str, timeout_s: float, settings: dict[str, 
         delivery_timeout_ms=timeout_ms + 1000,
         max_block_ms=timeout_ms,
         linger_ms=5,
+        **client_settings(),
         **settings,
     )
 
