@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 REPORTS = Path(__file__).resolve().parent.parent / "reports" / "interop"
 # What makes a suite of many small groups quick and is otherwise of no consequence.
 QUICK = {"group.initial.rebalance.delay.ms": "0"}
+# Of the broker that asks for logins.
+USERS = {"alice": "open sesame"}
+
+# The helpers of tests whose asserts should say as much as those in the tests.
+pytest.register_assert_rewrite("interop_tests.language_scenarios")
 
 # Files that take longest. Two processes share the files; one that began a long file last would leave the other idle.
 LONGEST_FIRST = (
@@ -216,6 +221,18 @@ def broker(target: str, start_broker: StartBroker, pytestconfig: pytest.Config) 
 def bootstrap(broker: Broker) -> str:
     """host:port of the shared broker."""
     return broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def restartable_broker(start_broker: StartBroker) -> BrokerProcess:
+    """A broker that tests stop and start again; its address and data stay."""
+    return start_broker("restartable")
+
+
+@pytest.fixture(scope="session")
+def broker_with_users(start_broker: StartBroker) -> BrokerProcess:
+    """A broker whose clients log in as one of USERS."""
+    return start_broker("with-users", users=USERS)
 
 
 @pytest.fixture(scope="session")

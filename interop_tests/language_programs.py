@@ -1,0 +1,140 @@
+"""Programs of languages/ in JavaScript, Go and Rust, made ready to run: their packages are fetched and built once.
+
+Everything goes to .cache/languages, to a folder named by what it is made of (the files of the language's folder and the
+version of its tools), so that a change of either makes a new one. Packages come from the registry that npm, go and
+cargo are set up for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from interop_tests.kafka_jars import CACHE
+
+SOURCES = Path(__file__).resolve().parent / "languages"
+BUILDS = CACHE / "languages"
+TIMEOUT_S = 900
+# Confluent's package fetches its binary from the place of its releases, or builds librdkafka for minutes.
+CONFLUENT = "@confluentinc/kafka-javascript"
+
+
+class ProgramUnavailableError(Exception):
+    """A language is not installed, or its packages cannot be had; the message says which and why."""
+
+
+def javascript_program(client: str) -> list[str]:
+    """The command of a client's program for Node.js. Raises ProgramUnavailableError."""
+    _require("node", "Node.js", "npm")
+    folder = _built("javascript", ["node", "--version"], _install_javascript)
+    if client == "confluent" and not any(folder.glob(f"node_modules/{CONFLUENT}/build/Release/*.node")):
+        raise ProgramUnavailableError(
+            f"the binary of {CONFLUENT} is not in its npm package, and its install script could not fetch one: "
+            + (folder / "confluent.log").read_text().strip()
+        )
+    return ["node", str(folder / f"{client}.js")]
+
+
+def go_program(client: str) -> list[str]:
+    """The command of a client's program in Go. Raises ProgramUnavailableError."""
+    _require("go", "Go")
+    folder = _built("go", ["go", "version"], lambda work: _run("Go", ["go", "build", "-o", "program", "."], work))
+    return [str(folder / "program"), client]
+
+
+def rust_program() -> list[str]:
+    """The command of the program in Rust. Raises ProgramUnavailableError."""
+    _require("cargo", "Rust")
+    return [str(_built("rust", ["cargo", "--version"], _build_rust) / "program")]
+
+
+def client_versions() -> dict[str, str]:
+    """Pinned versions by the names that the tests call their clients; from the files that the tools read."""
+    found: dict[str, str] = {}
+    package = SOURCES / "javascript" / "package.json"
+    names = {"kafkajs": "kafkajs", "@platformatic/kafka": "Platformatic", CONFLUENT: "confluent-kafka-javascript"}
+    if package.exists():
+        pinned = json.loads(package.read_text())
+        listed = pinned["dependencies"] | pinned.get("optionalDependencies", {})
+        found |= {client: listed[name] for name, client in names.items() if name in listed}
+    modules = {"twmb/franz-go": "franz-go", "IBM/sarama": "sarama", "segmentio/kafka-go": "kafka-go"}
+    modules["ThreeDotsLabs/watermill-kafka/v3"] = "watermill"
+    go_mod = (SOURCES / "go" / "go.mod").read_text()
+    for name, client in modules.items():
+        if pin := re.search(rf"^\s*github\.com/{re.escape(name)} v(\S+)", go_mod, re.MULTILINE):
+            found[client] = pin[1]
+    if pin := re.search(r'rskafka = .*"=([0-9.]+)"', (SOURCES / "rust" / "Cargo.toml").read_text()):
+        found["rskafka"] = pin[1]
+    return found
+
+
+def _install_javascript(work: Path) -> None:
+    # Scripts of packages download or compile: nothing here needs them but Confluent's client, which may go without.
+    _run("npm", ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], work)
+    package = work / "node_modules" / CONFLUENT
+    if not package.exists():
+        return
+    try:
+        _run("npm", ["npx", "--no-install", "node-pre-gyp", "install"], package)
+    except ProgramUnavailableError as reason:
+        (work / "confluent.log").write_text(f"{reason}\n")
+
+
+def _build_rust(work: Path) -> None:
+    # Dependencies are built once for all versions of the program.
+    target = BUILDS / "rust-target"
+    _run("Rust", ["cargo", "build", "--quiet", "--target-dir", str(target)], work)
+    shutil.copy(target / "debug" / "interop", work / "program")
+
+
+def _require(tool: str, language: str, *others: str) -> None:
+    for program in (tool, *others):
+        if shutil.which(program) is None:
+            raise ProgramUnavailableError(f"{language} is not installed: {program} is not on PATH")
+
+
+def _built(language: str, version_command: list[str], build: Callable[[Path], None]) -> Path:
+    """The folder of a language's programs, made by `build` in a copy of its sources if it is not there yet."""
+    digest = hashlib.sha256(_run(language, version_command, SOURCES).encode())
+    for path in sorted(path for path in (SOURCES / language).rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(SOURCES)}\n".encode() + path.read_bytes())
+    folder = BUILDS / f"{language}-{digest.hexdigest()[:16]}"
+    BUILDS.mkdir(parents=True, exist_ok=True)
+    with (BUILDS / f"{language}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            work = folder.with_name(folder.name + ".part")
+            shutil.rmtree(work, ignore_errors=True)
+            shutil.copytree(SOURCES / language, work)
+            build(work)
+            work.rename(folder)
+    return folder
+
+
+def _run(language: str, command: list[str], folder: Path) -> str:
+    """What a command printed. Raises ProgramUnavailableError with its last word."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=os.environ | {"NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ProgramUnavailableError(f"{language}: {' '.join(command[:3])} did not end in {TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        said = [line for line in (done.stderr.strip() or done.stdout.strip() or "no message").splitlines() if line]
+        told = next((line for line in said if "error" in line.lower()), said[-1])
+        raise ProgramUnavailableError(f"{language}: {' '.join(command[:3])} failed: {told.strip()[:300]}")
+    return done.stdout
