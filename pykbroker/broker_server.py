@@ -20,7 +20,7 @@ from pykbroker.producer_ids import ProducerIds
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.quorum_node import LocalCall, is_quorum_gone, make_channel, opener
-from pykbroker.registration import Registration, register_again, register_at_once
+from pykbroker.registration import Registration, refuse_unknown_features, register_again, register_at_once
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.partitions import Partitions
 from pykbroker.request_context import Services
@@ -78,6 +78,8 @@ class BrokerServer:
         parts = self._parts
         config, controller = parts.config, parts.controller
         endpoints = broker_endpoints(config, self._bound)
+        if config.is_alone:
+            refuse_unknown_features(controller.image, parts.directory)
         if parts.peers is None:
             # No other node can reach this one's controller: it has no brokers beside it, now or later.
             registration = await register_at_once(

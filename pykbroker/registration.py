@@ -83,7 +83,7 @@ async def register_at_once(
     Returns the command, for `register_again`.
 
     Raises:
-        StorageError: the metadata cannot be written, or is of a cluster with features that do not exist here.
+        StorageError: the metadata cannot be written.
     """
     from pykbroker.controller.metadata.brokers import RegisterBroker
 
@@ -102,13 +102,23 @@ async def register_at_once(
     except CommandRefused as refused:
         if refused.error.code == ErrorCode.KAFKA_STORAGE_ERROR:
             raise StorageError(f"{directory.path}/{METADATA_TOPIC}-0", f"cannot be written: {refused}") from None
-        if refused.error.code != ErrorCode.UNSUPPORTED_VERSION:
-            raise
-        # Apache Kafka's format step finalizes features that do not exist here yet.
-        raise InconsistentDirectory(
-            f"{directory.path}/{METADATA_TOPIC}-0", f"{refused} Use another folder, or go on with Apache Kafka there."
-        ) from None
+        raise
     return registration
+
+
+def refuse_unknown_features(image: ClusterImage, directory: LogDirectory) -> None:
+    """To be asked before the broker of an only voter registers: nobody else could make that possible later.
+
+    Raises:
+        InconsistentDirectory: the cluster has features that do not exist here, as where Apache Kafka has run.
+    """
+    from pykbroker.controller.metadata.brokers import reason_not_supported
+
+    reason = reason_not_supported(image, SUPPORTED_FEATURES)
+    if reason is not None:
+        raise InconsistentDirectory(
+            f"{directory.path}/{METADATA_TOPIC}-0", f"{reason} Use another folder, or go on with Apache Kafka there."
+        )
 
 
 def lacks_directories(image: ClusterImage, broker_id: int) -> bool:
@@ -279,6 +289,12 @@ class Registration:
             previous_broker_epoch=self._previous_broker_epoch,
         )
         response = await self._channel.request(request, self._config.broker_session_timeout_ms)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            from pykbroker.controller.metadata.brokers import reason_not_supported
+
+            # The response has no text; the metadata that was fetched already tells which feature it is.
+            reason = reason_not_supported(self._controller.image, SUPPORTED_FEATURES)
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason or ErrorCode.UNSUPPORTED_VERSION.name)
         _check(response.error_code)
         self.broker_epoch = response.broker_epoch
         self._is_registered = True

@@ -100,14 +100,9 @@ class RegisterBroker(NamedTuple):
             self._check_directories(image)
         if METADATA_VERSION not in self.features:
             raise CommandRefused(invalid, f"Request features do not contain '{METADATA_VERSION}'")
-        for name, level in image.features.items():
-            lowest, highest = self.features.get(name, (0, 0))
-            if not lowest <= level <= highest:
-                raise CommandRefused(
-                    ErrorCode.UNSUPPORTED_VERSION,
-                    f"Unable to register because the broker does not support finalized version {level} of {name}. "
-                    f"The broker wants a version between {lowest} and {highest}, inclusive.",
-                )
+        reason = reason_not_supported(image, self.features)
+        if reason is not None:
+            raise CommandRefused(ErrorCode.UNSUPPORTED_VERSION, reason)
 
     def _check_directories(self, image: ClusterImage) -> None:
         invalid = ErrorCode.INVALID_REGISTRATION
@@ -243,6 +238,18 @@ class RegisterController(NamedTuple):
             ],
         )
         return Plan([record], None)
+
+
+def reason_not_supported(image: ClusterImage, features: Mapping[str, tuple[int, int]]) -> str | None:
+    """The finalized level that a broker with these features cannot run, in Kafka's words; None when it can run all."""
+    for name, level in image.features.items():
+        lowest, highest = features.get(name, (0, 0))
+        if not lowest <= level <= highest:
+            return (
+                f"Unable to register because the broker does not support finalized version {level} of {name}. "
+                f"The broker wants a version between {lowest} and {highest}, inclusive."
+            )
+    return None
 
 
 def registered_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> BrokerImage:

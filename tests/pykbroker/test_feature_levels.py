@@ -11,7 +11,7 @@ import trio.testing
 
 from pykbroker.controller.formatting import write_first_levels
 from pykbroker.controller.metadata.features import FeatureUpdate, UpdateFeatures
-from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.protocol.error_codes import ErrorCode
@@ -20,7 +20,7 @@ from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
 from pykbroker.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.uuids import uuid_to_text
-from pykbroker.registration import register_again, register_at_once
+from pykbroker.registration import RegistrationFailed, register_again, register_at_once
 from tests.controller.nodes import running
 from tests.controller.world import directory_id
 from tests.pykbroker.test_three_nodes import Cluster
@@ -152,3 +152,25 @@ def test_a_directory_formatted_at_an_unknown_level_is_refused_by_name(level: int
     with pytest.raises(RuleBroken, match=reason) as broken:
         cluster.run(scenario)
     assert InconsistentDirectory.__name__ in str(broken.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [("one", InconsistentDirectory), ("sole", InconsistentDirectory), ("three", RegistrationFailed)]
+)
+def test_a_broker_without_a_feature_of_its_cluster_names_it(kind: str, error: type[Exception]) -> None:
+    """As in a directory in which Apache Kafka has run; at once where no other node can help."""
+    cluster = Cluster(kind)
+
+    async def play() -> None:
+        levels = {METADATA_VERSION: METADATA_VERSION_LATEST, "group.version": 1}
+        for machine in cluster.world.machines.values():
+            disk = machine.disk.mount(lambda slow_s: None, lambda: None)
+            async with running(disk, bootstrap_levels=levels):
+                await trio.sleep(0.1)
+        for machine in cluster.world.machines.values():
+            machine.start()
+        await trio.sleep(1 if error is InconsistentDirectory else 61)
+
+    reason = rf"{error.__name__}: .* does not support finalized version 1 of group.version"
+    with pytest.raises(RuleBroken, match=reason):
+        cluster.world.run(play)
