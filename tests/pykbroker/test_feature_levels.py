@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from pykbroker.controller.formatting import write_first_levels
+from pykbroker.controller.metadata import metadata_versions
 from pykbroker.controller.metadata.features import FeatureUpdate, UpdateFeatures
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST
 from pykbroker.controller.metadata.record_framing import decode_record
@@ -21,7 +22,7 @@ from pykbroker.protocol.messages.update_features import FeatureUpdateKey, Update
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.uuids import uuid_to_text
 from pykbroker.registration import RegistrationFailed, register_again, register_at_once
-from tests.controller.nodes import running
+from tests.controller.nodes import make_node, running
 from tests.controller.world import directory_id
 from tests.pykbroker.test_three_nodes import Cluster
 from tests.simulation.machines import Machine
@@ -174,3 +175,14 @@ def test_a_broker_without_a_feature_of_its_cluster_names_it(kind: str, error: ty
     reason = rf"{error.__name__}: .* does not support finalized version 1 of group.version"
     with pytest.raises(RuleBroken, match=reason):
         cluster.world.run(play)
+
+
+async def test_a_log_of_an_unknown_level_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FakeFileSystem()
+    with monkeypatch.context() as newer_software:
+        newer_software.setattr(metadata_versions, "METADATA_VERSION_LATEST", 31)
+        async with running(disk, bootstrap_levels={METADATA_VERSION: 31}):
+            await trio.sleep(0.1)
+    reason = r"cannot be read: metadata.version 31 \(4.4-IV0\) is not supported, only 7 .* by newer software"
+    with pytest.raises(InconsistentDirectory, match=reason):
+        make_node(disk).open()
