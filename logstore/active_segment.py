@@ -143,11 +143,11 @@ class ActiveSegment(Segment):
         """Bring the index files up to date; at the end of the segment note its largest timestamp and trim the log."""
         if is_final and self.size:
             self.time_index.maybe_add(self.max_timestamp_so_far, self.max_timestamp_offset)
-            descriptor = self.file.descriptor()
-            self.filesystem.trim(descriptor)
+            if self.file.is_open:
+                self.filesystem.trim(self.file.descriptor())
             if self.filesystem.file_size(self.file.path) != self.size:
                 # It was closed when it could not be trimmed.
-                self.filesystem.truncate(descriptor, self.size)
+                self.filesystem.truncate(self.file.descriptor(), self.size)
             if not self.aborted.is_written:
                 self.aborted.write()
         self.offset_index.write()

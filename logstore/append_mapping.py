@@ -3,8 +3,9 @@
 Space is allocated first and mapped then: a full disk is an error of the allocation, where a store into a file that was
 only sized would end the process with SIGBUS.
 
-The file of a log that is written now and then is exactly as long as its data: every append allocates and maps what it
-needs. A log that gets 64 KiB between two calls of `is_idle` is busy: space is allocated ahead of it, in steps that
+The file of a log that is written now and then has no mapping (`OsFileSystem.append_mapped`) and is exactly as long as
+its data: for one batch a mapping costs more than a write. A log that gets 64 KiB between two calls of `is_idle` is
+busy: space is allocated ahead of it, in steps that
 double up to 2 MiB, which cost a few system calls every hundred batches. The pages of a step are populated at once,
 those of the largest as one huge page where the system gives one. The file is then longer than its data, by zeros.
 `close` cuts them off; after a crash recovery does.

@@ -3,9 +3,10 @@
 Everything below takes a `FileSystem`, so that tests can pass one that lives in memory, fills up, loses unsynced
 writes or tears them (`tests/support/fake_filesystem.py`; both pass `tests/conformance`).
 
-The active segment of a log is written by `append_mapped`, through a mapping of space that was allocated ahead (see
-`append_mapping`); files that are written once and then left, as compaction does, by `append`, one gathering write.
-Where space cannot be allocated ahead both are the same.
+The active segment of a log is written by `append_mapped`: by gathering writes while it gets little, through a mapping
+of space that was allocated ahead (see `append_mapping`) when it gets much. Files that are written once and then left,
+as compaction does, are written by `append`, one gathering write. Where space cannot be allocated ahead both are the
+same.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class FileSystem(Protocol):
     def append_mapped(self, descriptor: int, parts: Sequence[Buffer], size: int, position: int, path: str) -> None:
         """Like `append`, for a file that more will be appended to, from the one thread that owns it.
 
-        Until `trim`, `truncate` or `close` the file may be longer than its data, by zeros.
+        Until `trim`, `truncate` or `close` the file may be longer than its data, by zeros. The first 64 KiB between two
+        calls of `trim_idle` are written plainly: a mapping is made for a file that gets more.
         """
 
     def trim(self, descriptor: int) -> None:
@@ -106,6 +108,13 @@ class FileSystem(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Make created, renamed and removed names of a directory durable."""
+
+    def sync_volume(self, handle: int) -> bool:
+        """Make all files and names durable on the volume that holds the file of a `lock`, in one step.
+
+        False, and nothing was done, where the system has no such call or would not say that it failed. It fails for
+        whatever could not be written there since the lock was taken, without a word on which file that was.
+        """
 
     def lock(self, path: str) -> int:
         """Take an exclusive lock on a file, made when missing; `DirectoryLocked` if another holds it."""
@@ -163,6 +172,8 @@ class OsFileSystem:
 
     def __init__(self) -> None:
         self._mappings: dict[int, AppendMapping] = {}
+        # Bytes that were appended plainly since the last look for idle files.
+        self._appended: dict[int, int] = {}
         # Whether the system and the file system allocate space ahead; both are found out by the first append.
         self._can_allocate = True
         # For error messages: the path that an open file had when it was opened.
@@ -185,6 +196,7 @@ class OsFileSystem:
         finally:
             # Another file may get this number next.
             self._mappings.pop(descriptor, None)
+            self._appended.pop(descriptor, None)
             path = self._paths.pop(descriptor, "")
             try:
                 os.close(descriptor)
@@ -213,8 +225,10 @@ class OsFileSystem:
     def append_mapped(self, descriptor: int, parts: Sequence[Buffer], size: int, position: int, path: str) -> None:
         mapping = self._mappings.get(descriptor)
         if mapping is None:
-            if not (append_mapping.IS_AVAILABLE and self._can_allocate):
+            appended = self._appended.get(descriptor, 0) + size
+            if appended <= append_mapping.BUSY_SIZE or not (append_mapping.IS_AVAILABLE and self._can_allocate):
                 self.append(descriptor, parts, size, position, path)
+                self._appended[descriptor] = appended
                 return
             mapping = self._mappings[descriptor] = AppendMapping(descriptor, position)
         assert mapping.size == position, "an append belongs at the end of the file"
@@ -239,6 +253,7 @@ class OsFileSystem:
             del self._mappings[descriptor]
 
     def trim_idle(self) -> int:
+        self._appended.clear()
         for descriptor, mapping in list(self._mappings.items()):
             if mapping.is_idle():
                 self.trim(descriptor)
@@ -389,6 +404,15 @@ class OsFileSystem:
                 os.close(descriptor)
         except OSError as error:
             raise storage_error(error, path) from error
+
+    def sync_volume(self, handle: int) -> bool:
+        # A stop needs it, and only of a broker with many logs.
+        from pykbroker.logstore.volume_sync import sync_volume
+
+        try:
+            return sync_volume(handle)
+        except OSError as error:
+            raise storage_error(error, self._name_of(handle)) from error
 
     def lock(self, path: str) -> int:
         descriptor = self.open(path, create=True)

@@ -19,13 +19,15 @@ UNDEFINED_OFFSET = -1
 class LeaderEpochs:
     """The epochs of one partition.
 
-    Changes are in the file at once, except those a reload would make again; one that cannot be written raises
-    StorageError and has not been made.
+    Changes are in the file at once, except those a reload would make again: an epoch that begins with records behind
+    the recovery point, which a recovery finds in these. The log writes it (`write_pending`) before the records are
+    sealed or made durable, and at a stop. A change that cannot be written raises StorageError and has not been made.
     """
 
-    __slots__ = ("_entries", "_filesystem", "_path", "is_durable", "latest_epoch")
+    __slots__ = ("_entries", "_filesystem", "_is_pending", "_path", "is_durable", "latest_epoch")
 
-    def __init__(self, filesystem: FileSystem, path: str) -> None:
+    def __init__(self, filesystem: FileSystem, path: str, *, is_new: bool = False) -> None:
+        """Read the file; a new one is known to be missing."""
         self._filesystem = filesystem
         self._path = path
         self._entries: list[tuple[int, int]] = []
@@ -33,8 +35,9 @@ class LeaderEpochs:
         self.latest_epoch = UNDEFINED_EPOCH
         # Whether the file was synced since it was last written; who syncs it says so here.
         self.is_durable = True
+        self._is_pending = False
         entries = []
-        for line in read_lines(filesystem, path):
+        for line in () if is_new else read_lines(filesystem, path):
             try:
                 epoch, start_offset = line.split()
                 entries.append((int(epoch), int(start_offset)))
@@ -54,14 +57,18 @@ class LeaderEpochs:
     def _write(self, entries: list[tuple[int, int]]) -> None:
         write_lines(self._filesystem, self._path, (f"{e} {o}" for e, o in entries), durable=False)
         self.is_durable = False
+        self._is_pending = False
         self._set(entries)
 
     def move(self, path: str) -> None:
         """The partition's folder has a new name."""
         self._path = path
 
-    def assign(self, epoch: int, start_offset: int) -> None:
-        """A batch of `epoch` begins at `start_offset` (P-169). Entries that contradict it are dropped."""
+    def assign(self, epoch: int, start_offset: int, *, with_records: bool = False) -> None:
+        """Note that `epoch` begins at `start_offset`; later epochs and those that begin later are dropped.
+
+        With records that are appended now it need not be in the file at once: see `write_pending`.
+        """
         if self._entries:
             last_epoch, last_start = self._entries[-1]
             if epoch == last_epoch and start_offset >= last_start:
@@ -70,7 +77,17 @@ class LeaderEpochs:
         while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start_offset):
             entries.pop()
         entries.append((epoch, start_offset))
-        self._write(entries)
+        if with_records:
+            self.is_durable = False
+            self._is_pending = True
+            self._set(entries)
+        else:
+            self._write(entries)
+
+    def write_pending(self) -> None:
+        """Bring the file up to date. Raises StorageError, and is to be called again then."""
+        if self._is_pending:
+            self._write(self._entries)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(largest known epoch at or below `epoch`, where it ends), (-1, -1) when unknown (P-87)."""

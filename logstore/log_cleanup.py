@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pykbroker.logstore.active_segment import ActiveSegment
 from pykbroker.logstore.errors import OffsetOutOfRange, StorageError
+from pykbroker.logstore.log_durability import LogDurability
 from pykbroker.logstore.log_loader import load_producers
-from pykbroker.logstore.log_parts import LogParts
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.logstore.retention import SegmentFacts, count_to_delete
 from pykbroker.logstore.segment import (
@@ -21,7 +21,7 @@ from pykbroker.logstore.segment import (
 )
 
 
-class LogCleanup(LogParts):
+class LogCleanup(LogDurability):
     """Deletes and truncates."""
 
     __slots__ = ()

@@ -30,7 +30,8 @@ NOT_RECOVERED: Final = 1 << 63
 
 
 class LoadRequest(NamedTuple):
-    """What is known of a partition before its folder is read."""
+    """What is known of a partition before its folder is read: that of a new one, in which there is no segment, is not
+    read at all."""
 
     folder: str
     log_start_offset: int
@@ -39,6 +40,7 @@ class LoadRequest(NamedTuple):
     now_ms: int
     index_interval_bytes: int
     producer_id_expiration_ms: int
+    is_new: bool = False
 
 
 class Cut(NamedTuple):
@@ -94,7 +96,7 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     """
     filesystem = open_files.filesystem
     folder = request.folder
-    names = _clean_up(filesystem, open_files, request)
+    names = [] if request.is_new else _clean_up(filesystem, open_files, request)
     bases = sorted(base_offset_of(name) for name in names if name.endswith(LOG_SUFFIX) and base_offset_of(name) >= 0)
     _remove_orphans(filesystem, folder, names, set(bases))
     segments: list[Segment] = [SealedSegment(folder, base, open_files) for base in bases]

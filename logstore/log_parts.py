@@ -1,12 +1,12 @@
-"""The parts of one partition's log and their life: opening, loading, rolling, flushing, closing.
+"""The parts of one partition's log and their life: opening, loading, rolling.
 
 Nothing is read or opened before the first use, so that a thousand idle partitions cost next to nothing. What is
-done with the parts is in `log_cleanup` (deleting, truncating) and `partition_log` (appending, reading).
+done with the parts is in `log_durability` (flushing, closing), `log_cleanup` (deleting, truncating) and `partition_log`
+(appending, reading).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
 from typing import Self
 from zlib import crc32
@@ -14,7 +14,6 @@ from zlib import crc32
 from pykbroker.logstore.active_segment import ActiveSegment
 from pykbroker.logstore.errors import CorruptFile, CorruptSegment
 from pykbroker.logstore.filesystem import FileSystem, OsFileSystem
-from pykbroker.logstore.flush import FlushWork
 from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
 from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.listeners import Report, no_report, nobody_listens
@@ -302,13 +301,14 @@ class LogParts:
             self._opened_ms,
             self._config.index_interval_bytes,
             self._config.producer_id_expiration_ms,
+            self._is_unused,
         )
 
     def _load_epochs(self) -> LeaderEpochs:
         """The leader epochs; if their file is damaged all of the log is looked at, which makes them anew."""
         path = f"{self.path}/{EPOCHS_FILE}"
         try:
-            return LeaderEpochs(self.filesystem, path)
+            return LeaderEpochs(self.filesystem, path, is_new=self._is_unused)
         except CorruptFile as error:
             self.filesystem.remove(path)
             self._is_clean = False
@@ -390,6 +390,7 @@ class LogParts:
         old = self._ready()
         base_offset = max(base_offset, self._end_offset)
         # First what a full disk can refuse: until all of it is done the old segment stays the active one.
+        self._epochs.write_pending()
         if old.size:
             old.write_indexes(is_final=True)
             self._producers.end_offset = base_offset
@@ -443,90 +444,7 @@ class LogParts:
             paths.append(path + DELETED_SUFFIX)
         return paths
 
-    # Durability and the end
-
-    @property
-    def is_durable(self) -> bool:
-        """Whether everything was made durable, so that a start need not look at it."""
-        return self._active is None or self.recovery_point == self._end_offset
-
-    @property
-    def has_unflushed_segments(self) -> bool:
-        """Whether sealed segments are not durable yet, their indexes among them."""
-        return self._active is not None and self._sealed_durable_to < self._active.base_offset
-
-    def begin_flush(self, *, include_active: bool = True) -> FlushWork | None:
-        """Start to make the log durable; None when there is nothing to do. See FlushWork for what follows.
-
-        Of the active segment only the log file is synced: recovery makes its indexes anew.
-        """
-        if self._active is None:
-            return None
-        active = self._active
-        offset = self._end_offset if include_active else active.base_offset
-        if offset <= self.recovery_point and not self.has_unflushed_segments:
-            return None
-        from_offset = min(self.recovery_point, self._sealed_durable_to)
-        segments = [s for s in self._segments[max(bisect_right(self._bases, from_offset) - 1, 0) :] if s.size]
-        if not include_active and active in segments:
-            segments.remove(active)
-        paths: list[str] = []
-        for segment in segments:
-            if segment is not active:
-                paths += (segment.offset_index.path, segment.time_index.path, segment.aborted.path)
-        paths += [segment_path(self.path, s, SNAPSHOT_SUFFIX) for s in self._snapshots if s > from_offset]
-        with_epochs, with_names = not self._epochs.is_durable, self._has_new_names
-        if with_epochs:
-            paths.append(f"{self.path}/{EPOCHS_FILE}")
-        folder = self.path if paths or with_names else None
-        files = [segment.file for segment in segments]
-        sealed_to = active.base_offset
-        truncations = self._truncations
-
-        def ended(offset: int, is_done: bool) -> None:
-            if is_done:
-                if truncations == self._truncations:
-                    self._flushed(offset, sealed_to)
-            else:
-                self._is_doubtful = True
-                self._epochs.is_durable &= not with_epochs
-                self._has_new_names |= with_names
-
-        work = FlushWork(offset, self.filesystem, files, paths, folder, ended)
-        # A change meanwhile takes the marks away again.
-        self._epochs.is_durable = True
-        self._has_new_names = False
-        return work
-
-    def _flushed(self, offset: int, sealed_to: int) -> None:
-        if not self._is_doubtful:
-            self.recovery_point = max(self.recovery_point, min(offset, self._end_offset))
-            self._sealed_durable_to = max(self._sealed_durable_to, sealed_to)
-
-    def flush(self) -> None:
-        """Make everything durable, here and now. Raises StorageError."""
-        if (work := self.begin_flush()) is not None:
-            try:
-                work.run()
-            finally:
-                work.finish()
-
-    def close(self) -> None:
-        """Write what a clean stop leaves (producer snapshot, indexes to the end), durably, and close the files.
-
-        The log may be used again afterwards; it then opens its files anew.
-        """
-        if (active := self._active) is not None:
-            self._take_snapshot()
-            if active.size or self.filesystem.exists(active.file.path):
-                active.write_indexes(is_final=True)
-                active.sync_all(f"{self.path}/{EPOCHS_FILE}", self._snapshots[-1:])
-            self.close_files()
-
-    def close_files(self) -> None:
-        """Close the files without writing anything."""
-        for segment in self._segments:
-            segment.close()
+    # The end
 
     def delete(self) -> None:
         """Remove the folder and everything in it; leased bytes stay readable."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 
 from pykbroker.logstore.filesystem import FileSystem
 
@@ -33,8 +34,10 @@ class OpenFiles:
         self._files[file] = None
         excess = len(self._files) - self.limit
         if excess > 0:
-            idle = [other for other in self._files if other.leases == 0 and other is not file]
-            for other in idle[:excess]:
+            # Not a list of all that could be closed: where more logs are in use than files may be open, every use comes
+            # here.
+            idle = (other for other in self._files if other.leases == 0 and other is not file)
+            for other in list(islice(idle, excess)):
                 other.close()
 
     def close_all(self) -> None:
@@ -82,6 +85,11 @@ class SegmentFile:
             self._is_closing = False
             self.open_files.used(self)
         return self._descriptor
+
+    @property
+    def is_open(self) -> bool:
+        """True while there is a descriptor."""
+        return self._descriptor >= 0
 
     def acquire(self) -> int:
         """Take a lease and return the descriptor, which stays valid until `release`."""

@@ -149,7 +149,7 @@ class PartitionLog(LogCleanup):
         first_offset = self._end_offset
         last_offset = first_offset + record_count - 1
         if leader_epoch != self._epochs.latest_epoch:
-            self._epochs.assign(leader_epoch, first_offset)
+            self._epochs.assign(leader_epoch, first_offset, with_records=True)
         if self._must_roll(active, size, last_offset, max_timestamp, now_ms):
             active = self._roll(first_offset, now_ms)
         view = data if isinstance(data, memoryview) else memoryview(data)
@@ -208,7 +208,7 @@ class PartitionLog(LogCleanup):
         if not metas:
             raise ValueError("an append needs at least one whole batch")
         if leader_epoch != self._epochs.latest_epoch:
-            self._epochs.assign(leader_epoch, self._end_offset)
+            self._epochs.assign(leader_epoch, self._end_offset, with_records=True)
         first_offset = self._end_offset
         self._write_batches(active, parts, metas, first_offset, now_ms)
         for batch, offset in with_producer:
@@ -266,7 +266,7 @@ class PartitionLog(LogCleanup):
         for batch in batches:
             epoch = batch.partition_leader_epoch
             if epoch != self._epochs.latest_epoch and epoch >= 0:
-                self._epochs.assign(epoch, batch.base_offset)
+                self._epochs.assign(epoch, batch.base_offset, with_records=True)
         metas = [(batch.size_bytes, batch.next_offset - 1, batch.max_timestamp) for batch in batches]
         whole = view[first.position : last.position + last.size_bytes]
         self._write_batches(active, [whole], metas, first.base_offset, now_ms)

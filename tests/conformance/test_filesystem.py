@@ -219,6 +219,15 @@ def test_a_lock_is_exclusive_and_comes_back(place: tuple[FileSystem, str]) -> No
     filesystem.unlock(filesystem.lock(path))
 
 
+def test_a_volume_is_synced_by_the_handle_of_a_lock(place: tuple[FileSystem, str]) -> None:
+    filesystem, folder = place
+    handle = filesystem.lock(f"{folder}/.lock")
+    filesystem.write_file(f"{folder}/a", b"abc", durable=False)
+    assert isinstance(filesystem.sync_volume(handle), bool)
+    assert filesystem.read_file(f"{folder}/a") == b"abc"
+    filesystem.unlock(handle)
+
+
 def test_space_is_known(place: tuple[FileSystem, str]) -> None:
     filesystem, folder = place
     total, usable = filesystem.space(folder)

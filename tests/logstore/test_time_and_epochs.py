@@ -112,12 +112,33 @@ def test_epochs_are_assigned_at_the_first_append(place: Place) -> None:
     for epoch, count in ((0, 2), (0, 1), (3, 2), (4, 1)):
         append(log, batch(count), epoch=epoch)
     assert log.leader_epochs.entries == ((0, 0), (3, 3), (4, 5))
-    assert place.content("leader-epoch-checkpoint") == b"0\n3\n0 0\n3 3\n4 5\n"
     assert log.end_offset_for_epoch(3) == (3, 5)
     log.close()
+    assert place.content("leader-epoch-checkpoint") == b"0\n3\n0 0\n3 3\n4 5\n"
     log = place.open(is_clean=True)
     assert log.latest_epoch == 4
     assert log.leader_epochs.epoch_for(4) == 3
+
+
+def test_epochs_of_records_are_in_the_file_when_these_are_sealed_or_durable(place: Place) -> None:
+    """A recovery finds them in the records behind the recovery point, and in no others."""
+    log = place.open()
+    append(log, batch(1), epoch=2)
+    assert "leader-epoch-checkpoint" not in place.names()
+    log.close_files()
+    log = place.open()
+    assert log.leader_epochs.entries == ((2, 0),)
+    assert place.content("leader-epoch-checkpoint") == b"0\n1\n2 0\n"
+    append(log, batch(1), epoch=3)
+    assert place.content("leader-epoch-checkpoint") == b"0\n1\n2 0\n"
+    log.roll(NOW_MS)
+    assert place.content("leader-epoch-checkpoint") == b"0\n2\n2 0\n3 1\n"
+    append(log, batch(1), epoch=4)
+    log.flush()
+    assert place.content("leader-epoch-checkpoint") == b"0\n3\n2 0\n3 1\n4 2\n"
+    log.begin_leader_epoch(5)
+    assert place.content("leader-epoch-checkpoint") == b"0\n4\n2 0\n3 1\n4 2\n5 3\n", "no record tells of it"
+    log.close()
 
 
 def test_contradicting_epochs_are_dropped(place: Place) -> None:

@@ -419,6 +419,20 @@ class MountedDisk:
             self._end_here()
         self._disk.journal.clear()
 
+    def sync_volume(self, handle: int) -> bool:
+        disk = self._disk
+        dies = self._change("sync", self._locks[handle])
+        for file in disk.files.values():
+            if not dies or disk._random.random() < 0.5:
+                file.sync()
+        if dies:
+            self._end_here()
+        disk.journal.clear()
+        disk.syncs += 1
+        if disk.sync_delay_s:
+            self._on_sync(disk.sync_delay_s)
+        return True
+
     def lock(self, path: str) -> int:
         self._check("lock", path)
         if path in self._locks.values():

@@ -251,6 +251,13 @@ class FakeFileSystem:
     def sync_directory(self, path: str) -> None:
         self._called("sync_directory")
 
+    def sync_volume(self, handle: int) -> bool:
+        self._called("sync_volume")
+        assert handle in self._locks, f"{handle} is no lock"
+        for file in self._files.values():
+            file.durable = bytes(file.content)
+        return True
+
     def lock(self, path: str) -> int:
         self._called("lock")
         if path in self._locks.values():

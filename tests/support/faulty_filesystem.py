@@ -31,6 +31,7 @@ METHODS = (
     "make_directory",
     "remove_tree",
     "sync_directory",
+    "sync_volume",
     "lock",
     "space",
 )
