@@ -89,7 +89,9 @@ def test_the_wheel_has_types_license_and_command(wheel: zipfile.ZipFile) -> None
     information = f"pykbroker-{pykbroker.__version__}.dist-info"
     assert "pykbroker/py.typed" in wheel.namelist()
     assert b"Apache License" in wheel.read(f"{information}/licenses/LICENSE")
-    assert b"pykbroker = pykbroker.cli:main" in wheel.read(f"{information}/entry_points.txt")
+    entry_points = wheel.read(f"{information}/entry_points.txt")
+    assert b"pykbroker = pykbroker.cli:main" in entry_points
+    assert b"[pytest11]\npykbroker = pykbroker.pytest_plugin" in entry_points
     metadata = wheel.read(f"{information}/METADATA").decode()
     assert "Requires-Python: >=3.11" in metadata
     assert "# pykbroker" in metadata, "the README is the description"

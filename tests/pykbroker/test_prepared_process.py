@@ -52,6 +52,9 @@ def test_what_is_imported_in_advance_is_there(name: str) -> None:
 
 def test_later_brokers_have_what_clients_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """Imported when nobody asks, after the second fork, and one at a time: a request in between is served."""
+    # The handlers of signals are those of the process that runs the tests.
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("signal.set_wakeup_fd", lambda *_, **__: None)
     ours, theirs = socket.socketpair()
     imported: list[str] = []
     server = fork_server.ForkServer(theirs)
@@ -68,6 +71,8 @@ def test_later_brokers_have_what_clients_use(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(server, "_reap", lambda: setattr(server, "_fork_count", 2))
     server.run()
     assert imported == ["one", "two"]
+    for end in (theirs, server._wakeups, server._handlers_end):
+        end.close()
 
 
 def test_an_interpreter_of_its_own() -> None:
