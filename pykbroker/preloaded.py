@@ -1,4 +1,4 @@
-"""Importing this imports what each broker imports at its start: for a process that is forked into several of them.
+"""What each broker imports at its start, for a process that imports it once and is forked into several brokers.
 
 A single broker imports late and little, as its first answer is what counts. Here what is imported once is not imported
 in each node, which is half of its start. A module that is missing here costs time and nothing else: `python -X
@@ -10,6 +10,10 @@ from __future__ import annotations
 import importlib
 
 MODULES = (
+    "pykbroker.cli.start",
+    "pykbroker.cli.start_config",
+    "pykbroker.environment",
+    "pykbroker.properties_file",
     "encodings.ascii",
     "encodings.idna",
     "trio",
@@ -77,7 +81,10 @@ USED_BY_CLIENTS = (
     "pykbroker.protocol.log_messages.consumer_offsets",
     "pykbroker.protocol.log_messages.consumer_protocol",
 )
-"""What topics, records and consumer groups import besides. Not imported here: cli/fork_server.py does it later."""
+"""What topics, records and consumer groups import besides."""
 
-for name in MODULES:
-    importlib.import_module(name)
+
+def import_all() -> None:
+    """Import MODULES."""
+    for name in MODULES:
+        importlib.import_module(name)

@@ -1,6 +1,11 @@
-"""The prepared process of LocalBroker: it has imported a broker's modules and forks into a broker at each request.
+"""The prepared process of LocalBroker: it imports a broker's modules and forks into a broker at each request.
 
-A broker from a new interpreter takes 170 ms, most of them imports; one from here 20 ms. `prepared_process` starts this
+A broker from a new interpreter takes 170 ms, most of them imports; one from here 20 ms. The first broker does not wait
+for that: it is forked before the imports and makes them itself. They are made here when nothing was asked for a moment,
+so that the first broker has the processor to itself, and one by one, so that a request in between is served. Once there
+were two brokers more are to be expected: then what they import when clients come is imported here, too.
+
+`prepared_process` starts this
 process (`python -m pykbroker.cli.fork_server DESCRIPTOR`) and holds the other end of its connection.
 
 A request is JSON behind its length in four bytes. With `words` it starts a broker as `pykbroker start` does with these
@@ -11,9 +16,6 @@ folder that is to be gone when the connection ends.
 
 The connection ends with the process that uses the brokers, however that one ends. Then the brokers are ended, those in
 the named folders at once, and the folders are removed: nobody else would, and a folder in memory would stay there.
-
-Once there were two brokers more are to be expected: what they import when clients come is then imported here, as long
-as there is nothing else to do.
 
 One thread, no trio here: a fork has nothing but this module's state and what was imported.
 """
@@ -34,8 +36,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pykbroker import environment, preloaded, properties_file  # noqa: F401  what each broker imports is imported here
-from pykbroker.cli import start, start_config  # noqa: F401
+from pykbroker import preloaded
 from pykbroker.cli.standard_streams import take_standard_streams
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ END_TIMEOUT_S = 5.0
 """A broker with data of the user's has so long to end after its user has gone; then it is killed."""
 
 FORKS_BEFORE_MORE = 2
+FIRST_QUIET_S = 0.3
+"""As long as the one broker of many programs takes to start."""
+QUIET_S = 0.05
+"""The nodes of a cluster are asked for one right after another."""
 _LENGTH = struct.Struct(">I")
 
 
@@ -60,7 +65,9 @@ class ForkServer:
         self._temporary: set[int] = set()
         self._folders: set[str] = set()
         self._fork_count = 0
-        self._not_imported = list(preloaded.USED_BY_CLIENTS)
+        self._is_importing = False
+        self._not_imported = list(preloaded.MODULES)
+        self._not_imported_for_clients = list(preloaded.USED_BY_CLIENTS)
         self._wakeups, handlers_end = socket.socketpair()
         for end in (self._wakeups, handlers_end):
             end.setblocking(False)
@@ -75,8 +82,7 @@ class ForkServer:
         self._selector.register(self._wakeups, selectors.EVENT_READ)
         is_connected = True
         while is_connected:
-            is_free = self._fork_count >= FORKS_BEFORE_MORE and bool(self._not_imported)
-            events = self._selector.select(0 if is_free else None)
+            events = self._selector.select(self._import_delay_s())
             if not events:
                 self._import_next()
             for key, _ in events:
@@ -92,9 +98,23 @@ class ForkServer:
             while self._wakeups.recv(4096):
                 pass
 
+    def _import_delay_s(self) -> float | None:
+        """How long nothing must be asked until the next import; None when there is nothing to import."""
+        if self._fork_count >= FORKS_BEFORE_MORE:
+            self._not_imported += self._not_imported_for_clients
+            self._not_imported_for_clients = []
+        if not self._not_imported or not self._fork_count:
+            return None
+        if self._is_importing:
+            return 0.0
+        return FIRST_QUIET_S if self._fork_count == 1 else QUIET_S
+
     def _import_next(self) -> None:
+        self._is_importing = True
         importlib.import_module(self._not_imported.pop(0))
         if not self._not_imported:
+            # Nothing that was imported is looked at for garbage, or copied for it, in a broker.
+            gc.collect()
             gc.freeze()
 
     # Requests
@@ -218,11 +238,13 @@ class ForkServer:
 
 
 def _run_broker(words: list[str], channel: socket.socket) -> int:
+    from pykbroker.cli.start import start
+
     def tell(address: str) -> None:
         _send(channel, {"address": address})
         channel.close()
 
-    return start.start(words, tell)
+    return start(words, tell)
 
 
 def _send(channel: socket.socket, message: dict[str, Any], *descriptors: int) -> None:
@@ -233,9 +255,6 @@ def _send(channel: socket.socket, message: dict[str, Any], *descriptors: int) ->
 
 def main() -> None:
     """Serve the connection whose descriptor is the one word of the command line."""
-    # Nothing that was imported is looked at for garbage, or copied for it, in a broker.
-    gc.collect()
-    gc.freeze()
     ForkServer(socket.socket(fileno=int(sys.argv[1]))).run()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -79,8 +79,9 @@ def start_nodes(options: StartOptions) -> int:
     if options.port_file is not None:
         prepare_port_file(options.port_file)
     # The brokers' modules, for all nodes; then nothing that is alive now is looked at for garbage, nor copied for it.
-    from pykbroker import preloaded  # noqa: F401
+    from pykbroker import preloaded
 
+    preloaded.import_all()
     gc.freeze()
     supervisor = Supervisor(options, configs, files, _cluster_id(folder))
     try:

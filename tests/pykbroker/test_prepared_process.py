@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -50,29 +51,57 @@ def test_what_is_imported_in_advance_is_there(name: str) -> None:
     assert find_spec(name) is not None
 
 
-def test_later_brokers_have_what_clients_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Imported when nobody asks, after the second fork, and one at a time: a request in between is served."""
-    # The handlers of signals are those of the process that runs the tests.
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("signal.set_wakeup_fd", lambda *_, **__: None)
-    ours, theirs = socket.socketpair()
-    imported: list[str] = []
-    server = fork_server.ForkServer(theirs)
-    server._not_imported = ["one", "two", "three"]
+class Imports:
+    """A prepared process in this thread, whose imports and forks are only noted. Requests are sent from its imports."""
 
-    def import_module(name: str) -> None:
-        imported.append(name)
-        if name == "two":
-            ours.close()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # The handlers of signals are those of the process that runs the tests.
+        monkeypatch.setattr("signal.signal", lambda *_: None)
+        monkeypatch.setattr("signal.set_wakeup_fd", lambda *_, **__: None)
+        monkeypatch.setattr(fork_server, "FIRST_QUIET_S", 0.0)
+        monkeypatch.setattr(preloaded, "MODULES", ("one", "two"))
+        monkeypatch.setattr(preloaded, "USED_BY_CLIENTS", ("three", "four"))
+        self.ours, self.theirs = socket.socketpair()
+        self.server = fork_server.ForkServer(self.theirs)
+        self.imported: list[str] = []
+        self.at_import: dict[str, Callable[[], object]] = {}
+        monkeypatch.setattr(self.server, "_start_broker", self._fork)
+        monkeypatch.setattr("importlib.import_module", self._import)
 
-    monkeypatch.setattr("importlib.import_module", import_module)
-    server._fork_count = 1
-    ours.send(struct.pack(">I", 2) + b"{}")
-    monkeypatch.setattr(server, "_reap", lambda: setattr(server, "_fork_count", 2))
-    server.run()
-    assert imported == ["one", "two"]
-    for end in (theirs, server._wakeups, server._handlers_end):
-        end.close()
+    def ask(self) -> None:
+        body = b'{"words": []}'
+        self.ours.send(struct.pack(">I", len(body)) + body)
+
+    def run(self) -> list[str]:
+        self.server.run()
+        for end in (self.ours, self.theirs, self.server._wakeups, self.server._handlers_end):
+            end.close()
+        return self.imported
+
+    def _fork(self, request: object, *descriptors: int) -> None:
+        self.imported.append("FORK")
+        self.server._fork_count += 1
+
+    def _import(self, name: str) -> None:
+        self.imported.append(name)
+        self.at_import.get(name, lambda: None)()
+
+
+def test_the_first_broker_does_not_wait_for_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    imports = Imports(monkeypatch)
+    imports.ask()
+    imports.at_import["two"] = imports.ours.close
+    assert imports.run() == ["FORK", "one", "two"]
+
+
+def test_a_request_between_imports_is_served_and_later_brokers_have_what_clients_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    imports = Imports(monkeypatch)
+    imports.ask()
+    imports.at_import["one"] = imports.ask
+    imports.at_import["four"] = imports.ours.close
+    assert imports.run() == ["FORK", "one", "FORK", "two", "three", "four"]
 
 
 def test_an_interpreter_of_its_own() -> None:
