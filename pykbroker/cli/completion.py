@@ -1,7 +1,7 @@
-"""What the shell is offered when it completes a word: names that the cluster is asked for.
+"""Completion of names in a shell: topics, groups, settings and so on, as the cluster has them.
 
 A completion is silent: where no cluster answers in time there is nothing to offer. The modules of the client library
-are loaded when the first name is completed.
+are loaded when a name is completed.
 
 While the value of an option is completed, click has not given the arguments their names yet: they are in `ctx.args`.
 """

@@ -35,7 +35,7 @@ def test_two_users(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     with LocalBroker(config=dict(SETTINGS)) as broker:
         cli = Cli(broker.bootstrap_servers, capsys, monkeypatch)
         monkeypatch.setenv("PYKBROKER_COMMAND_CONFIG", admin)
-        cli.ask("topic", "create", "orders")
+        cli.new_topic("orders")
         cli.ask("produce", "orders", stdin=b"a\n")
         assert [item["value"] for item in cli.records("orders", "--from-beginning")] == ["a"]
         assert cli.json("topic", "list", "--command-config", alice) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from typing import Any
 
 import pytest
@@ -30,6 +31,13 @@ class Cli:
         code, output, errors = self.run(*words, stdin=stdin)
         assert code == 0, errors
         return output
+
+    def new_topic(self, name: str, *words: str) -> None:
+        """Create a topic and wait until it can be described: Apache Kafka answers before its brokers know of it."""
+        self.ask("topic", "create", name, *words)
+        deadline = time.monotonic() + 30
+        while self.run("topic", "describe", name)[0] and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def json(self, *words: str) -> Any:
         return json.loads(self.ask(*words, "--json"))

@@ -1,4 +1,4 @@
-"""What makes a cluster unhealthy."""
+"""Reasons for which a cluster is not healthy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every command of the tree: its help can be read, and a mistyped name gets a suggestion."""
+"""Rules for every command of the tree: its help can be read, and a mistyped name gets a suggestion."""
 
 from __future__ import annotations
 

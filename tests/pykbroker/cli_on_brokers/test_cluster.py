@@ -9,7 +9,7 @@ from tests.support.command_line import Cli
 
 def test_info(cli: Cli, address: str, new_name: Callable[[], str]) -> None:
     before = cli.json("cluster", "info")
-    cli.ask("topic", "create", new_name(), "-p", "3")
+    cli.new_topic(new_name(), "-p", "3")
     found = cli.json("cluster", "info")
     assert len(found["cluster_id"]) == 22
     assert found["controller_id"] == 1
@@ -33,7 +33,7 @@ def test_health(cli: Cli, new_name: Callable[[], str]) -> None:
     assert "healthy" in cli.ask("cluster", "health")
     # A topic that asks for more replicas than there are.
     topic = new_name()
-    cli.ask("topic", "create", topic, "-p", "2", "-c", "min.insync.replicas=2")
+    cli.new_topic(topic, "-p", "2", "-c", "min.insync.replicas=2")
     code, output, errors = cli.run("cluster", "health")
     assert (code, errors) == (1, "")
     assert "NOT healthy" in output

@@ -19,7 +19,7 @@ Offered = Callable[[str], list[str]]
 
 @pytest.fixture
 def offered(cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Offered:
-    """What bash is given for a line whose end is to be completed: `plain,` and the word, or a kind of file."""
+    """Ask for the completions of a line's end, as bash gets them: `plain,` and the word, or a kind of file."""
     monkeypatch.setattr(completion, "TIMEOUT_S", 30.0)
 
     def ask(line: str) -> list[str]:
@@ -40,7 +40,7 @@ def offered(cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 @pytest.fixture
 def topic(cli: Cli, new_name: Callable[[], str]) -> str:
     name = new_name()
-    cli.ask("topic", "create", name)
+    cli.new_topic(name)
     return name
 
 

@@ -23,7 +23,7 @@ def set_here(cli: Cli, topic: str) -> dict[str, Any]:
 
 def test_a_topic(cli: Cli, new_name: Callable[[], str]) -> None:
     topic = new_name()
-    cli.ask("topic", "create", topic)
+    cli.new_topic(topic)
     assert cli.ask("config", "set", "topic", topic, "retention.ms=5", "segment.bytes=1048576") == (
         f"altered topic {topic}\n"
     )
@@ -46,7 +46,7 @@ def test_a_topic(cli: Cli, new_name: Callable[[], str]) -> None:
 
 def test_a_dry_run_changes_nothing(cli: Cli, new_name: Callable[[], str]) -> None:
     topic = new_name()
-    cli.ask("topic", "create", topic)
+    cli.new_topic(topic)
     code, output, errors = cli.run("config", "set", "topic", topic, "retention.ms=5", "--dry-run")
     assert (code, output, errors) == (0, "", "the cluster accepts it; nothing was changed\n")
     assert set_here(cli, topic) == {}
@@ -113,7 +113,7 @@ def test_loggers(cli: Cli) -> None:
 
 def test_what_is_not_there(cli: Cli, new_name: Callable[[], str]) -> None:
     topic = new_name()
-    cli.ask("topic", "create", topic)
+    cli.new_topic(topic)
     assert cli.run("config", "get", "topic", "no-such")[::2] == (1, "pykbroker: topic no-such: does not exist\n")
     assert cli.run("config", "get", "broker", "9")[::2] == (1, "pykbroker: there is no broker 9: the cluster has 1\n")
     code, _, errors = cli.run("config", "get", "topic", topic, "retention.m")

@@ -65,7 +65,7 @@ def described(cli: Cli, group: str, *, members: int, partitions: int) -> dict[st
 def topic(cli: Cli, new_name: Name) -> str:
     """Five records in each of three partitions, of which the group of the topic's name has committed the first two."""
     name = new_name()
-    cli.ask("topic", "create", name, "-p", "3")
+    cli.new_topic(name, "-p", "3")
     for partition in range(3):
         cli.ask("produce", name, "-p", str(partition), stdin=b"a\n" * 5)
     cli.ask("group", "reset-offsets", name, "--topic", name, "--to-offset", "2", "--execute")
@@ -112,7 +112,7 @@ def test_a_classic_group(cli: Cli, address: str, topic: str) -> None:
 def test_a_member_without_partitions(cli: Cli, address: str, topic: str, new_name: Name) -> None:
     group = new_name()
     narrow = new_name()
-    cli.ask("topic", "create", narrow)
+    cli.new_topic(narrow)
     with member(address, narrow, group, "one"), member(address, narrow, group, "two"):
         found = described(cli, group, members=2, partitions=1)
     assert sorted(len(item["partitions"]) for item in found["members"]) == [0, 1]

@@ -13,7 +13,7 @@ from tests.support.command_line import Cli
 def topic(cli: Cli, new_name: Callable[[], str]) -> str:
     """A topic with ten records in partition 0, at the times 1,000,000 ms and on, and four in partition 1."""
     name = new_name()
-    cli.ask("topic", "create", name, "-p", "2", "-c", "retention.ms=-1")
+    cli.new_topic(name, "-p", "2", "-c", "retention.ms=-1")
     for partition, count in ((0, 10), (1, 4)):
         lines = [f'{{"value": "{n}", "partition": {partition}, "timestamp": {1_000_000 + n}}}' for n in range(count)]
         cli.ask("produce", name, "--json", stdin="\n".join(lines).encode())

@@ -14,7 +14,7 @@ from tests.support.command_line import Cli
 
 def test_the_life_of_a_topic(cli: Cli, new_name: Callable[[], str]) -> None:
     topic = new_name()
-    cli.ask("topic", "create", topic, "-p", "2", "-c", "retention.ms=86400000")
+    cli.new_topic(topic, "-p", "2", "-c", "retention.ms=86400000")
     code, _, errors = cli.run("topic", "create", topic)
     assert code == 1
     assert "already exists" in errors
@@ -37,7 +37,7 @@ def test_the_life_of_a_topic(cli: Cli, new_name: Callable[[], str]) -> None:
 def test_refusals_in_the_brokers_words(cli: Cli, new_name: Callable[[], str]) -> None:
     topic = new_name()
     assert "bogus" in cli.run("topic", "create", topic, "-c", "bogus=1")[2]
-    cli.ask("topic", "create", topic, "-p", "2")
+    cli.new_topic(topic, "-p", "2")
     assert "bogus" in cli.run("topic", "alter", topic, "--set", "bogus=1")[2]
     assert "would not be an increase" in cli.run("topic", "alter", topic, "-p", "1")[2]
     assert "Unable to replicate the partition 9 time(s)" in cli.run("topic", "create", new_name(), "-r", "9")[2]
@@ -47,7 +47,7 @@ def test_refusals_in_the_brokers_words(cli: Cli, new_name: Callable[[], str]) ->
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_records_come_back_as_they_went(cli: Cli, new_name: Callable[[], str], codec: str) -> None:
     topic, copy = new_name(), new_name()
-    cli.ask("topic", "create", topic)
+    cli.new_topic(topic)
     lines = "ä=1\nb=NULL\n".encode() + b"c=\xff\n"
     cli.ask("produce", topic, "-K", "=", "--null-marker", "NULL", "-H", "h=x", "-z", codec, stdin=lines)
     records = cli.records(topic, "--from-beginning")
@@ -57,7 +57,7 @@ def test_records_come_back_as_they_went(cli: Cli, new_name: Callable[[], str], c
         ("c", None, "/w=="),
     ]
     assert all(item["headers"] == [{"key": "h", "value": "x"}] for item in records)
-    cli.ask("topic", "create", copy)
+    cli.new_topic(copy)
     cli.ask("produce", copy, "--json", stdin="".join(json.dumps(item) + "\n" for item in records).encode())
     assert cli.records(copy, "--from-beginning") == [{**item, "topic": copy} for item in records]
 
@@ -65,14 +65,14 @@ def test_records_come_back_as_they_went(cli: Cli, new_name: Callable[[], str], c
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_acks(cli: Cli, new_name: Callable[[], str], acks: str) -> None:
     topic = new_name()
-    cli.ask("topic", "create", topic)
+    cli.new_topic(topic)
     cli.ask("produce", topic, "--acks", acks, stdin=b"a\nb\n")
     assert [item["value"] for item in cli.records(topic, "--from-beginning")] == ["a", "b"]
 
 
 def test_where_consuming_begins(cli: Cli, new_name: Callable[[], str]) -> None:
     topic = new_name()
-    cli.ask("topic", "create", topic, "-p", "2")
+    cli.new_topic(topic, "-p", "2")
     lines = b"".join(b'{"value": "%d", "partition": 1, "timestamp": %d}\n' % (n, 1_000_000 + n) for n in range(10))
     cli.ask("produce", topic, "--json", stdin=lines)
 
@@ -89,7 +89,7 @@ def test_where_consuming_begins(cli: Cli, new_name: Callable[[], str]) -> None:
 
 def test_consuming_from_an_offset_that_is_not_there(cli: Cli, new_name: Callable[[], str]) -> None:
     topic = new_name()
-    cli.ask("topic", "create", topic)
+    cli.new_topic(topic)
     cli.ask("produce", topic, stdin=b"a\nb\nc\n")
     code, output, errors = cli.run("consume", topic, "--offset", "4")
     assert (code, output) == (1, "")
@@ -114,7 +114,7 @@ def test_consuming_from_an_offset_that_is_not_there(cli: Cli, new_name: Callable
 
 def test_the_life_of_a_group(cli: Cli, new_name: Callable[[], str]) -> None:
     topic, group = new_name(), new_name()
-    cli.ask("topic", "create", topic)
+    cli.new_topic(topic)
     cli.ask("produce", topic, stdin=b"".join(b"%d\n" % number for number in range(10)))
     taken = cli.ask("consume", topic, "-g", group, "--from-beginning", "-n", "4")
     assert taken.split() == ["0", "1", "2", "3"]

@@ -32,7 +32,7 @@ class Open:
 @pytest.fixture
 def opened(cli: Cli, address: str, new_name: Name) -> Iterator[Open]:
     topic = new_name()
-    cli.ask("topic", "create", topic, "-p", "2")
+    cli.new_topic(topic, "-p", "2")
     found = Open(address, topic, new_name())
     yield found
     found.producer.close(0)
@@ -143,7 +143,7 @@ def hang(cli: Cli, address: str, topic: str, producer_id: int) -> None:
 
 def test_a_hanging_transaction(cli: Cli, address: str, new_name: Name) -> None:
     topic = new_name()
-    cli.ask("topic", "create", topic)
+    cli.new_topic(topic)
     hang(cli, address, topic, 123_456)
     assert cli.records(topic, "--from-beginning", "--read-committed", "--timeout", "1") == []
     [row] = cli.json("transaction", "find-hanging", topic, "--longer-than", "0")
