@@ -19,7 +19,8 @@ from pykbroker.cli.output import note, print_json, print_table
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _COLUMNS = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
-_OPERATION_CHOICE = click.Choice([name for name in OPERATIONS if name != "any"], case_sensitive=False)
+_OPERATIONS = [name for name in OPERATIONS if name != "any"]
+_OPERATION_CHOICE = click.Choice(_OPERATIONS, case_sensitive=False)
 
 
 @click.group(cls=CommandGroup)
@@ -56,7 +57,12 @@ def _filter_options(command: Command) -> Command:
     command = click.option("--allow", "permission", flag_value="allow", help="Only entries that allow.")(command)
     command = _resource_options(command)
     command = click.option(
-        "--operation", "operations", multiple=True, type=_OPERATION_CHOICE, help="Only this operation; repeatable."
+        "--operation",
+        "operations",
+        multiple=True,
+        type=_OPERATION_CHOICE,
+        metavar="NAME",
+        help="Only this operation; repeatable.",
     )(command)
     command = click.option("--host", "hosts", multiple=True, metavar="ADDRESS", help="Only this host; repeatable.")(
         command
@@ -95,7 +101,7 @@ def list_entries(as_json: bool, bootstrap_servers: str, timeout_s: float, **opti
     multiple=True,
     required=True,
     metavar="User:NAME",
-    help="Who; repeatable. User:* is all.",
+    help="User that it is about; repeatable. User:* is all.",
 )
 @click.option(
     "--host",
@@ -107,7 +113,13 @@ def list_entries(as_json: bool, bootstrap_servers: str, timeout_s: float, **opti
     help="From where, an address; repeatable.",
 )
 @click.option(
-    "--operation", "operations", multiple=True, required=True, type=_OPERATION_CHOICE, help="May do this; repeatable."
+    "--operation",
+    "operations",
+    multiple=True,
+    required=True,
+    type=_OPERATION_CHOICE,
+    metavar="NAME",
+    help=f"May do this; repeatable: {', '.join(_OPERATIONS)}.",
 )
 @_resource_options
 @click.option("--prefixed", is_flag=True, help="The names are beginnings of names.")

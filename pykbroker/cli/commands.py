@@ -67,7 +67,8 @@ def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) ->
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="`pykbroker COMMAND --help` says more. All but `start` and `dump-log` work with any Kafka cluster.",
+    epilog="`pykbroker COMMAND --help` says more. All but `start`, `format`, `completion` and `dump-log` work with any "
+    "Kafka cluster.",
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
