@@ -13,7 +13,7 @@ from tests.support.command_line import Cli
 def test_a_node_goes_and_comes_back(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalCluster(nodes=3, topics={"orders": 2}) as cluster:
         cli = Cli(cluster.bootstrap_servers, capsys, monkeypatch)
-        assert cli.json("cluster", "health")["is_healthy"]
+        assert cli.json("cluster", "health", "--wait", "30")["is_healthy"]
         cluster.kill(3)
         # The controller has to notice it first.
         deadline = time.monotonic() + 30

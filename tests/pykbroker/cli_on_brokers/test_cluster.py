@@ -27,10 +27,10 @@ def test_info(cli: Cli, address: str, new_name: Callable[[], str]) -> None:
 
 
 def test_health(cli: Cli, new_name: Callable[[], str]) -> None:
-    found = cli.json("cluster", "health")
+    found = cli.json("cluster", "health", "--wait", "30")
     assert found["is_healthy"]
     assert (found["brokers"], found["fenced_brokers"], found["lagging_voters"]) == ([1], [], [])
-    assert "healthy" in cli.ask("cluster", "health")
+    assert ": healthy" in cli.ask("cluster", "health", "--wait", "30")
     # A topic that asks for more replicas than there are.
     topic = new_name()
     cli.new_topic(topic, "-p", "2", "-c", "min.insync.replicas=2")
