@@ -62,6 +62,7 @@ class ControllerNode:
     """One node of the metadata quorum: `open`, then `run` in a nursery, at last `close`.
 
     After `open` a quorum of one has its image loaded and leads; commands are carried out once `run` runs.
+    `clock` has the time in which deadlines of other nodes are.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class ControllerNode:
         self._waiting: deque[Proposal] = deque()
         self._uncommitted: deque[Uncommitted] = deque()
         self._applied = OffsetAndEpoch(0, 0)
-        self._clock = RunningClock(settings.running_tick_ms)
+        self.clock = RunningClock(settings.running_tick_ms)
         self._wakeup = trio.Event()
         self._leadership = trio.Event()
         self._advance = trio.Event()
@@ -167,14 +168,14 @@ class ControllerNode:
         self._snapshots = SnapshotTaker(
             self._storage, settings, self._wall_clock_ms, self._run_in_thread, has_one=newest is not None
         )
-        self._perform(self._core.start(self._clock.now_ms()))
+        self._perform(self._core.start(self.clock.now_ms()))
         self._cycle()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carries out commands, lets time pass, takes snapshots; until it is cancelled."""
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._clock.run)
+                nursery.start_soon(self.clock.run)
                 task_status.started()
                 while True:
                     self._cycle()
@@ -203,16 +204,11 @@ class ControllerNode:
         try:
             if self._leftover is not None:
                 self._take_back(self._leftover)
-            self._perform(self._core.resign(self._clock.now_ms()))
+            self._perform(self._core.resign(self.clock.now_ms()))
         finally:
             self._storage.close()
 
     # What others use
-
-    @property
-    def clock(self) -> RunningClock:
-        """The time that deadlines of other nodes are measured in."""
-        return self._clock
 
     @property
     def image(self) -> ClusterImage:
@@ -269,7 +265,7 @@ class ControllerNode:
     def quorum_state(self) -> QuorumDescription:
         """Leader, epoch, high watermark; on the leader also each voter and observer with its log end offset and when it
         fetched and was caught up last (wall clock, -1 for never). For DescribeQuorum, which only the leader answers."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         return self._core.describe(now_ms).shifted(self._wall_clock_ms() - now_ms)
 
     @property
@@ -304,17 +300,17 @@ class ControllerNode:
 
     def deliver(self, message: Message) -> None:
         """Takes in a message from another node of the quorum."""
-        self._perform(self._core.step(message, self._clock.now_ms()))
+        self._perform(self._core.step(message, self.clock.now_ms()))
         self._wakeup.set()
 
     def unreachable(self, node_id: int, *, is_gone: bool) -> None:
         """Takes note that a request to a node had no answer; `is_gone`: its machine refused the connection."""
-        self._perform(self._core.unreachable(node_id, self._clock.now_ms(), is_gone=is_gone))
+        self._perform(self._core.unreachable(node_id, self.clock.now_ms(), is_gone=is_gone))
         self._wakeup.set()
 
     async def hand_over(self, timeout_ms: int) -> None:
         """Before an orderly stop, while messages still travel: a leader resigns, and waits until another one leads."""
-        self._perform(self._core.resign(self._clock.now_ms()))
+        self._perform(self._core.resign(self.clock.now_ms()))
         self._wakeup.set()
         if len(self._core.voters) > 1:
             with trio.move_on_after(timeout_ms / 1000):
@@ -326,17 +322,17 @@ class ControllerNode:
     def act(self, action: Callable[[RaftCore, int], Output]) -> None:
         """Something that the state machine is asked for by another than raft's messages and the time."""
         try:
-            self._perform(action(self._core, self._clock.now_ms()))
+            self._perform(action(self._core, self.clock.now_ms()))
         except StorageError as error:
             self._give_up(error)
         self._wakeup.set()
 
     def _deadline(self) -> float:
         deadline_ms = min(self._core.next_deadline_ms, self._linger.until_ms)
-        return float("inf") if deadline_ms >= NEVER_MS else self._clock.trio_time(deadline_ms)
+        return float("inf") if deadline_ms >= NEVER_MS else self.clock.trio_time(deadline_ms)
 
     def _cycle(self) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         if now_ms >= self._core.next_deadline_ms:
             self._perform(self._core.tick(now_ms))
         if self._applied.offset < self._core.high_watermark:
@@ -411,7 +407,7 @@ class ControllerNode:
             plan.records, offset=end_offset - 1, epoch=self._core.epoch, timestamp_ms=self._wall_clock_ms()
         )
         self._uncommitted.append(Uncommitted(base_offset, end_offset, self._planning_image))
-        proposed = self._core.propose(values, len(values), self._clock.now_ms())
+        proposed = self._core.propose(values, len(values), self.clock.now_ms())
         output.entries += proposed.entries
         output.send += proposed.send
 
@@ -438,7 +434,7 @@ class ControllerNode:
         if output.high_watermark is not None:
             self._apply(output.high_watermark)
         if output.entries:
-            self._perform(self._core.persisted(end_offset, self._clock.now_ms()))
+            self._perform(self._core.persisted(end_offset, self.clock.now_ms()))
 
     def _send(self, envelope: Envelope) -> None:
         message = envelope.message
@@ -502,7 +498,7 @@ class ControllerNode:
         self._take_back(error)
         if self.is_leader and len(self._core.voters) > 1:
             log.error("this node gives up the lead of the quorum: %s", error)
-            self._perform(self._core.resign(self._clock.now_ms()))
+            self._perform(self._core.resign(self.clock.now_ms()))
 
     def _take_back(self, error: StorageError) -> None:
         """Nothing of this round could be made durable: the log is as before, and who asked is told.
@@ -548,7 +544,7 @@ class ControllerNode:
         self._applied = snapshot
         image = image_of_snapshot(snapshot, found)
         image.delta = delta_between(self._image, image)
-        self._perform(self._core.snapshot_installed(snapshot, self._clock.now_ms(), found.control))
+        self._perform(self._core.snapshot_installed(snapshot, self.clock.now_ms(), found.control))
         self._publish(image)
         self._planning_image = image
         self._wakeup.set()

@@ -33,6 +33,10 @@ class RunningClock:
         self._tell(self._time.lost_ms - stall_ms)
         return now_ms
 
+    def now_s(self) -> float:
+        """Seconds of running time."""
+        return self.now_ms() / 1000
+
     def trio_time(self, running_ms: int) -> float:
         """When, on trio's clock, a running time comes if the process runs until then; earlier than that otherwise."""
         return (running_ms + self._time.lost_ms) / 1000

@@ -150,7 +150,8 @@ def make_services(parts: NodeParts, call: LocalCall) -> Services:
     controller = parts.controller
     image = controller.image
     directory.load_logs(lambda topic: metadata.log_config(image, topic), host.clock.now_ms(), log.warning)
-    partitions = Partitions(config.node_id, directory, metadata.log_config, host.clock)
+    # A leader that did not run has heard of no follower meanwhile: none lags for that.
+    partitions = Partitions(config.node_id, directory, metadata.log_config, host.clock, controller.clock.now_s)
     partitions.set_strays_aside(image)
     channel = make_channel(parts, call, "forwarding")
     create_internal_topic = partial(_create_internal_topic, channel)

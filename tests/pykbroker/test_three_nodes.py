@@ -80,10 +80,12 @@ class Cluster:
         return {topic.name: topic for topic in answer.topics}
 
     async def controller(self, node_id: int) -> int:
-        asked = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
-        answer = await self.ask(node_id, DescribeQuorumRequest(topics=[asked]))
-        leader: int = answer.topics[0].partitions[0].leader_id
+        leader: int = (await self.quorum(node_id)).leader_id
         return leader
+
+    async def quorum(self, node_id: int) -> Any:
+        asked = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
+        return (await self.ask(node_id, DescribeQuorumRequest(topics=[asked]))).topics[0].partitions[0]
 
 
 def test_every_node_takes_commands_also_after_the_active_controller_died() -> None:
@@ -333,6 +335,27 @@ def test_a_controller_that_stands_still_holds_nobody_up() -> None:
         began = trio.current_time()
         assert await cluster.create(other, "after", 2) == 0
         assert trio.current_time() - began < 5
+
+    Cluster("three").run(scenario)
+
+
+def test_nodes_that_stood_still_together_are_in_good_standing() -> None:
+    """As on a machine that is busy or was suspended: nobody was silent, so none is fenced, replaced or out of sync."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(1, "t") == 0
+        epoch = (await cluster.quorum(1)).leader_epoch
+        await trio.sleep(5)
+        cluster.lines.clear()
+        for stall_s in (0.5, 0.9, 1.4, 1.5, 1.6, 1.7, 1.8, 2.2, 7.0):
+            for machine in cluster.world.machines.values():
+                machine.pause(stall_s)
+            await trio.sleep(stall_s + 1.3)
+        assert [(await cluster.quorum(node_id)).leader_epoch for node_id in (1, 2, 3)] == [epoch] * 3
+        for partition in (await cluster.topics(1))["t"].partitions:
+            assert (partition.leader_epoch, sorted(partition.isr_nodes)) == (0, [1, 2, 3])
+        assert not [line for line in cluster.lines if "fencing" in line or "in-sync set" in line]
+        assert any("this process did not run" in line for line in cluster.lines)
 
     Cluster("three").run(scenario)
 

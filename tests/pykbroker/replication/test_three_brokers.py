@@ -46,6 +46,11 @@ async def create(cluster: Cluster, replicas: list[int], **config: str) -> bytes:
     )
     answer = await cluster.ask(replicas[0], CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
     assert answer.topics[0].error_code == 0, answer.topics[0].error_message
+    # A node that is not the active controller learns of it a moment after that has answered.
+    with trio.fail_after(10):
+        for node_id in replicas:
+            while TOPIC not in await cluster.topics(node_id):
+                await trio.sleep(0.01)
     topic_id: bytes = answer.topics[0].topic_id
     return topic_id
 
