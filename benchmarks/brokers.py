@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 30.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # ApiVersions version 0, correlation id 1, client id "bench": the first thing that every client asks.
