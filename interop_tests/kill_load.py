@@ -386,8 +386,8 @@ class Administering(Part):
 
     def check(self) -> None:
         """What was acknowledged is so; a topic with an unanswered request is one or the other, and is not used on."""
-        # Of several nodes the one that is asked may be a moment behind the controller.
-        deadline = time.monotonic() + (BEHIND_S if self.replicas > 1 else 0)
+        # The node that is asked may be a moment behind the controller; in Apache Kafka also when it is both.
+        deadline = time.monotonic() + BEHIND_S
         with self._lock:
             while True:
                 try:

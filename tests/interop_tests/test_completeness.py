@@ -12,11 +12,12 @@ from tests.interop_tests.fake_clients import MARKER, Topic, use_aiokafka, use_co
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("aiokafka")
 
+from interop_tests import kill_load
 from interop_tests.aiokafka_client import aiokafka_consume
 from interop_tests.clients import Message, confluent_consume, confluent_group_consume, kafka_python_consume
 from interop_tests.cluster_load import check_places
 from interop_tests.disk_writers import PROBE, check_load
-from interop_tests.kill_load import Consuming, Producing
+from interop_tests.kill_load import BEHIND_S, RETRY_S, Administering, Consuming, Producing
 from interop_tests.reading import read_to_ends
 from interop_tests.transaction_clients import read_to_end
 
@@ -207,3 +208,26 @@ def test_a_group_that_reads_again_or_passes_over(
     """A gap between what was committed and where the next owner begins is a loss for the group."""
     with pytest.raises(AssertionError, match=complaint):
         group_at(offset).work()
+
+
+@pytest.mark.parametrize(("behind_s", "is_lost"), [(0.0, False), (BEHIND_S - 1, False), (BEHIND_S + 1, True)])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_changes_of_metadata_that_show_late(
+    monkeypatch: pytest.MonkeyPatch, behind_s: float, is_lost: bool, replicas: int
+) -> None:
+    """A broker may apply what its controller acknowledged a moment later; what never shows is lost."""
+    now = [100.0]
+    monkeypatch.setattr(kill_load.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(kill_load.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    administering = Administering("127.0.0.1:1", "t", replicas)
+
+    def compare() -> None:
+        assert now[0] >= 100 + behind_s, "t-9: retention.ms"
+
+    monkeypatch.setattr(administering, "_compare", compare)
+    if is_lost:
+        with pytest.raises(AssertionError, match=r"retention\.ms"):
+            administering.check()
+        assert now[0] <= 100 + BEHIND_S + 2 * RETRY_S
+    else:
+        administering.check()
