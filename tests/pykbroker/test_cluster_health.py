@@ -15,11 +15,13 @@ def test_a_node_goes_and_comes_back(capsys: pytest.CaptureFixture[str], monkeypa
         cli = Cli(cluster.bootstrap_servers, capsys, monkeypatch)
         assert cli.json("cluster", "health", "--wait", "30")["is_healthy"]
         cluster.kill(3)
-        # The controller has to notice it first.
-        deadline = time.monotonic() + 30
-        while (ran := cli.run("cluster", "health"))[0] == 0 and time.monotonic() < deadline:
+        # The controller has to notice it first; a busy machine's client may find nobody meanwhile.
+        deadline = time.monotonic() + 60
+        while True:
+            code, output, errors = cli.run("cluster", "health")
+            if (code, errors) == (1, "") or time.monotonic() > deadline:
+                break
             time.sleep(0.05)
-        code, output, errors = ran
         assert (code, errors) == (1, "")
         assert "NOT healthy" in output
         cluster.start(3)
