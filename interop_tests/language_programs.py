@@ -22,8 +22,6 @@ from interop_tests.kafka_jars import CACHE
 SOURCES = Path(__file__).resolve().parent / "languages"
 BUILDS = CACHE / "languages"
 TIMEOUT_S = 900
-# Confluent's package fetches its binary from the place of its releases, or builds librdkafka for minutes.
-CONFLUENT = "@confluentinc/kafka-javascript"
 
 
 class ProgramUnavailableError(Exception):
@@ -34,11 +32,6 @@ def javascript_program(client: str) -> list[str]:
     """The command of a client's program for Node.js. Raises ProgramUnavailableError."""
     _require("node", "Node.js", "npm")
     folder = _built("javascript", ["node", "--version"], _install_javascript)
-    if client == "confluent" and not any(folder.glob(f"node_modules/{CONFLUENT}/build/Release/*.node")):
-        raise ProgramUnavailableError(
-            f"the binary of {CONFLUENT} is not in its npm package, and its install script could not fetch one: "
-            + (folder / "confluent.log").read_text().strip()
-        )
     return ["node", str(folder / f"{client}.js")]
 
 
@@ -56,14 +49,16 @@ def rust_program() -> list[str]:
 
 
 def client_versions() -> dict[str, str]:
-    """Pinned versions by the names that the tests call their clients; from the files that the tools read."""
+    """Pinned versions by the names that the tests call their clients, from the files that npm, go and cargo read.
+
+    Empty without the folder languages/.
+    """
+    if not SOURCES.exists():
+        return {}
     found: dict[str, str] = {}
-    package = SOURCES / "javascript" / "package.json"
-    names = {"kafkajs": "kafkajs", "@platformatic/kafka": "Platformatic", CONFLUENT: "confluent-kafka-javascript"}
-    if package.exists():
-        pinned = json.loads(package.read_text())
-        listed = pinned["dependencies"] | pinned.get("optionalDependencies", {})
-        found |= {client: listed[name] for name, client in names.items() if name in listed}
+    listed = json.loads((SOURCES / "javascript" / "package.json").read_text())["dependencies"]
+    names = {"kafkajs": "kafkajs", "@platformatic/kafka": "Platformatic"}
+    found |= {client: listed[name] for name, client in names.items()}
     modules = {"twmb/franz-go": "franz-go", "IBM/sarama": "sarama", "segmentio/kafka-go": "kafka-go"}
     modules["ThreeDotsLabs/watermill-kafka/v3"] = "watermill"
     go_mod = (SOURCES / "go" / "go.mod").read_text()
@@ -76,15 +71,8 @@ def client_versions() -> dict[str, str]:
 
 
 def _install_javascript(work: Path) -> None:
-    # Scripts of packages download or compile: nothing here needs them but Confluent's client, which may go without.
+    # No package here needs its install script.
     _run("npm", ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], work)
-    package = work / "node_modules" / CONFLUENT
-    if not package.exists():
-        return
-    try:
-        _run("npm", ["npx", "--no-install", "node-pre-gyp", "install"], package)
-    except ProgramUnavailableError as reason:
-        (work / "confluent.log").write_text(f"{reason}\n")
 
 
 def _build_rust(work: Path) -> None:

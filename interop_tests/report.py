@@ -21,6 +21,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from interop_tests.language_programs import client_versions
+
 # From good to bad: of its phases' outcomes a test has the worst.
 OUTCOMES = ("passed", "skipped", "failed")
 COLUMNS = ("passed", "failed", "skipped")
@@ -141,7 +143,7 @@ class Report:
             "started": datetime.datetime.fromtimestamp(self._started, datetime.UTC).isoformat(timespec="seconds"),
             "seconds": round(time.time() - self._started, 1),
             "python": sys.version.partition(" ")[0],
-            "packages": {client: version_of(package) for client, package in PACKAGES.items()},
+            "packages": {client: version_of(package) for client, package in PACKAGES.items()} | client_versions(),
             "totals": dict.fromkeys(OUTCOMES, 0) | Counter(result.outcome for result in self.results.values()),
             "tests": [
                 {

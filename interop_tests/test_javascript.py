@@ -1,4 +1,9 @@
-"""Three clients in JavaScript: kafkajs, @platformatic/kafka, and Confluent's, which is librdkafka below."""
+"""Two clients in JavaScript: kafkajs and @platformatic/kafka.
+
+Confluent's, @confluentinc/kafka-javascript, is not among them: its npm package has no binary. The install script
+fetches one from where Confluent publishes releases, or compiles librdkafka, which takes minutes and libraries of the
+system. Below it is librdkafka, through which test_confluent.py and test_kcat.py look at the broker.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +65,7 @@ class TestKafkajs(OnNode, Records, Groups, Admin, Idempotence, Transactions, Cop
 
     program = "kafkajs"
     offset_when_all_are_older = 0
+    waits_for_coordinator = False
 
 
 @pytest.mark.client("Platformatic")

@@ -15,7 +15,7 @@ const [EARLIEST, LATEST] = [-2n, -1n]
 
 function options({ bootstrap, user, password }) {
   const sasl = user ? { mechanism: 'PLAIN', username: user, password } : undefined
-  return { clientId: 'interop', bootstrapBrokers: [bootstrap], sasl, retries: 10, retryDelay: 200 }
+  return { clientId: 'interop', bootstrapBrokers: [bootstrap], sasl, retries: user ? 1 : 100, retryDelay: 200 }
 }
 
 function codeOf(error) {
