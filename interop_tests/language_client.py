@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from interop_tests.clients import wait_until
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 180.0
 Line = dict[str, Any]
 
 

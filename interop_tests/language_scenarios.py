@@ -286,7 +286,12 @@ class Restarts(Scenarios):
             if member is not None:
                 # What was given and not yet committed when the broker went is given again.
                 everything = [record.key for record in sent]
-                wait_until(lambda: {record.key for record in member.records} == set(everything), "all records")
+                given = member
+                wait_until(
+                    lambda: {record.key for record in given.records} == set(everything),
+                    "all records",
+                    timeout_s=TIMEOUT_S * 3,
+                )
                 assert list(dict.fromkeys(record.key for record in member.records)) == everything
         stored = seen_by_confluent(restartable_broker.bootstrap, name, 20)
         assert [record.key for record in stored] == [record.key for record in sent]
