@@ -17,7 +17,7 @@ import time
 from typing import Any
 
 from benchmarks.brokers import KINDS, Broker, BrokerFailedError
-from benchmarks.metadata import exchange
+from benchmarks.metadata import exchange, wait_for_partitions
 from benchmarks.reports import save, show
 
 COLUMNS = ("broker", "first append CPU us", "s", "second", "third", "stop s", "stop CPU s", "start after it s")
@@ -93,6 +93,7 @@ def measure(broker: Broker, partitions: int, at_once: int) -> dict[str, Any]:
     for number in range(TOPICS):
         admin.create_topics([NewTopic(f"many-{number}", num_partitions=each, replication_factor=1)], timeout_ms=240_000)
     admin.close()
+    wait_for_partitions(broker, each * TOPICS)
     # The folders of many new partitions are made behind the creation.
     time.sleep(10)
     appends = [append_to_all(broker, each, at_once) for _ in range(3)]

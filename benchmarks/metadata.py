@@ -40,6 +40,9 @@ VERSIONS_IN_TURN = (5, 6, 7, 8, 9, 10, 11, 12, 13)
 FLEXIBLE_FROM = 9
 TOPICS_PER_REQUEST = 250
 PROBES_PER_S = 2000
+CREATION_WAIT_S = 300.0
+PARTITION_SIZE = 26
+"""Bytes of a partition with one replica in version 12."""
 
 
 def metadata_request(version: int) -> bytes:
@@ -134,6 +137,18 @@ def create_topics(broker: Broker, topics: int, partitions: int) -> None:
             timeout_ms=240_000,
         )
     admin.close()
+    wait_for_partitions(broker, topics * partitions)
+
+
+def wait_for_partitions(broker: Broker, count: int) -> None:
+    """Wait until Metadata has so many: Kafka's brokers learn of topics behind their creation."""
+    room = bytearray(1 << 24)
+    ends = time.monotonic() + CREATION_WAIT_S
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as connection:
+        while exchange(connection, metadata_request(VERSION), room) < count * PARTITION_SIZE:
+            if time.monotonic() > ends:
+                raise BrokerFailedError(f"{broker.name} has no {count} partitions after {CREATION_WAIT_S:.0f} s")
+            time.sleep(0.5)
 
 
 def measure_shape(shape: str, kinds: list[str], rounds: int, count: int) -> list[dict[str, Any]]:
