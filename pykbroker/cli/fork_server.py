@@ -169,7 +169,8 @@ class ForkServer:
         try:
             # It cannot have been reaped yet, so this is no other process that has got its number.
             pidfd = os.pidfd_open(pid)
-        except OSError:
+        except (AttributeError, OSError):
+            # A kernel, or a C library that Python was built with, from before 2019.
             _send(channel, {"pid": pid})
             return
         _send(channel, {"pid": pid}, pidfd)
