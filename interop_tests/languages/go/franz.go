@@ -109,12 +109,13 @@ func franzProduce(s settings) error {
 	}
 	defer client.Close()
 	for batch := range batches() {
-		results := client.ProduceSync(context.Background(), franzRecords(s.Topic, batch)...)
-		if err := results.FirstErr(); err != nil {
+		records := franzRecords(s.Topic, batch)
+		if err := client.ProduceSync(context.Background(), records...).FirstErr(); err != nil {
 			return err
 		}
-		for _, result := range results {
-			emit(acknowledgement{result.Record.Partition, result.Record.Offset})
+		// The results come in the order of completion; the records know their offsets too.
+		for _, one := range records {
+			emit(acknowledgement{one.Partition, one.Offset})
 		}
 	}
 	return nil

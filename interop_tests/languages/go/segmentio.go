@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -217,11 +219,14 @@ func segmentioMember(s settings) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = reader.CommitMessages(context.Background(), one)
 		}
-		if err := reader.CommitMessages(context.Background(), one); err != nil {
-			return err
+		if err != nil {
+			// The reader tells of a broker that is away, and goes on when it is asked again.
+			fmt.Fprintln(os.Stderr, err)
+			time.Sleep(100 * time.Millisecond)
+			continue
 		}
 		emit(segmentioSeen(one))
 	}

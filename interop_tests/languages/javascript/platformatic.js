@@ -8,6 +8,8 @@ const { acknowledge, batches, emit, encoded, inputEnds, main, transactions } = r
 // The package is an ES module.
 const library = import('@platformatic/kafka')
 
+// Producers and members outlive a restart of the broker; administrators are told what is wrong soon.
+const PATIENT = 100
 const TOPIC_RESOURCE = 2
 const SET = 0
 const [READ_UNCOMMITTED, READ_COMMITTED] = [0, 1]
@@ -15,7 +17,7 @@ const [EARLIEST, LATEST] = [-2n, -1n]
 
 function options({ bootstrap, user, password }) {
   const sasl = user ? { mechanism: 'PLAIN', username: user, password } : undefined
-  return { clientId: 'interop', bootstrapBrokers: [bootstrap], sasl, retries: user ? 1 : 100, retryDelay: 200 }
+  return { clientId: 'interop', bootstrapBrokers: [bootstrap], sasl, retries: 10, retryDelay: 200 }
 }
 
 function codeOf(error) {
@@ -42,6 +44,7 @@ async function withProducer(settings, act) {
   const { Producer } = await library
   const producer = new Producer({
     ...options(settings),
+    retries: PATIENT,
     ...(transactionalId ? { transactionalId, idempotent: true } : { idempotent: Boolean(idempotent) }),
     compression: codec ?? 'none',
     autocreateTopics: false
@@ -72,6 +75,7 @@ async function consumerOf(settings, groupId, committed = false) {
   const { Consumer } = await library
   return new Consumer({
     ...options(settings),
+    retries: PATIENT,
     groupId,
     autocommit: false,
     heartbeatInterval: 200,
