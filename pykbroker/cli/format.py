@@ -24,6 +24,7 @@ from pykbroker.config_roles import CONTROLLER
 from pykbroker.controller.formatting import write_first_levels, write_first_voters
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, described
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
+from pykbroker.listener_addresses import is_every_address
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_directory import LogDirectory
@@ -129,7 +130,9 @@ def _standalone_voter(config: BrokerConfig, directory_id: bytes) -> Voter:
     endpoints = []
     for address in config.controller_listeners:
         advertised = config.advertised_controller_listeners.get(address.name, address)
-        endpoints.append(VoterEndpoint(address.name.upper(), advertised.host or "localhost", advertised.port))
+        # As Kafka's kafka-storage: this voter is reached from its own machine until more is known.
+        host = "localhost" if is_every_address(advertised.host) else advertised.host
+        endpoints.append(VoterEndpoint(address.name.upper(), host, advertised.port))
     return Voter(ReplicaKey(config.node_id, directory_id), tuple(endpoints), KRAFT_VERSIONS)
 
 

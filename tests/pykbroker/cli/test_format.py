@@ -50,6 +50,15 @@ def test_one_voter_alone(tmp_path: Path) -> None:
     assert first_checkpoint(tmp_path) == (KRaftVersion(1), VoterSet([voter]))
 
 
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+def test_one_voter_on_every_address(tmp_path: Path, host: str) -> None:
+    """As kafka-storage: localhost, as nobody can dial 0.0.0.0."""
+    run(tmp_path, "--standalone", settings=SETTINGS.replace("CONTROLLER://localhost", f"CONTROLLER://{host}"))
+    voters = first_checkpoint(tmp_path)[1]
+    assert isinstance(voters, VoterSet)
+    assert voters.voters[0].endpoints == (VoterEndpoint("CONTROLLER", "localhost", 9093),)
+
+
 def test_the_first_voters_know_of_one_another(tmp_path: Path) -> None:
     voters = f"1@localhost:9093:{FIRST},2@[::1]:9094:{SECOND}"
     result = run(tmp_path, "--initial-controllers", voters, "--cluster-id", CLUSTER)
