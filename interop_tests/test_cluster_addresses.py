@@ -19,7 +19,12 @@ from interop_tests.cluster import QUICK_CLUSTER, Cluster
 from interop_tests.cluster_view import NoAnswer, coordinator_of, described_brokers, view_of
 from interop_tests.conftest import StartCluster
 
-pytestmark = [pytest.mark.own_broker, pytest.mark.area("several nodes"), pytest.mark.client("librdkafka")]
+pytestmark = [
+    pytest.mark.own_broker,
+    pytest.mark.area("several nodes"),
+    pytest.mark.client("librdkafka"),
+    pytest.mark.fault("none"),
+]
 
 QUIET_S = 2.0
 LOOPBACK = "127.0.0.1"

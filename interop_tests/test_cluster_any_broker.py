@@ -13,7 +13,12 @@ from interop_tests.cluster import Cluster
 from interop_tests.conftest import StartCluster
 from interop_tests.wire import METADATA, Connection, request_header, string
 
-pytestmark = [pytest.mark.own_broker, pytest.mark.area("several nodes"), pytest.mark.client("raw frames")]
+pytestmark = [
+    pytest.mark.own_broker,
+    pytest.mark.area("several nodes"),
+    pytest.mark.client("raw frames"),
+    pytest.mark.fault("none"),
+]
 
 NOT_LEADER_OR_FOLLOWER = 6
 PARTITIONS, REPLICAS = "num.partitions", "default.replication.factor"

@@ -30,7 +30,12 @@ from interop_tests.clients import confluent_consume, create_topic, wait_until
 from interop_tests.cluster import Cluster
 from interop_tests.conftest import StartCluster
 
-pytestmark = [pytest.mark.own_broker, pytest.mark.area("feature levels"), pytest.mark.client("several clients")]
+pytestmark = [
+    pytest.mark.own_broker,
+    pytest.mark.area("feature levels"),
+    pytest.mark.client("several clients"),
+    pytest.mark.fault("none"),
+]
 
 METADATA_VERSION = "metadata.version"
 NEWEST = 30

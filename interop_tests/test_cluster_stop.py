@@ -11,7 +11,12 @@ from interop_tests.clients import confluent_consume, create_topic, wait_until
 from interop_tests.cluster import NODES, Cluster
 from interop_tests.conftest import StartCluster
 
-pytestmark = [pytest.mark.own_broker, pytest.mark.area("several nodes"), pytest.mark.client("confluent-kafka")]
+pytestmark = [
+    pytest.mark.own_broker,
+    pytest.mark.area("several nodes"),
+    pytest.mark.client("confluent-kafka"),
+    pytest.mark.fault("stop in order"),
+]
 
 RECORDS = 30
 Unique = Callable[[str], str]
@@ -38,6 +43,7 @@ def write(cluster: Cluster, topic: str) -> None:
     assert (left, errors) == (0, [])
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("cluster", [NODES], indirect=True)
 def test_new_topics_get_three_replicas_while_a_node_is_stopped(cluster: Cluster, unique: Unique) -> None:
     """A broker that was stopped in order still counts: it is fenced, and gets replicas that it fetches when it is back.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +20,15 @@ settings.register_profile(
     derandomize=bool(os.environ.get("CI")),
 )
 settings.load_profile("pykbroker")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_sockets_left_behind() -> Iterator[None]:
+    from tests.support.kafka_python import close_refused_sockets
+
+    with pytest.MonkeyPatch.context() as patch:
+        close_refused_sockets(patch)
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)

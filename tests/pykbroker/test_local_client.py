@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,15 +17,12 @@ import pytest
 from pykbroker import local_client
 from pykbroker.local_broker import LocalBroker, LocalBrokerError
 from pykbroker.local_client import ClientLibrary, Position, Record, client_library
-from pykbroker.local_client_confluent import ConfluentKafka
 from pykbroker.local_cluster import LocalCluster
 
-with warnings.catch_warnings():
-    # kafka-python leaves its sockets to the garbage collector.
-    warnings.simplefilter("ignore")
-    from pykbroker.local_client_kafka_python import KafkaPython
+pytest.importorskip("confluent_kafka")
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+from pykbroker.local_client_confluent import ConfluentKafka
+from pykbroker.local_client_kafka_python import KafkaPython
 
 
 @pytest.fixture(scope="module")

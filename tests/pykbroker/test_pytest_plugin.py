@@ -1,25 +1,36 @@
-"""The pytest plugin in test suites of users, each run by a pytest of its own that finds the plugin as installed."""
+"""The pytest plugin in test suites of users, each run by a pytest of its own that finds the plugin as installed.
+
+Where only the checkout is there (`make unit-all`) the plugin is named on the command line instead.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
 pytest_plugins = ["pytester"]
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+IS_INSTALLED = any(found.value == "pykbroker.pytest_plugin" for found in entry_points(group="pytest11"))
 
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """An empty suite whose pytest makes errors of warnings."""
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    if not IS_INSTALLED:
+        monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     pytester.makeini("[pytest]\naddopts = -p no:cacheprovider -W error --strict-markers --strict-config")
     return pytester
 
 
 def run(suite: pytest.Pytester, *words: str) -> pytest.RunResult:
-    return suite.runpytest_subprocess(*words, timeout=120)
+    plugin = () if IS_INSTALLED else ("-p", "pykbroker.pytest_plugin")
+    return suite.runpytest_subprocess(*plugin, *words, timeout=120)
 
 
 def test_a_broker_and_a_topic_for_each_test(suite: pytest.Pytester) -> None:
@@ -207,7 +218,8 @@ def test_nothing_is_imported_for_a_suite_that_does_not_use_it(suite: pytest.Pyte
         import sys
 
         def test_it(pytestconfig):
-            assert pytestconfig.pluginmanager.has_plugin("pykbroker")
+            names = ("pykbroker", "pykbroker.pytest_plugin")
+            assert any(pytestconfig.pluginmanager.has_plugin(name) for name in names)
             ours = {name for name in sys.modules if name.partition(".")[0] == "pykbroker"}
             assert ours == {"pykbroker", "pykbroker.pytest_plugin"}
             assert not {"kafka", "confluent_kafka", "trio"} & sys.modules.keys()

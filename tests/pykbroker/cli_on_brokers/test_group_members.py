@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
 
 from tests.support.command_line import Cli
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 Name = Callable[[], str]
 
@@ -30,7 +31,7 @@ def member(address: str, topic: str, group: str, client_id: str, **settings: Any
     is_over = threading.Event()
 
     def run() -> None:
-        consumer = Consumer(config)
+        consumer = confluent_kafka.Consumer(config)
         consumer.subscribe([topic])
         try:
             while not is_over.is_set():
