@@ -32,7 +32,7 @@ test: java setup ## the tests to run first, a quarter of an hour: all that is qu
 test-all: java setup spark35 ## all tests: more simulated clusters, every fault of three nodes, Spark 3.5, other Pythons
 	@$(RUN) tools/run_tests.py --whole
 
-unit: setup ## the unit tests alone: no Java, no network, about a minute; ARGS go to pytest
+unit: setup ## the unit tests alone: no Java, no network, two to three minutes; ARGS go to pytest
 	@$(RUN) $(if $(ARGS),-m pytest -m "not java" $(ARGS),tools/run_tests.py unit)
 
 unit-all: setup ## the unit tests on every CPython from 3.11 that this machine has; ARGS go to pytest

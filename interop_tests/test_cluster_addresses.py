@@ -50,19 +50,19 @@ def told_by_all(cluster: Cluster) -> set[tuple[int, str]]:
     return told
 
 
-def readme_example() -> dict[str, str]:
-    """The `server.properties` of the README's section on several nodes."""
-    readme = CHECKOUT / "README.md"
-    if not readme.exists():
-        pytest.skip("the README, whose example this is about, is not beside this folder")
-    blocks = re.findall(r"```properties\n(.*?)```", readme.read_text(), re.DOTALL)
+def documented_example() -> dict[str, str]:
+    """The `server.properties` of docs/operations.md, section "On several machines"."""
+    page = CHECKOUT / "docs" / "operations.md"
+    if not page.exists():
+        pytest.skip("docs/operations.md, whose example this is about, is not beside this folder")
+    blocks = re.findall(r"```properties\n(.*?)```", page.read_text(), re.DOTALL)
     (example,) = (block for block in blocks if "process.roles=broker,controller" in block)
     return dict(line.split("=", 1) for line in example.splitlines() if line)
 
 
-def by_the_readme(cluster: Cluster) -> None:
-    """Gives the nodes the settings of the README's example, with localhost for its hosts and with their own ports."""
-    example = readme_example()
+def as_documented(cluster: Cluster) -> None:
+    """Gives the nodes the settings of that example, with localhost for its hosts and with their own ports."""
+    example = documented_example()
     voters = next(iter(cluster.nodes.values())).overrides["controller.quorum.voters"]
     places = {entry.partition("@")[0]: entry.partition("@")[2] for entry in voters.split(",")}
     names = dict(entry.split("@") for entry in example["controller.quorum.voters"].split(","))
@@ -76,7 +76,7 @@ def by_the_readme(cluster: Cluster) -> None:
             .replace(names["1"].replace(":9093", ":9092"), node.bootstrap),
             "log.dirs": str(node.data_dir),
         }
-        assert changed.keys() <= example.keys(), "the README names another set of settings than before"
+        assert changed.keys() <= example.keys(), "docs/operations.md names another set of settings than before"
         node.overrides = {**QUICK_CLUSTER, **example, **changed}
 
 
@@ -186,9 +186,9 @@ def check_that_no_address_changes(cluster: Cluster, unique: Callable[[str], str]
 
 
 @pytest.mark.behaviour("nodes by one server.properties each, without advertised.listeners, tell the hosts of listeners")
-def test_a_cluster_by_the_readme(start_cluster: StartCluster, unique: Callable[[str], str]) -> None:
+def test_a_cluster_by_the_documentation(start_cluster: StartCluster, unique: Callable[[str], str]) -> None:
     """Each node is asked by name and by IP, and they tell the names that the settings have."""
-    cluster = start_cluster("readme", host="localhost", is_advertised=False, prepare=by_the_readme)
+    cluster = start_cluster("documented", host="localhost", is_advertised=False, prepare=as_documented)
     try:
         assert told_by_all(cluster) == {(node.node_id, node.bootstrap) for node in cluster.nodes.values()}
         check_that_no_address_changes(cluster, unique)
