@@ -12,8 +12,10 @@ after a change of the source run it again, or delete the `.so`.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
+import sys
 import sysconfig
 
 from setuptools import Extension, setup
@@ -35,11 +37,16 @@ def wanted() -> bool:
 def extensions() -> list[Extension]:
     """The modules to compile; empty where mypyc is not at hand or refuses."""
     required = os.environ.get("PYKBROKER_COMPILE") == "1"
+    if "egg_info" in sys.argv and importlib.util.find_spec("mypyc") is None:
+        # pip asks for the build's requirements, of which mypy is one: it comes before the build.
+        return []
     try:
         from mypyc.build import mypycify
 
-        # No configuration file: what mypyc makes must not depend on how strictly we lint.
-        found: list[Extension] = mypycify(["--config-file=", *COMPILED], opt_level="3", debug_level="0")
+        # No configuration file: what mypyc makes must not depend on how strictly we lint. mypy follows imports into
+        # modules for which the build has no client library.
+        options = ["--config-file=", "--ignore-missing-imports"]
+        found: list[Extension] = mypycify([*options, *COMPILED], opt_level="3", debug_level="0")
     except (Exception, SystemExit) as error:
         if required:
             raise
