@@ -244,7 +244,7 @@ def confluent_consume(
 
 
 def confluent_group_consume(bootstrap: str, topic: str, group: str, count: int = 0) -> list[Message]:
-    """What a new member of a group is given from where the group stands to the end of the topic; it commits that."""
+    """Records from where the group stands to the end of the topic, as a new member gets and commits them."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -157,5 +157,5 @@ def is_probe(value: bytes) -> bool:
 
 
 def check_load(bootstrap: str, producing: Producing) -> None:
-    """What was sent over the full disk is there in order and once; the refusals were tried again by the producer."""
+    """Check that all that was sent over the full disk is there in order and once; the producer tried refusals again."""
     producing.check_stored(kafka_python_consume(bootstrap, [producing.topic]), is_probe)

@@ -39,7 +39,7 @@ class Record(NamedTuple):
     timestamp_ms: int = 0
 
     def as_line(self) -> Line:
-        """What a program reads."""
+        """Records that a program has read."""
         headers = [{"key": name, "value": _encoded(value)} for name, value in self.headers]
         return {
             "partition": self.partition,
@@ -81,7 +81,7 @@ class Running:
 
     @property
     def records(self) -> list[Record]:
-        """What a member of a group was given."""
+        """Records that a member of a group was given."""
         return [record_of(line) for line in list(self.lines) if "value" in line]
 
     def send(self, *lines: Line | None) -> None:

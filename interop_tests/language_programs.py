@@ -107,7 +107,7 @@ def _built(language: str, version_command: list[str], build: Callable[[Path], No
 
 
 def _run(language: str, command: list[str], folder: Path) -> str:
-    """What a command printed. Raises ProgramUnavailableError with its last word."""
+    """Output of a command. Raises ProgramUnavailableError with its last line."""
     try:
         done = subprocess.run(
             command,

@@ -36,7 +36,7 @@ PRODUCER_ID = 43
 
 
 class Scenarios:
-    """What all of them need: `command` is a fixture of the module that takes the name of the client's program."""
+    """Base of all scenarios: `command` is a fixture of the module that takes the name of the client's program."""
 
     program: ClassVar[str]
 
@@ -90,7 +90,7 @@ class Records(Scenarios):
     @pytest.mark.area("codecs")
     @pytest.mark.parametrize("codec", CODECS)
     def test_codec(self, codec: str, codecs: Sequence[str], client: LanguageClient, bootstrap: str, name: str) -> None:
-        """What the client compresses is stored as it was sent and read by another client, and the other way round."""
+        """A batch that the client compresses is stored as sent and read by another client, and the other way round."""
         if codec not in codecs:
             pytest.skip(f"{self.program} has no codec {codec} here")
         create_topic(bootstrap, name)

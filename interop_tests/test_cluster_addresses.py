@@ -42,7 +42,7 @@ def addresses_told(dialled: str) -> set[tuple[int, str]]:
 
 
 def told_by_all(cluster: Cluster) -> set[tuple[int, str]]:
-    """What the living nodes say, each asked at the host of its listener and at 127.0.0.1."""
+    """Answers of the living nodes, each asked at the host of its listener and at 127.0.0.1."""
     told = set()
     for node in cluster.living:
         for dialled in {node.bootstrap, f"{LOOPBACK}:{node.bootstrap.rpartition(':')[2]}"}:
@@ -216,7 +216,7 @@ def on_every_address(cluster: Cluster) -> None:
 @pytest.mark.parametrize("is_advertised", [True, False], ids=["advertised", "not-advertised"])
 @pytest.mark.behaviour("nodes on every address of their machine tell one address each, the same to all")
 def test_a_cluster_on_every_address(start_cluster: StartCluster, is_advertised: bool) -> None:
-    """What is advertised, else a name of the machine: not what a client has dialled, which other nodes cannot know."""
+    """Nodes tell the advertised host, else a name of the machine: other nodes cannot know what a client has dialled."""
     name = f"every-address-{is_advertised}"
     cluster = start_cluster(name, host="localhost", is_advertised=is_advertised, prepare=on_every_address)
     try:

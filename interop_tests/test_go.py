@@ -66,7 +66,7 @@ class TestWatermill(Groups, Restarts):
     def test_published_and_subscribed(
         self, codec: str, client: LanguageClient, name: str, unique: Callable[[str], str]
     ) -> None:
-        """What is published, with its metadata, comes to a subscriber that begins at the first message."""
+        """A published message, with its metadata, comes to a subscriber that begins at the first message."""
         client.run("create_topic", topic=name, partitions=2)
         sent = [
             Record(0, b"key", b"payload", (("color", b"red"), ("size", b"9"))),

@@ -51,7 +51,7 @@ def node_codecs(command: Callable[[str], list[str]]) -> list[str]:
 
 
 class OnNode:
-    """What the clients have in common whose codec zstd is that of Node.js."""
+    """Scenarios of the clients whose codec zstd is that of Node.js."""
 
     @pytest.fixture
     def codecs(self, node_codecs: list[str]) -> list[str]:

@@ -241,7 +241,7 @@ def read_to_end(bootstrap: str, topic: str, isolation: str, partitions: int = 1)
 
 
 def read_decided(bootstrap: str, topic: str, partitions: int = 1) -> dict[int, list[bytes]]:
-    """What committed readers see when the markers of all transactions are written; none may stay open."""
+    """Records that committed readers see when the markers of all transactions are written; none may stay open."""
     wait_until_decided(bootstrap, topic, partitions)
     return read_to_end(bootstrap, topic, "read_committed", partitions)
 

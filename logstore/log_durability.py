@@ -11,18 +11,18 @@ from pykbroker.logstore.segment import SNAPSHOT_SUFFIX, segment_path
 
 
 class LogDurability(LogParts):
-    """What of a log is durable, up to where, and what a sync refused."""
+    """Durability of a log: the offset up to which it is durable, and what a sync refused."""
 
     __slots__ = ()
 
     @property
     def is_durable(self) -> bool:
-        """Whether everything was made durable, so that a start need not look at it."""
+        """True if everything was made durable, so that a start need not look at it."""
         return self._active is None or self.recovery_point == self._end_offset
 
     @property
     def has_unflushed_segments(self) -> bool:
-        """Whether sealed segments are not durable yet, their indexes among them."""
+        """True if sealed segments are not durable yet, their indexes among them."""
         return self._active is not None and self._sealed_durable_to < self._active.base_offset
 
     def begin_flush(self, *, include_active: bool = True) -> FlushWork | None:

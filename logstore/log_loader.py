@@ -30,8 +30,7 @@ NOT_RECOVERED: Final = 1 << 63
 
 
 class LoadRequest(NamedTuple):
-    """What is known of a partition before its folder is read: that of a new one, in which there is no segment, is not
-    read at all."""
+    """A partition as known before its folder is read. The folder of a new one, without a segment, is not read."""
 
     folder: str
     log_start_offset: int

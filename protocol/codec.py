@@ -30,7 +30,7 @@ _writers: dict[tuple[type[Message], int, bool], Callable[[Any, bytearray, list[t
 _sources: dict[CodeType, Source] = {}
 
 _NOT_WRITABLE = (struct_module.error, AttributeError, TypeError, OverflowError, ValueError)
-"""What a writer raises for a value that does not fit its field."""
+"""Exceptions of a writer for a value that does not fit its field."""
 
 
 def decode(message_type: type[M], version: int, data: bytes | memoryview) -> M:

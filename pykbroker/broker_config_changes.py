@@ -87,7 +87,7 @@ def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage)
 def check_settings(
     settings: Mapping[str, str], resource_name: str, config: BrokerConfig, image: ClusterImage
 ) -> ApiError:
-    """Whether these could be the dynamic settings of one broker, or of all under the empty name.
+    """Check that these can be the dynamic settings of one broker, or of all under the empty name.
 
     Args:
         settings: all that the resource would have.

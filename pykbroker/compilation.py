@@ -15,7 +15,7 @@ ADVICE = (
 
 
 def is_compiled() -> bool:
-    """Whether the module is a compiled one; it is not imported for that."""
+    """True if the module is a compiled one; it is not imported for that."""
     spec = find_spec(MODULE)
     return spec is not None and not (spec.origin or ".py").endswith((".py", ".pyc"))
 

@@ -254,7 +254,7 @@ class BrokerConfig:
 
     @property
     def has_peers(self) -> bool:
-        """Whether other nodes may belong to this cluster: brokers can join a quorum of one by its controller's port."""
+        """True if other nodes may belong to this cluster: brokers can join a quorum of one by its controller's port."""
         return not self.is_alone or bool(self.controller_listeners)
 
     def with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
@@ -322,7 +322,7 @@ def _check_given(texts: Mapping[str, str]) -> None:
 
 
 def is_known_key(key: str) -> bool:
-    """Whether a broker of Kafka has a setting of this name, `listener.name.<listener>.<key>` among them."""
+    """True if a broker of Kafka has a setting of this name, `listener.name.<listener>.<key>` among them."""
     tables = (BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS, INTERNAL_TOPIC_CONFIGS)
     return any(key in table for table in tables) or base_of_listener_key(key) in BROKER_CONFIGS
 

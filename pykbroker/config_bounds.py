@@ -160,7 +160,7 @@ def _check_cordoned(texts: Mapping[str, str]) -> None:
 
 
 def check_local_retention(texts: Mapping[str, str]) -> None:
-    """What stays here of a log in tiered storage must be a part of it.
+    """Local retention must be within the retention of the whole log.
 
     Kafka looks at it at the start where remote storage is enabled, and at each dynamic change of a setting of logs.
 

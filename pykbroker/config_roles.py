@@ -113,7 +113,7 @@ def _fill_quorum(
 
 
 def _check_inter_broker(values: Mapping[str, Any], texts: Mapping[str, str], protocols: Mapping[str, str]) -> None:
-    """What Kafka asks of the listener between brokers in every role."""
+    """Check the listener between brokers as Kafka does in every role."""
     key, protocol_key = "inter.broker.listener.name", "security.inter.broker.protocol"
     name = inter_broker_listener(texts)
     if key in texts:

@@ -1,4 +1,4 @@
-"""What a test asks of its broker most often, as methods of LocalBroker and LocalCluster: topics, records, groups.
+"""Calls of LocalBroker and LocalCluster that a test needs most often: topics, records, groups.
 
 The work is done by a Kafka client library, not by this package: what a test reads back is then what a client sees. The
 library is the one that the test suite has loaded already, else confluent-kafka, else kafka-python (2 or 3). Connections
@@ -27,7 +27,7 @@ class LocalBrokerError(RuntimeError):
 
 
 class Position(NamedTuple):
-    """Where a record is."""
+    """Partition and offset of a record."""
 
     partition: int
     offset: int
@@ -62,7 +62,7 @@ class GroupStates(Protocol):
 
 
 class ClientLibrary(Protocol):
-    """What is asked of a client library. Its failures are LocalBrokerError with the library's words."""
+    """Adapter of a client library. Its failures are LocalBrokerError with the library's words."""
 
     name: str
 

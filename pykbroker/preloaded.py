@@ -1,4 +1,4 @@
-"""What each broker imports at its start, for a process that imports it once and is forked into several brokers.
+"""Modules that each broker imports at its start, for a process that imports them once and is forked into several.
 
 A single broker imports late and little, as its first answer is what counts. Here what is imported once is not imported
 in each node, which is half of its start. A module that is missing here costs time and nothing else: `python -X
@@ -81,7 +81,7 @@ USED_BY_CLIENTS = (
     "pykbroker.protocol.log_messages.consumer_offsets",
     "pykbroker.protocol.log_messages.consumer_protocol",
 )
-"""What topics, records and consumer groups import besides."""
+"""Modules that topics, records and consumer groups import besides."""
 
 
 def import_all() -> None:

@@ -202,7 +202,7 @@ def _new_topic(request: pytest.FixtureRequest, client: LocalClient) -> str:
 
 
 class _failures:  # noqa: N801  used as a function; contextlib is not imported at pytest's start
-    """What a broker says of its failure, without the lines of code that led to it."""
+    """Shows the text of a broker's failure without a traceback."""
 
     def __enter__(self) -> None:
         pass

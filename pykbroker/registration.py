@@ -122,7 +122,7 @@ def refuse_unknown_features(image: ClusterImage, directory: LogDirectory) -> Non
 
 
 def lacks_directories(image: ClusterImage, broker_id: int) -> bool:
-    """Whether metadata.version has log directories now, and the registration of this broker, older than that, has none.
+    """True if metadata.version has log directories now, and the registration of this broker, older than that, has none.
 
     Kafka's BrokerRegistrationTracker: the broker then registers again.
     """

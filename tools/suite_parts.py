@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
     @property
     def command(self) -> list[str]:
-        """What is started, in the checkout."""
+        """Command line, for the checkout as working directory."""
         how = [self.program] if self.program.endswith(".py") else ["-m", self.program]
         return [self.python, *how, *self.arguments]
 

@@ -32,7 +32,7 @@ exists. A level that is promised but not kept would be worse than one that clien
 
 
 def default_levels(metadata_version: int) -> dict[str, int]:
-    """What a new cluster of this metadata.version finalizes.
+    """Features that a new cluster of this metadata.version finalizes.
 
     An older one has no transaction.version, and stays at level 0 of it until somebody raises that.
     """
@@ -43,7 +43,7 @@ def default_levels(metadata_version: int) -> dict[str, int]:
 
 
 BOOTSTRAP_LEVELS: Mapping[str, int] = default_levels(METADATA_VERSION_LATEST)
-"""What a new cluster finalizes where nothing else was asked for."""
+"""Features that a new cluster finalizes by default."""
 
 UNKNOWN_UPGRADE = 0
 UPGRADE = 1

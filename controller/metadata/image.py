@@ -207,7 +207,7 @@ class ClusterImage:
 
     @property
     def is_bootstrapped(self) -> bool:
-        """Whether the first records of the cluster are in it, which finalize a metadata.version."""
+        """True once the first records of the cluster are in it, which finalize a metadata.version."""
         return METADATA_VERSION in self.features
 
     @property

@@ -67,7 +67,7 @@ def described(level: int) -> str:
 
 
 def is_supported(level: int) -> bool:
-    """Whether this software can run the level."""
+    """True if this software can run the level."""
     return METADATA_VERSION_MIN <= level <= METADATA_VERSION_LATEST
 
 

@@ -1,4 +1,4 @@
-"""What the suite's checkers say of a topic that has everything once, and of one that has not."""
+"""Verdicts of the suite's checkers on a topic that has everything once, and of one that has not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def all_sent() -> Producing:
 
 
 def stored(*, probes: int = 0, lost: Iterable[int] = (), again: Iterable[int] = ()) -> tuple[list[bytes], list[bytes]]:
-    """What the two partitions have: probes in the midst of the first, without what is lost, with `again` at the end."""
+    """Contents of the two partitions: probes amid the first, without what is lost, with `again` at the end."""
     gone = set(lost)
     first, second = ([value(n) for n in range(p, SENT, 2) if n not in gone] for p in range(2))
     first[5:5] = [PROBE] * probes
@@ -174,7 +174,7 @@ def as_messages(values: Iterable[str], partition: int = 0) -> list[Message]:
     ],
 )
 def test_acknowledged_places(values: list[str], complaint: str | None) -> None:
-    """What was not acknowledged may be there as well; what was is at its place, once, in order."""
+    """Records not acknowledged may be there as well; one that was is at its place, once, in order."""
     acknowledged = {(0, 0): "1", (0, 2): "3"}
     if complaint is None:
         check_places("t", acknowledged, as_messages(values))

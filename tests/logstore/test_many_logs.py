@@ -1,4 +1,4 @@
-"""What many logs cost: the calls of a first append, and one sync for a stop that closes all of them."""
+"""Cost of many logs: the calls of a first append, and one sync for a stop that closes all of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_stop_makes_many_logs_durable_by_one_sync(memory: Place) -> None:
 
 
 def test_a_stop_with_few_logs_leaves_the_volume_alone(memory: Place) -> None:
-    """What other programs write there is not ours to wait for."""
+    """A stop does not wait for what other programs write there."""
     directory = _with_records(memory, 3)
     _calls(memory).clear()
     directory.close()

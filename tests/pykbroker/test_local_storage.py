@@ -1,4 +1,4 @@
-"""Where temporary folders are made: in memory where that has room."""
+"""Place of temporary folders: in memory where that has room."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEGABYTE = 1 << 20
 
 
 class Machine:
-    """What the module looks at, with folders of this test in place of the real ones."""
+    """Places that the module looks at, with folders of this test in place of the real ones."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.memory, self.disk = folder / "memory", folder / "disk"

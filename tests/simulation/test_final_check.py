@@ -29,7 +29,7 @@ def log_of(values: list[bytes], missing: tuple[int, ...] = ()) -> bytes:
 
 
 def complaints(log: bytes, acknowledged: list[bytes], sent: list[bytes]) -> list[str]:
-    """What the check of one partition says, on a single machine."""
+    """Findings of the check of one partition, on a single machine."""
     found: list[str] = []
     disk = SimpleNamespace(directories={"/data/t-0"}, files={"/data/t-0/0.log": SimpleNamespace(content=log)})
     world: Any = SimpleNamespace(
@@ -48,7 +48,7 @@ ALL = [b"c1/0/%d" % number for number in range(5)]
 
 
 def test_all_that_was_acknowledged_is_there() -> None:
-    """What was sent without an answer may be there."""
+    """Records sent without an answer may be there."""
     assert complaints(log_of(ALL), ALL[:4], ALL[4:]) == []
 
 

@@ -89,7 +89,7 @@ def test_each_file_of_tests_is_in_one_part(whole: bool) -> None:
 
 
 def test_make_test_is_a_selection_of_make_test_all() -> None:
-    """What differs says less of the same."""
+    """A difference that says less of the same."""
     quick, whole = parts(whole=False), parts(whole=True)
     assert set(quick) < set(whole)
     differing = {name: part.arguments for name, part in quick.items() if part.arguments != whole[name].arguments}

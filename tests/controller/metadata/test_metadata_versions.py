@@ -1,4 +1,4 @@
-"""What each level of metadata.version allows, and its names."""
+"""Levels of metadata.version: their names, and what each allows."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_dynamic_broker_settings_take_effect() -> None:
 
 
 def test_levels_are_judged_together() -> None:
-    """What one broker would have: its own settings over those of all, and not each level by itself."""
+    """Settings that one broker would have: its own settings over those of all, and not each level by itself."""
     services = _services()
     size, threads = "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"
     assert _edit(services, (BROKER, "", [(SET, size, "2097154")])) == [0]
