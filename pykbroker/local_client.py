@@ -21,6 +21,12 @@ _POLL_S = 0.02
 Headers: TypeAlias = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
 
 
+GROUP_ID_NOT_FOUND = 69
+COORDINATOR_NOT_READY = frozenset({14, 15, 16})
+"""Error codes while the coordinator loads its partition, moves, or has its topic made. They are numbers: the
+broker's table of codes is not imported into the process of a test."""
+
+
 class LocalBrokerError(RuntimeError):
     """A broker process, or a call to it, did not do what was asked; the text says what, and ends with the broker's log
     where that helps."""

@@ -11,12 +11,17 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pykbroker.local_client import GroupStates, LocalBrokerError, NewRecord, Position, Record
+from pykbroker.local_client import (
+    COORDINATOR_NOT_READY,
+    GROUP_ID_NOT_FOUND,
+    GroupStates,
+    LocalBrokerError,
+    NewRecord,
+    Position,
+    Record,
+)
 
 _POLL_S = 0.1
-_NO_SUCH_GROUP = 69
-# The coordinator loads its partition, or its topic is being made.
-_NOT_YET = frozenset({14, 15, 16})
 
 
 class ConfluentKafka:
@@ -138,7 +143,7 @@ class ConfluentKafka:
             try:
                 found = admin.describe_consumer_groups([group], request_timeout=timeout_s)[group].result()
             except KafkaException as error:
-                if error.args[0].code() in {_NO_SUCH_GROUP, *_NOT_YET}:
+                if error.args[0].code() in {GROUP_ID_NOT_FOUND, *COORDINATOR_NOT_READY}:
                     return "dead", 0
                 raise LocalBrokerError(f"group {group} could not be described: {_words(error)}") from None
             return found.state.name.lower(), len(found.members)

@@ -11,12 +11,17 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError
 
-from pykbroker.local_client import GroupStates, LocalBrokerError, NewRecord, Position, Record
+from pykbroker.local_client import (
+    COORDINATOR_NOT_READY,
+    GROUP_ID_NOT_FOUND,
+    GroupStates,
+    LocalBrokerError,
+    NewRecord,
+    Position,
+    Record,
+)
 
 _POLL_S = 0.1
-_NO_SUCH_GROUP = 69
-# The coordinator loads its partition, or its topic is being made.
-_NOT_YET = frozenset({14, 15, 16})
 
 
 class KafkaPython:
@@ -108,7 +113,7 @@ class KafkaPython:
                 try:
                     return _describe(admin, group)
                 except KafkaError as error:
-                    if error.errno in {_NO_SUCH_GROUP, *_NOT_YET}:
+                    if error.errno in {GROUP_ID_NOT_FOUND, *COORDINATOR_NOT_READY}:
                         return "dead", 0
                     raise
 
