@@ -22,6 +22,39 @@ from pykbroker.local_client import (
 )
 
 _POLL_S = 0.1
+_CLOSING_SCHEME = "pykbroker-closing"
+
+
+def _register_closing_sockets() -> bool:
+    """Give kafka-python 3 a socket that is closed when it cannot connect, as the "proxy" of a scheme of its own.
+
+    kafka-python leaves such a socket to the garbage collector, in a cycle with the error's traceback. A test suite that
+    makes errors of warnings would fail on it, in whichever of its tests is running by then.
+    """
+    try:
+        from kafka.net import KafkaNetSocket
+    except ImportError:
+        # kafka-python 2 has another network layer, which closes its sockets.
+        return False
+
+    class ClosingSocket(KafkaNetSocket):  # type: ignore[misc]
+        SCHEMES = (_CLOSING_SCHEME,)
+
+        def socket(self, *args: Any, **kwargs: Any) -> Any:
+            self._latest = super().socket(*args, **kwargs)
+            return self._latest
+
+        async def connect(self, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return await super().connect(*args, **kwargs)
+            except BaseException:
+                self._latest.close()
+                raise
+
+    return True
+
+
+_HAS_CLOSING_SOCKETS = _register_closing_sockets()
 
 
 class KafkaPython:
@@ -158,7 +191,8 @@ def _describe(admin: Any, group: str) -> tuple[str, int]:
 
 def _settings(bootstrap_servers: str) -> dict[str, Any]:
     # A topic or leader that is new is looked for again soon.
-    return {"bootstrap_servers": bootstrap_servers, "retry_backoff_ms": 20, "metadata_max_age_ms": 1000}
+    settings = {"bootstrap_servers": bootstrap_servers, "retry_backoff_ms": 20, "metadata_max_age_ms": 1000}
+    return settings | ({"proxy_url": f"{_CLOSING_SCHEME}://"} if _HAS_CLOSING_SOCKETS else {})
 
 
 def _admin(bootstrap_servers: str, timeout_s: float) -> Any:
