@@ -21,7 +21,7 @@ from benchmarks.brokers import (
 )
 from interop_tests.cluster import Cluster
 from interop_tests.java_tools import JavaTools
-from pykbroker.cluster_layout import LOCAL_CLUSTER_DEFAULTS
+from pykbroker.testing.cluster_layout import LOCAL_CLUSTER_DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from benchmarks.brokers import API_VERSIONS_REQUEST, BrokerFailedError, answers, median, scheduled_ms
-from pykbroker.local_broker import LocalBroker
+from pykbroker.testing.local_broker import LocalBroker
 
 COLUMNS = ("a broker for one test", "median", "fastest", "of that CPU", "first", "close")
 KFAKE = Path(__file__).resolve().parent / "kfake"

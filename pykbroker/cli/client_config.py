@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from pykbroker.properties_file import PropertiesError, parse_properties
+from pykbroker.config.properties_file import PropertiesError, parse_properties
 
 _META_KEY = "pykbroker.client_settings"
 _JAAS_OPTION = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')

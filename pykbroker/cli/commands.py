@@ -8,9 +8,9 @@ import sys
 
 import click
 
-import pykbroker
 from pykbroker.cli.command_group import CommandGroup
 from pykbroker.cli.errors import CliError
+from pykbroker.version import __version__
 
 COMPLETE_VARIABLE = "_PYKBROKER_COMPLETE"
 """Click looks here for what a shell wants to have completed."""
@@ -57,10 +57,10 @@ class LazyGroup(CommandGroup):
 
 def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     if is_asked and not context.resilient_parsing:
-        from pykbroker.compilation import compilation_in_words
+        from pykbroker.cli.compilation import compilation_in_words
 
         # The first line is for programs; it stays as it is.
-        click.echo(f"pykbroker {pykbroker.__version__}\n{compilation_in_words()}")
+        click.echo(f"pykbroker {__version__}\n{compilation_in_words()}")
         context.exit()
 
 

@@ -36,7 +36,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pykbroker import preloaded
+from pykbroker.cli import preloaded
 from pykbroker.cli.standard_streams import take_standard_streams
 
 if TYPE_CHECKING:

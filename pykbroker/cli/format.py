@@ -19,12 +19,12 @@ from pykbroker.cli.format_features import levels_of_options
 from pykbroker.cli.start import config_of
 from pykbroker.cli.start_config import broker_properties
 from pykbroker.cli.start_options import StartOptions
-from pykbroker.config import BrokerConfig
-from pykbroker.config_roles import CONTROLLER
+from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.config.listener_addresses import is_every_address
+from pykbroker.config.roles import CONTROLLER
 from pykbroker.controller.formatting import write_first_levels, write_first_voters
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, described
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
-from pykbroker.listener_addresses import is_every_address
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_directory import LogDirectory

@@ -11,18 +11,18 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pykbroker
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.start_options import StartOptions, UsageError, help_text, parse_start_options
-from pykbroker.listener_addresses import host_and_port
+from pykbroker.config.listener_addresses import host_and_port
+from pykbroker.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     import trio
 
-    from pykbroker.broker import BrokerAddress
-    from pykbroker.config import BrokerConfig
+    from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.node.broker import BrokerAddress
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -61,7 +61,7 @@ def start(words: list[str], tell_address: Callable[[str], None] | None = None) -
 
 def _start(options: StartOptions, tell_address: Callable[[str], None] | None) -> int:
     from pykbroker.cli.start_config import broker_properties
-    from pykbroker.environment import cluster_id_from_environment
+    from pykbroker.config.environment import cluster_id_from_environment
 
     if options.nodes is not None:
         from pykbroker.cli.start_nodes import start_nodes
@@ -111,7 +111,7 @@ def config_of(properties: Mapping[str, str], options: StartOptions) -> BrokerCon
     Raises:
         CliError: a setting is wrong; says where it came from.
     """
-    from pykbroker.config import BrokerConfig, ConfigError
+    from pykbroker.config.broker_config import BrokerConfig, ConfigError
 
     try:
         return BrokerConfig.from_properties(properties)
@@ -175,7 +175,7 @@ async def _serve(
 
     import trio
 
-    from pykbroker.broker import run_broker
+    from pykbroker.node.broker import run_broker
 
     ready, stop = trio.Event(), trio.Event()
     addresses: list[BrokerAddress] = []
@@ -231,7 +231,7 @@ async def _stop_with_stdin(stop: trio.Event, hurry: trio.CancelScope) -> None:
 def ready_text(address: BrokerAddress, config: BrokerConfig) -> str:
     """Return what is said once the broker answers: where it listens, where its data is, how to stop it."""
     return (
-        f"pykbroker {pykbroker.__version__} is ready\n"
+        f"pykbroker {__version__} is ready\n"
         f"  listens on  {host_and_port(*address)}\n"
         f"  data in     {config.log_dirs[0]}\n"
         f"  to stop     Ctrl-C, or kill {os.getpid()}"
@@ -242,7 +242,7 @@ def ignored_key_lines(config: BrokerConfig) -> list[str]:
     """Return a line each for keys that nobody knows, that Apache Kafka 4 has removed, and that have no effect here."""
     lines = []
     if config.unknown_keys:
-        from pykbroker.config_definitions.removed import is_removed
+        from pykbroker.config.definitions.removed import is_removed
 
         unknown = [key for key in config.unknown_keys if not is_removed(key)]
         removed = [key for key in config.unknown_keys if is_removed(key)]
@@ -257,11 +257,11 @@ def ignored_key_lines(config: BrokerConfig) -> list[str]:
 
 def raise_expected(error: BaseException) -> None:
     """Raise CliError if this is a failure that a person can mend; return if it is a bug, which keeps its traceback."""
-    from pykbroker.config import ConfigError
-    from pykbroker.listener import BindError
+    from pykbroker.config.broker_config import ConfigError
     from pykbroker.logstore.errors import DirectoryLocked, StorageError
-    from pykbroker.quorum_node import ClusterUnknown
-    from pykbroker.registration import RegistrationFailed
+    from pykbroker.network.listener import BindError
+    from pykbroker.node.broker_registration import RegistrationFailed
+    from pykbroker.node.quorum_node import ClusterUnknown
 
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -278,7 +278,7 @@ def raise_expected(error: BaseException) -> None:
 def _set_up_logging() -> None:
     import logging
 
-    from pykbroker.log_output import FloodFilter, OneLineFormatter
+    from pykbroker.cli.log_output import FloodFilter, OneLineFormatter
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
@@ -294,7 +294,7 @@ def _log_compilation() -> None:
 
     log = logging.getLogger(__name__)
     if log.isEnabledFor(logging.DEBUG):
-        from pykbroker.compilation import compilation_in_words
+        from pykbroker.cli.compilation import compilation_in_words
 
         log.debug("this installation is %s", compilation_in_words())
 

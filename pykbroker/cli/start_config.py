@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.start_options import StartOptions
-from pykbroker.environment import properties_from_environment, variable_of_key
-from pykbroker.properties_file import PropertiesError, parse_properties
+from pykbroker.config.environment import properties_from_environment, variable_of_key
+from pykbroker.config.properties_file import PropertiesError, parse_properties
 
 DEFAULT_LISTENERS = "PLAINTEXT://localhost:9092"
 """Kafka's default is every address of the machine; a broker without authentication opens itself only when asked to."""
@@ -78,7 +78,7 @@ def described_setting(
     """
     text = f"{key}={value}"
     if key not in properties:
-        from pykbroker.config import default_text
+        from pykbroker.config.broker_config import default_text
 
         if str(value) in ("", default_text(key)):
             return f"{key} is not set" + (f", and its default is {value}" if str(value) else "")

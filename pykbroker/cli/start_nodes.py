@@ -16,7 +16,6 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import pykbroker
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.standard_streams import take_standard_streams
 from pykbroker.cli.start import (
@@ -30,15 +29,22 @@ from pykbroker.cli.start import (
     run_until_stopped,
     write_atomically,
 )
-from pykbroker.cluster_layout import INTERNAL_HOST, LayoutError, NodePlace, properties_of_nodes, text_of_properties
+from pykbroker.testing.cluster_layout import (
+    INTERNAL_HOST,
+    LayoutError,
+    NodePlace,
+    properties_of_nodes,
+    text_of_properties,
+)
+from pykbroker.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import NoReturn
 
-    from pykbroker.broker import BrokerAddress
     from pykbroker.cli.start_options import StartOptions
-    from pykbroker.config import BrokerConfig
+    from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.node.broker import BrokerAddress
 
 STOP_TIMEOUT_S = 30.0
 """A node that has not ended so long after SIGTERM is killed."""
@@ -79,7 +85,7 @@ def start_nodes(options: StartOptions) -> int:
     if options.port_file is not None:
         prepare_port_file(options.port_file)
     # The brokers' modules, for all nodes; then nothing that is alive now is looked at for garbage, nor copied for it.
-    from pykbroker import preloaded
+    from pykbroker.cli import preloaded
 
     preloaded.import_all()
     gc.freeze()
@@ -218,7 +224,7 @@ class Supervisor:
             take_standard_streams(stdin, output)
 
             async def announce(address: BrokerAddress) -> None:
-                from pykbroker.listener_addresses import host_and_port
+                from pykbroker.config.listener_addresses import host_and_port
 
                 os.write(ready, f"{host_and_port(*address)}\n".encode())
 
@@ -267,7 +273,7 @@ class Supervisor:
         processes = ", ".join(str(node.pid) for node in self._nodes)
         folder = os.path.dirname(next(iter(self._files.values())))
         print(
-            f"pykbroker {pykbroker.__version__} is ready: {len(addresses)} nodes\n"
+            f"pykbroker {__version__} is ready: {len(addresses)} nodes\n"
             f"  bootstrap   {','.join(addresses)}\n"
             f"  data in     {folder}, with a .properties file for each node\n"
             f"  processes   {processes}\n"
@@ -279,8 +285,8 @@ class Supervisor:
 
     def _told_address(self, node: Node) -> str:
         """The address of a node that its clients find in Metadata: they bootstrap from that and from no other."""
-        from pykbroker.advertised import told_host
-        from pykbroker.listener_addresses import host_and_port, is_every_address
+        from pykbroker.config.listener_addresses import host_and_port, is_every_address
+        from pykbroker.metadata.advertised_listeners import told_host
 
         (told, *_) = self._configs[node.node_id].advertised_listeners.values()
         if is_every_address(told.host) and len(self._nodes) == 1:
@@ -397,8 +403,8 @@ def _cluster_id(folder: str) -> str:
     """The id that all nodes get: that of the folder, else CLUSTER_ID, else a new one."""
     import random
 
-    from pykbroker.environment import cluster_id_from_environment
-    from pykbroker.properties_file import parse_properties
+    from pykbroker.config.environment import cluster_id_from_environment
+    from pykbroker.config.properties_file import parse_properties
     from pykbroker.protocol.uuids import random_uuid, uuid_to_text
 
     try:

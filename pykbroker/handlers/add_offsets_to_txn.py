@@ -11,7 +11,7 @@ from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_parti
 from pykbroker.protocol.acl_codes import GROUP, READ, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 PRODUCER_FENCED_SINCE = 2
 

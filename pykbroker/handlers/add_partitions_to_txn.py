@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pykbroker.metadata_cache import INTERNAL_TOPICS
+from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_partitions_to_txn import (
@@ -20,7 +20,7 @@ from pykbroker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 PRODUCER_FENCED_SINCE = 2
 FROM_BROKERS_SINCE = 4

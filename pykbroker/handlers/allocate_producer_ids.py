@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
-from pykbroker.controller_requests import carry_out
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
+from pykbroker.requests.controller_calls import carry_out
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_allocate_producer_ids(

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.controller.metadata.client_quotas import CLIENT_ID, IP, USER, AlterClientQuotas, Entity, QuotaAlteration
-from pykbroker.controller_requests import submit
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER
 from pykbroker.protocol.messages.alter_client_quotas import (
     AlterClientQuotasResponse,
     EntityDataResponse,
     EntryDataResponse,
 )
+from pykbroker.requests.controller_calls import submit
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pykbroker.controller.metadata.commands import ApiError
     from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_alter_client_quotas(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pykbroker.broker_config_changes import check_form, check_resource_name, check_settings
+from pykbroker.config.dynamic_changes import check_form, check_resource_name, check_settings
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.configs import AlterConfigs, ConfigResourceReplacement
 from pykbroker.controller.metadata.image import (
@@ -17,8 +17,6 @@ from pykbroker.controller.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from pykbroker.controller_requests import forwarded, has_moved, submit
-from pykbroker.listener_kind import ListenerKind
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_configs import (
@@ -26,11 +24,13 @@ from pykbroker.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from pykbroker.requests.controller_calls import forwarded, has_moved, submit
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
+from pykbroker.security.connection_info import ListenerKind
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_configs import AlterConfigsResource
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 # Loggers are not among them: this API is older.
 STORED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)

@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.isr_changes import AlterPartition, InSyncReplica, IsrChange
-from pykbroker.controller_requests import carry_out
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.messages.alter_partition import (
     AlterPartitionResponse,
     PartitionDataResponse,
     TopicDataResponse,
 )
+from pykbroker.requests.controller_calls import carry_out
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.isr_changes import IsrChangeResult
     from pykbroker.protocol.messages.alter_partition import AlterPartitionRequest, PartitionData
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 BROKER_EPOCHS_VERSION = 3
 

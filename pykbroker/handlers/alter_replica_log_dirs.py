@@ -18,7 +18,7 @@ from pykbroker.protocol.messages.alter_replica_log_dirs import (
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-    from pykbroker.request_context import RequestContext, Services
+    from pykbroker.requests.context import RequestContext, Services
 
 
 async def handle_alter_replica_log_dirs(

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.scram import AlterUserScramCredentials, Deletion, Upsertion
-from pykbroker.controller_requests import submit
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
+from pykbroker.requests.controller_calls import submit
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_alter_user_scram_credentials(

@@ -11,7 +11,6 @@ import re
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
-from pykbroker.handlers import APIS, APIS_OF
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.api_versions import (
@@ -20,10 +19,11 @@ from pykbroker.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from pykbroker.requests.api_table import APIS, APIS_OF
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 ZERO_MINIMUM_VERSION = 4

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.directory_assignments import AssignReplicasToDirs, DirectoryReplicas
-from pykbroker.controller_requests import carry_out
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsResponse,
@@ -17,10 +16,11 @@ from pykbroker.protocol.messages.assign_replicas_to_dirs import (
     PartitionDataResponse,
     TopicDataResponse,
 )
+from pykbroker.requests.controller_calls import carry_out
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_assign_replicas_to_dirs(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller_requests import answer_of_quorum
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
+from pykbroker.requests.controller_calls import answer_of_quorum
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_begin_quorum_epoch(

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.heartbeats import BrokerState, Heartbeat
 from pykbroker.controller.metadata.commands import CommandRefused
-from pykbroker.controller_requests import active_controller_of
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from pykbroker.requests.controller_calls import active_controller_of
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_broker_heartbeat(context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import Endpoint
-from pykbroker.controller_requests import active_controller_of
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.broker_registration import BrokerRegistrationResponse
+from pykbroker.requests.controller_calls import active_controller_of
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.broker_registration import BrokerRegistrationRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_broker_registration(

@@ -15,7 +15,7 @@ from pykbroker.protocol.messages.describe_cluster import DescribeClusterBroker, 
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 BROKER_ENDPOINT = 1
 CONTROLLER_ENDPOINT = 2

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller_requests import answer_of_quorum
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.requests.controller_calls import answer_of_quorum
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import FetchRequest, FetchResponse
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 LOWEST_THAT_NAMES_A_LEADER = 12
 

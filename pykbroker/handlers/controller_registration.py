@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.brokers import RegisterController
 from pykbroker.controller.metadata.image import Endpoint
-from pykbroker.controller_requests import carry_out
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.messages.controller_registration import ControllerRegistrationResponse
+from pykbroker.requests.controller_calls import carry_out
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.controller_registration import ControllerRegistrationRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_controller_registration(

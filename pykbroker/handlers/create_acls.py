@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller_requests import submit
 from pykbroker.protocol.acl_codes import ALTER, ANY, CLUSTER, CLUSTER_NAME, MATCH
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
+from pykbroker.requests.controller_calls import submit
 from pykbroker.security.acls import NO_AUTHORIZER_TO_CHANGE, known_elements
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:

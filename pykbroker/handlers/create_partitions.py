@@ -9,14 +9,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.topics import CreatePartitions, NewPartitions
-from pykbroker.controller_requests import submit
 from pykbroker.protocol.acl_codes import ALTER, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
+from pykbroker.requests.controller_calls import submit
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_create_partitions(

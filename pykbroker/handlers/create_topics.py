@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pykbroker.config_views import ConfigViews
+from pykbroker.config.descriptions import ConfigViews
 from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
-from pykbroker.controller_requests import submit
 from pykbroker.protocol.acl_codes import CREATE, DESCRIBE_CONFIGS, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
+from pykbroker.requests.controller_calls import submit
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pykbroker.controller.metadata.topics import CreateTopicResult
     from pykbroker.protocol.messages.create_topics import CreateTopicsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 CONFIG_ECHO_VERSION = 5
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller_requests import submit
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsMatchingAcl, DeleteAclsResponse
+from pykbroker.requests.controller_calls import submit
 from pykbroker.security.acls import NO_AUTHORIZER_TO_CHANGE, known_elements
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.acls import AclDeletion
     from pykbroker.protocol.messages.delete_acls import DeleteAclsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:

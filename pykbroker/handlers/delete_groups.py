@@ -8,7 +8,7 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import DELETE, GROUP
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 
 async def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:

@@ -11,7 +11,7 @@ import trio
 
 from pykbroker.errors import KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
-from pykbroker.metadata_cache import INTERNAL_TOPICS
+from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import DELETE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_records import (
@@ -23,7 +23,7 @@ from pykbroker.protocol.messages.delete_records import (
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.delete_records import DeleteRecordsRequest
     from pykbroker.replication.partition import Partition
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 HIGH_WATERMARK = -1
 INVALID_LOW_WATERMARK = -1

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.topics import DeleteTopics, TopicReference
-from pykbroker.controller_requests import submit
 from pykbroker.protocol.acl_codes import DELETE, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from pykbroker.protocol.uuids import ZERO_UUID
+from pykbroker.requests.controller_calls import submit
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 DELETION_DISABLED_VERSION = 3
 

@@ -16,7 +16,7 @@ from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_acls import DescribeAclsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:

@@ -21,7 +21,7 @@ from pykbroker.protocol.messages.describe_client_quotas import (
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 USER = "user"
 CLIENT_ID = "client-id"

@@ -14,7 +14,7 @@ from pykbroker.protocol.messages.describe_cluster import DescribeClusterBroker, 
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 BROKER_ENDPOINT = 1
 CONTROLLER_ENDPOINT = 2
@@ -37,7 +37,7 @@ async def handle_describe_cluster(context: RequestContext, request: DescribeClus
             endpoint_type=BROKER_ENDPOINT,
         )
     services = context.services
-    brokers = services.metadata.brokers(context)
+    brokers = services.metadata.brokers(context.connection)
     alive_ids = [broker_id for broker_id, broker in services.metadata.image.brokers.items() if not broker.is_fenced]
     response = DescribeClusterResponse(
         endpoint_type=BROKER_ENDPOINT,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pykbroker.config_views import ConfigEntry, ConfigViews
+from pykbroker.config.descriptions import ConfigEntry, ConfigViews
 from pykbroker.controller.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -28,15 +28,15 @@ from pykbroker.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from pykbroker.requests.turn import Turn
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
-from pykbroker.turn import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 ACL_RESOURCE_TYPES = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}
 """What entries are asked for; the other configs belong to the cluster."""
@@ -151,7 +151,7 @@ def _broker_id(name: str) -> int:
 
 def _loggers(context: RequestContext, name: str, keys: Collection[str] | None) -> list[ConfigEntry]:
     """The loggers of this process with their levels (KIP-412), by Kafka's level names."""
-    from pykbroker.broker_loggers import logger_levels
+    from pykbroker.config.broker_loggers import logger_levels
 
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
@@ -188,7 +188,7 @@ def _shown(entry: ConfigEntry, request: DescribeConfigsRequest, resource_type: i
 def _documentation(name: str, resource_type: int) -> str | None:
     if resource_type == BROKER_LOGGER_RESOURCE:
         return None
-    from pykbroker.config_definitions import documentation
+    from pykbroker.config.definitions import documentation
 
     if resource_type == TOPIC_RESOURCE:
         return documentation.topic_documentation(name)

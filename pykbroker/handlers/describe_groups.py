@@ -9,7 +9,7 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 
 async def handle_describe_groups(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:

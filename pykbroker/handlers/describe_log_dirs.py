@@ -17,12 +17,12 @@ from pykbroker.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from pykbroker.turn import Turn
+from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:

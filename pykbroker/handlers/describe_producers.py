@@ -23,7 +23,7 @@ from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_producers import DescribeProducersRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_describe_producers(

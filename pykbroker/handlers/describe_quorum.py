@@ -24,7 +24,7 @@ from pykbroker.security.authorization import AUTHORIZATION_FAILED
 if TYPE_CHECKING:
     from pykbroker.controller.raft.roles import ReplicaDescription
     from pykbroker.protocol.messages.describe_quorum import DescribeQuorumRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 UNKNOWN_TEXT = "This server does not host this topic-partition."
 NOT_LEADER_TEXT = (

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pykbroker.brokers_view import BrokersView
 from pykbroker.controller.metadata.topic_names import reason_invalid
-from pykbroker.metadata_cache import INTERNAL_TOPICS
+from pykbroker.metadata.brokers_view import BrokersView
+from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import DESCRIBE, TOPIC
 from pykbroker.protocol.codec import encode_element
 from pykbroker.protocol.error_codes import ErrorCode
@@ -21,12 +21,12 @@ from pykbroker.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from pykbroker.turn import Turn
+from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import PartitionImage
     from pykbroker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 NO_LEADER = -1
 VERSION = 0
@@ -40,7 +40,7 @@ async def handle_describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """One page, from the cursor on."""
     image = context.services.metadata.image
-    view = BrokersView(image, context.services.metadata, context)
+    view = BrokersView(image, context.services.metadata, context.connection)
     turn = Turn()
     cursor = request.cursor
     is_all = not request.topics

@@ -13,7 +13,7 @@ from pykbroker.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 
 async def handle_describe_transactions(

@@ -19,7 +19,7 @@ from pykbroker.protocol.messages.describe_user_scram_credentials import (
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_describe_user_scram_credentials(

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from pykbroker.controller.metadata.commands import ApiError
 from pykbroker.controller.metadata.leader_elections import ElectLeaders
-from pykbroker.controller_requests import submit
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.elect_leaders import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+from pykbroker.requests.controller_calls import submit
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 TOP_LEVEL_ERROR_VERSION = 1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 PRODUCER_FENCED_SINCE = 2
 EPOCH_BUMP_SINCE = 5

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller_channel import has_error, moved_code
 from pykbroker.errors import CloseConnection, KafkaError
-from pykbroker.handlers import CONTROLLER_APIS, FLEXIBLE_FROM, Api
-from pykbroker.listener_kind import ListenerKind
+from pykbroker.metadata.controller_channel import has_error, moved_code
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
@@ -22,8 +20,10 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.protocol.messages.envelope import EnvelopeResponse
-from pykbroker.request_context import ConnectionInfo, RequestContext
-from pykbroker.request_handling import ELEMENTS_MAX, failed, handlers_of, load
+from pykbroker.requests.api_table import CONTROLLER_APIS, FLEXIBLE_FROM, Api
+from pykbroker.requests.context import RequestContext
+from pykbroker.requests.invocation import ELEMENTS_MAX, failed, handlers_of, load
+from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 from pykbroker.security.principal_data import address_from_bytes, principal_from_bytes
 
 if TYPE_CHECKING:

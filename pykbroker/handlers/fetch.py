@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition
     from pykbroker.replication.leadership import Follower
     from pykbroker.replication.partition import Partition, PartitionRead
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 READ_COMMITTED = 1
 ISOLATION_LEVELS = (0, READ_COMMITTED)
@@ -263,7 +263,7 @@ def _preferred_replica(context: RequestContext, partition: Partition, offset: in
     services = context.services
 
     def rack_of(broker_id: int) -> str | None:
-        address = services.metadata.endpoint(broker_id, context)
+        address = services.metadata.endpoint(broker_id, context.connection)
         return None if address is None or address.is_fenced else address.rack
 
     return preferred_read_replica(partition, offset, rack, services.config.broker_rack, rack_of)
@@ -395,7 +395,7 @@ def _response(context: RequestContext, fetch: FetchContext, read: _Read) -> Fetc
             leaders[data.current_leader.leader_id] = None
     response = FetchResponse(session_id=fetch.session_id, responses=topics)
     for leader in leaders:
-        endpoint = context.services.metadata.endpoint(leader, context)
+        endpoint = context.services.metadata.endpoint(leader, context.connection)
         if endpoint is not None:
             response.node_endpoints.append(
                 NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)

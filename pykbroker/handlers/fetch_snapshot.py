@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.controller_requests import quorum_of
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
+from pykbroker.requests.controller_calls import quorum_of
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_fetch_snapshot(context: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:

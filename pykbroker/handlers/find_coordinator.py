@@ -17,7 +17,7 @@ from pykbroker.protocol.acl_codes import DESCRIBE, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pykbroker.protocol.uuids import uuid_from_text
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 SEVERAL_KEYS_SINCE = 4
 SHARE_SINCE = 6
@@ -91,7 +91,7 @@ def _find_leader(
         request_creation(metadata.expected_broker_count)
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
     partition = topic.partitions.get(coordinator_partition(key, len(topic.partitions)))
-    endpoint = None if partition is None else metadata.endpoint(partition.leader, context)
+    endpoint = None if partition is None else metadata.endpoint(partition.leader, context.connection)
     if partition is None or endpoint is None or endpoint.is_fenced:
         return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NOT_AVAILABLE)
     return Coordinator(key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port)

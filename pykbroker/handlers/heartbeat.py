@@ -8,7 +8,7 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 
 async def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:

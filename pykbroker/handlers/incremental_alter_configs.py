@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pykbroker.broker_config_changes import check_form, check_resource_name, check_settings, edited
+from pykbroker.config.dynamic_changes import check_form, check_resource_name, check_settings, edited
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
 from pykbroker.controller.metadata.configs import (
     APPEND,
@@ -27,8 +27,6 @@ from pykbroker.controller.metadata.image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from pykbroker.controller_requests import forwarded, has_moved, submit
-from pykbroker.listener_kind import ListenerKind
 from pykbroker.protocol.acl_codes import ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.incremental_alter_configs import (
@@ -36,11 +34,13 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from pykbroker.requests.controller_calls import forwarded, has_moved, submit
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
+from pykbroker.security.connection_info import ListenerKind
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.incremental_alter_configs import AlterConfigsResource
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 STORED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 
@@ -133,7 +133,7 @@ def _decided_here(context: RequestContext, resource: AlterConfigsResource, valid
 
 def _change_loggers(context: RequestContext, name: str, edits: list[ConfigEdit], validate_only: bool) -> ApiError:
     """Levels of this process's loggers (KIP-412); they are not stored and end with the process."""
-    from pykbroker.broker_loggers import LEVELS, ROOT, has_logger, set_level
+    from pykbroker.config.broker_loggers import LEVELS, ROOT, has_logger, set_level
 
     if not name.isdecimal():
         return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")

@@ -18,7 +18,7 @@ from pykbroker.protocol.messages.init_producer_id import InitProducerIdResponse
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1

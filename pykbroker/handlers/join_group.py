@@ -10,11 +10,11 @@ instead of never.
 
 from __future__ import annotations
 
-from pykbroker.java_address import java_address
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
+from pykbroker.security.client_address import java_address
 
 REBALANCE_TIMEOUT_SINCE = 1
 PROTOCOL_NAME_NULLABLE_SINCE = 7

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 SEVERAL_MEMBERS_SINCE = 3
 

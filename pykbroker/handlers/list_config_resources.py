@@ -21,7 +21,7 @@ from pykbroker.protocol.messages.list_config_resources import ConfigResource, Li
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.list_config_resources import ListConfigResourcesRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 ALL_TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
 
@@ -51,7 +51,7 @@ def _names(context: RequestContext, kind: int) -> list[str]:
     if kind == TOPIC_RESOURCE:
         return list(metadata.image.topics_by_name)
     if kind in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
-        return [str(broker.broker_id) for broker in metadata.brokers(context)]
+        return [str(broker.broker_id) for broker in metadata.brokers(context.connection)]
     return [
         name for (resource_type, name), configs in metadata.image.configs.items() if resource_type == kind and configs
     ]

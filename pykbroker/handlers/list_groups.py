@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 
 async def handle_list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:

@@ -20,12 +20,12 @@ from pykbroker.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from pykbroker.turn import Turn
+from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest
     from pykbroker.replication.partition import Partition
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 LATEST = -1
 EARLIEST = -2

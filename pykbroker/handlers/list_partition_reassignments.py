@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pykbroker.controller.metadata.image import TopicImage
     from pykbroker.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_list_partition_reassignments(

@@ -13,7 +13,7 @@ from pykbroker.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 from pykbroker.transactions.id_pattern import IdPattern, InvalidPattern
 from pykbroker.transactions.shard import TransactionFilter
 

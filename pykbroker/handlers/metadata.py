@@ -7,7 +7,7 @@ Topics that the client may not DESCRIBE are not in the list of all; asked for by
 exist. Creating one needs CREATE on the cluster or on the topic.
 All answers of one response come from one image; topics are encoded in turns and kept encoded (`topic_encoder`).
 One difference from Kafka: a single broker that listens on every address and has no host in `advertised.listeners` tells
-a client the host that it dialled (`pykbroker/advertised.py`).
+a client the host that it dialled (`pykbroker/metadata/advertised_listeners.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pykbroker.controller.metadata.topic_names import reason_invalid
-from pykbroker.metadata_cache import INTERNAL_TOPICS
+from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, CREATE, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.metadata import (
@@ -24,15 +24,15 @@ from pykbroker.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from pykbroker.protocol.uuids import ZERO_UUID
-from pykbroker.topic_creation import create_missing_topics
-from pykbroker.topic_encoder import TOPIC_OPERATIONS_VERSION, TopicEncoder
+from pykbroker.requests.topic_creation import create_missing_topics
+from pykbroker.requests.topic_encoder import TOPIC_OPERATIONS_VERSION, TopicEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pykbroker.controller.metadata.image import TopicImage
     from pykbroker.protocol.messages.metadata import MetadataRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 NO_CONTROLLER = -1
 NULL_MEANS_ALL_VERSION = 1
@@ -48,7 +48,7 @@ async def handle_metadata(context: RequestContext, request: MetadataRequest) -> 
     if error is not None:
         return error
     services = context.services
-    brokers = services.metadata.brokers(context)
+    brokers = services.metadata.brokers(context.connection)
     alive = [broker for broker in brokers if not broker.is_fenced]
     alive_ids = [broker_id for broker_id, broker in services.metadata.image.brokers.items() if not broker.is_fenced]
     response = MetadataResponse(

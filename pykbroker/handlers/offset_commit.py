@@ -16,7 +16,7 @@ from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from pykbroker.protocol.uuids import ZERO_UUID
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 TOPIC_IDS_SINCE = 10
 

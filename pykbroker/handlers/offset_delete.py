@@ -11,7 +11,7 @@ from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 
 async def handle_offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:

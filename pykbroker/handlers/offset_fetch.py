@@ -21,7 +21,7 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from pykbroker.protocol.uuids import ZERO_UUID
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 GROUP_ERROR_SINCE = 2
 SEVERAL_GROUPS_SINCE = 8

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         OffsetForLeaderEpochRequest,
         OffsetForLeaderPartition,
     )
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_offset_for_leader_epoch(

@@ -19,7 +19,7 @@ import trio
 
 from pykbroker.errors import CloseConnection, KafkaError, error_code_for
 from pykbroker.logstore.errors import LogError
-from pykbroker.metadata_cache import INTERNAL_TOPICS
+from pykbroker.metadata.metadata_cache import INTERNAL_TOPICS
 from pykbroker.protocol.acl_codes import TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.produce import (
@@ -32,7 +32,7 @@ from pykbroker.protocol.messages.produce import (
 )
 from pykbroker.protocol.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, LENGTH_OVERHEAD
 from pykbroker.protocol.records.errors import RecordError
-from pykbroker.request_context import Unfinished
+from pykbroker.requests.context import Unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
     from pykbroker.replication.leadership import Leadership
     from pykbroker.replication.partition import Partition
-    from pykbroker.request_context import RequestContext
-    from pykbroker.transaction_verification import ClientGeneration, Verified
+    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.transaction_verification import ClientGeneration, Verified
 
 TURN_S = 0.02
 """How long the batches of one request keep other clients waiting; a single batch is never interrupted."""
@@ -228,7 +228,7 @@ async def _verify(
     context: RequestContext, request: ProduceRequest, transactional_id: str, unauthorized: Collection[str | bytes]
 ) -> tuple[ErrorCode, Verified | None]:
     """Asks the coordinator for the transactional batches of a request; or the error that every partition gets."""
-    from pykbroker.transaction_verification import ProducerIdentity, verify_and_retry
+    from pykbroker.requests.transaction_verification import ProducerIdentity, verify_and_retry
 
     producers: set[tuple[int, int]] = set()
     first_sequences: dict[Partition, int] = {}
@@ -256,7 +256,7 @@ async def _verify(
 
 
 def _generation(api_version: int) -> ClientGeneration:
-    from pykbroker.transaction_verification import ClientGeneration
+    from pykbroker.requests.transaction_verification import ClientGeneration
 
     if api_version >= EPOCH_BUMP_VERSION:
         return ClientGeneration.EPOCH_BUMPS
@@ -409,7 +409,7 @@ def _name_leader(
     if context.api_version < LEADER_HINT_VERSION:
         return
     response.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)
-    endpoint = context.services.metadata.endpoint(image.leader, context)
+    endpoint = context.services.metadata.endpoint(image.leader, context.connection)
     if endpoint is not None:
         endpoints[image.leader] = NodeEndpoint(
             node_id=image.leader, host=endpoint.host, port=endpoint.port, rack=endpoint.rack
@@ -421,7 +421,7 @@ def _failure(index: int, error_code: ErrorCode) -> PartitionProduceResponse:
 
 
 def _verification_failure(context: RequestContext, index: int, code: ErrorCode) -> PartitionProduceResponse:
-    from pykbroker.transaction_verification import produce_error
+    from pykbroker.requests.transaction_verification import produce_error
 
     error = produce_error(code, _generation(context.api_version))
     response = _failure(index, error.error_code)

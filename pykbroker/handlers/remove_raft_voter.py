@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey
-from pykbroker.controller_requests import inconsistent_cluster
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.remove_raft_voter import RemoveRaftVoterResponse
+from pykbroker.requests.controller_calls import inconsistent_cluster
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_remove_raft_voter(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import KafkaError
-from pykbroker.failed_login import delay_failed_login
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from pykbroker.requests.failed_login import delay_failed_login
 from pykbroker.security.sasl import State
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_sasl_authenticate(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 
 PROTOCOL_REQUIRED_SINCE = 5
 

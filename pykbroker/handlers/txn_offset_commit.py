@@ -25,14 +25,14 @@ from pykbroker.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from pykbroker.transaction_verification import ClientGeneration, ProducerIdentity, verify
+from pykbroker.requests.transaction_verification import ClientGeneration, ProducerIdentity, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 LOADING_SINCE = 2
 """Older clients may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""

@@ -15,15 +15,15 @@ from pykbroker.controller.metadata.features import (
     FeatureUpdate,
     UpdateFeatures,
 )
-from pykbroker.controller_requests import submit
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
+from pykbroker.requests.controller_calls import submit
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.update_features import UpdateFeaturesRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 UPGRADE_TYPE_VERSION = 1
 NO_RESULTS_VERSION = 2

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, Voter, VoterEndpoint
-from pykbroker.controller_requests import controller_listener_name, quorum_of
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterResponse
+from pykbroker.requests.controller_calls import controller_listener_name, quorum_of
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 
 async def handle_update_raft_voter(context: RequestContext, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:

@@ -18,11 +18,11 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
-from pykbroker.transaction_markers import AppendedMarker, MarkerWriter, TransactionMarker
+from pykbroker.replication.transaction_markers import AppendedMarker, MarkerWriter, TransactionMarker
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
-    from pykbroker.request_context import RequestContext
+    from pykbroker.requests.context import RequestContext
 
 PartitionResults = dict[str, dict[int, "ErrorCode | AppendedMarker"]]
 Results = dict[int, PartitionResults]

@@ -19,7 +19,7 @@ from pykbroker.replication.leader_session import FetchLimits, LeaderSession
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pykbroker.config import BrokerConfig
+    from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage, TopicImage
     from pykbroker.replication.fetcher import Client
     from pykbroker.replication.full_disk import FullDisk

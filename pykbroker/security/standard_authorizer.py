@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from pykbroker.java_address import java_host_address
 from pykbroker.protocol.acl_codes import (
     ALL,
     ALLOW,
@@ -27,6 +26,7 @@ from pykbroker.protocol.acl_codes import (
     WILDCARD,
     WRITE,
 )
+from pykbroker.security.client_address import java_host_address
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import Acl

@@ -42,17 +42,9 @@ def below(graph: grimp.ImportGraph, package: str) -> set[str]:
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [
-        # What serves a request is handed to it; it does not reach back for who calls it.
-        *[
-            (low, high)
-            for low in ("pykbroker.replication", "pykbroker.groups", "pykbroker.metadata_cache")
-            for high in ("handlers", "dispatch", "connection", "listener", "broker")
-        ],
         # Raft carries opaque entries; what they mean is not its business, nor is consensus that of the metadata.
         ("pykbroker.controller.raft", "controller.metadata"),
         ("pykbroker.controller.metadata", "controller.raft"),
-        # The broker process must not pay for the command line's packages.
-        *[("pykbroker.broker", name) for name in ("cli", "local_broker")],
     ],
 )
 def test_who_must_not_know_whom(graph: grimp.ImportGraph, importer: str, imported: str) -> None:

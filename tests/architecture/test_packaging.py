@@ -91,7 +91,7 @@ def test_the_wheel_has_types_license_and_command(wheel: zipfile.ZipFile) -> None
     assert b"Apache License" in wheel.read(f"{information}/licenses/LICENSE")
     entry_points = wheel.read(f"{information}/entry_points.txt")
     assert b"pykbroker = pykbroker.cli:main" in entry_points
-    assert b"[pytest11]\npykbroker = pykbroker.pytest_plugin" in entry_points
+    assert b"[pytest11]\npykbroker = pykbroker.testing.pytest_plugin" in entry_points
     metadata = wheel.read(f"{information}/METADATA").decode()
     assert "Requires-Python: >=3.11" in metadata
     assert "# pykbroker" in metadata, "the README is the description"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pykbroker.config_checks import AVAILABLE_AUTHORIZER
+from pykbroker.config.checks import AVAILABLE_AUTHORIZER
 from pykbroker.controller.metadata.acls import AclFilter, CreateAcls, DeleteAcls
 from pykbroker.controller.metadata.client_quotas import AlterClientQuotas, QuotaAlteration
 from pykbroker.controller.metadata.image import Acl, quota_key

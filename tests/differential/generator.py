@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from pykbroker.handlers import APIS
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Field, Message, default_struct
+from pykbroker.requests.api_table import APIS
 from tests.differential.script import FRAME_DAMAGES, Step
 from tests.differential.values import KEPT, Values
 from tests.differential.wire import message_type

@@ -15,11 +15,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pykbroker.handlers import APIS
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.records.batch import RecordBatch, iter_batches
 from pykbroker.protocol.records.errors import RecordError
 from pykbroker.protocol.uuids import ZERO_UUID, uuid_to_text
+from pykbroker.requests.api_table import APIS
 
 NOT_COMPARED: dict[str, str] = {
     "log_append_time_ms": "the broker's clock",

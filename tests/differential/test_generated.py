@@ -9,8 +9,8 @@ import os
 
 import pytest
 
-from pykbroker.handlers import APIS
 from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
+from pykbroker.requests.api_table import APIS
 from tests.differential.generator import NEVER, THEMES, Generator
 from tests.differential.runner import Pair
 from tests.differential.wire import message_type

@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from pykbroker.handlers import APIS
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.fields import Field, Message
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from pykbroker.requests.api_table import APIS
 from tests.differential.script import DAMAGES, Batch, Records, Ref
 from tests.pykbroker.groups.driver import subscription
 

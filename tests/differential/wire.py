@@ -9,11 +9,11 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
-from pykbroker.handlers import camel_case
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.fields import Message
+from pykbroker.requests.api_table import camel_case
 
 CLOSED = "the connection was closed"
 SILENCE = "no answer"

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from pykbroker.handlers import APIS, FLEXIBLE_FROM
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from
 from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.headers import read_request_header
+from pykbroker.requests.api_table import APIS, FLEXIBLE_FROM
 from tests.fuzz.frames import GARBAGE, FrameMaker, MutatedRealFrames, is_known, request_type, response_type
 from tests.fuzz.world import World
 

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pykbroker.handlers import APIS, FLEXIBLE_FROM, camel_case
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.errors import DecodeError, EncodeError
@@ -16,6 +15,7 @@ from pykbroker.protocol.fields import Field, Message, default_struct
 from pykbroker.protocol.headers import read_request_header
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pykbroker.requests.api_table import APIS, FLEXIBLE_FROM, camel_case
 from tests.fuzz.batches import bad_batch, good_batch
 from tests.fuzz.mutation import mutated
 from tests.fuzz.world import TOPICS, World, value_for

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import pykbroker
-from pykbroker.handlers import CONTROLLER_APIS, camel_case
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.errors import EncodeError
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+from pykbroker.requests.api_table import CONTROLLER_APIS, camel_case
 from tests.fuzz.mutation import mutated
 from tests.fuzz.target import BAD_SIGNS
 from tests.support.apache_kafka import free_port

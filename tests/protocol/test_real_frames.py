@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pykbroker.handlers import APIS, FLEXIBLE_FROM, camel_case
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.errors import DecodeError
@@ -17,6 +16,7 @@ from pykbroker.protocol.headers import read_request_header
 from pykbroker.protocol.messages.produce import ProduceRequest
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.records.errors import RecordError
+from pykbroker.requests.api_table import APIS, FLEXIBLE_FROM, camel_case
 
 MUTATIONS = 150
 FRAMES = [

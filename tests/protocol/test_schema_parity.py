@@ -11,9 +11,9 @@ import pytest
 
 import pykbroker.protocol.log_messages
 import pykbroker.protocol.messages
-from pykbroker.handlers import APIS, CONTROLLER_APIS, NEVER_FLEXIBLE, camel_case
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Field, Message, VersionRange, version_range
+from pykbroker.requests.api_table import APIS, CONTROLLER_APIS, NEVER_FLEXIBLE, camel_case
 from tests.support.kafka_jars import definitions
 
 JARS = ("kafka-clients", "kafka-metadata", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-raft")

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import pykbroker
-from pykbroker.handlers import APIS
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.requests.api_table import APIS
 from tests.support.transcripts import Client, class_of, from_json, to_json
 from tests.transcripts.authorization_requests import ADMIN, PROPERTIES, RIGHTS
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pykbroker.local_cluster import LocalCluster
+from pykbroker.testing.local_cluster import LocalCluster
 from tests.support.command_line import Cli
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pykbroker.local_broker import LocalBroker
+from pykbroker.testing.local_broker import LocalBroker
 from tests.support.command_line import Cli
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"

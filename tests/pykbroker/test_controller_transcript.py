@@ -14,18 +14,18 @@ import pytest
 import trio
 import trio.testing
 
-from pykbroker.config import BrokerConfig
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.node import ControllerNode
 from pykbroker.controller.peers import Peers
 from pykbroker.controller.raft.quorum import VoterEndpoint
-from pykbroker.handlers import CONTROLLER_APIS
-from pykbroker.listener_kind import ListenerKind
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.fields import Message
-from pykbroker.request_context import ConnectionInfo, RequestContext, Services
-from pykbroker.request_handling import failed, load
+from pykbroker.requests.api_table import CONTROLLER_APIS
+from pykbroker.requests.context import RequestContext, Services
+from pykbroker.requests.invocation import failed, load
+from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 from tests.controller.nodes import running
 from tests.controller.wire_world import run_here
 from tests.support.admin import make_services

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import pykbroker
-from pykbroker.handlers import APIS, camel_case
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Message, default_struct
@@ -56,6 +55,7 @@ from pykbroker.protocol.messages.txn_offset_commit import (
 )
 from pykbroker.protocol.messages.update_features import FeatureUpdateKey
 from pykbroker.protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic
+from pykbroker.requests.api_table import APIS, camel_case
 from tests.support.data_path import batch
 
 CASES = [(api, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import pykbroker
-from pykbroker.handlers import CONTROLLER_APIS, camel_case
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.messages import (
@@ -25,6 +24,7 @@ from pykbroker.protocol.messages import (
 from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.uuids import METADATA_TOPIC_ID
+from pykbroker.requests.api_table import CONTROLLER_APIS, camel_case
 from pykbroker.security.principal_data import principal_to_bytes
 from tests.pykbroker.test_every_version import Wire, fields_of, fitted
 from tests.support.apache_kafka import free_port

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pykbroker import host as host_module
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.start import raise_expected
 from pykbroker.logstore import filesystem as filesystem_module
 from pykbroker.logstore.errors import StorageError
+from pykbroker.node import host as host_module
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import iter_batches
 from tests.support.data_path import batch

@@ -15,13 +15,13 @@ from pykbroker.controller.metadata.features import FeatureUpdate, UpdateFeatures
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.logstore.errors import InconsistentDirectory
+from pykbroker.node.broker_registration import RegistrationFailed, register_again, register_at_once
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord
 from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
 from pykbroker.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from pykbroker.protocol.records.batch import iter_batches
 from pykbroker.protocol.uuids import uuid_to_text
-from pykbroker.registration import RegistrationFailed, register_again, register_at_once
 from tests.controller.nodes import make_node, running
 from tests.controller.world import directory_id
 from tests.pykbroker.test_three_nodes import Cluster

@@ -16,7 +16,7 @@ import pytest
 
 import pykbroker
 from pykbroker.cli import main
-from pykbroker.local_broker import LocalBrokerError
+from pykbroker.testing.local_broker import LocalBrokerError
 
 DEADLINE_S = 30.0
 

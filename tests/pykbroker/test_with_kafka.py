@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import trio
 
-from pykbroker.broker import run_broker
-from pykbroker.config import BrokerConfig
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
+from pykbroker.node.broker import run_broker
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest

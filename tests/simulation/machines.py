@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.broker import run_broker
-from pykbroker.config import BrokerConfig
-from pykbroker.host import Host
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.logstore.errors import StorageError
+from pykbroker.node.broker import run_broker
+from pykbroker.node.host import Host
 from tests.simulation.disk import Disk, MountedDisk
 from tests.simulation.timeline import NODE
 

@@ -25,7 +25,7 @@ from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.leadership import Leadership
 from pykbroker.replication.replica import FetchBound, Replica
-from pykbroker.transaction_markers import MarkerWriter
+from pykbroker.replication.transaction_markers import MarkerWriter
 
 Patch = tuple[Any, str, Any]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from pykbroker.listener import BindError
+from pykbroker.network.listener import BindError
 from tests.simulation.timeline import Timeline
 
 BUFFER_SIZE = 1 << 18
@@ -223,7 +223,7 @@ class SimulatedStream(trio.abc.Stream):
 
 
 class SimulatedListening:
-    """A port; see `pykbroker.host.Listening`."""
+    """A port; see `pykbroker.network.listening.Listening`."""
 
     def __init__(self, machine: _Machine, host: str, port: int) -> None:
         self._machine = machine

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 import trio
 
-from pykbroker import memory, quorum_node
 from pykbroker.controller import space_reserve
+from pykbroker.node import process_memory as memory
+from pykbroker.node import quorum_node
 from tests.simulation.disk import FILL_INTERVAL_MS, RELEASE_BYTES, RESERVE_BYTES
 from tests.simulation.machines import WALL_CLOCK_MS, Machine
 from tests.simulation.network import Network

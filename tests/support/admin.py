@@ -8,21 +8,22 @@ from typing import Any, TypeVar
 
 import trio
 
-from pykbroker.advertised import broker_listeners, told_host
-from pykbroker.config import BrokerConfig
-from pykbroker.config_rules import ServerConfigRules
+from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.config.controller_rules import ServerConfigRules
 from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import Command, PlanContext
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
-from pykbroker.controller_channel import ControllerChannel
-from pykbroker.controller_server import call as call_locally
-from pykbroker.metadata_cache import MetadataCache
-from pykbroker.producer_ids import ProducerIds
+from pykbroker.metadata.advertised_listeners import broker_listeners, told_host
+from pykbroker.metadata.controller_channel import ControllerChannel
+from pykbroker.metadata.metadata_cache import MetadataCache
+from pykbroker.metadata.producer_ids import ProducerIds
+from pykbroker.node.controller_server import call as call_locally
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
-from pykbroker.request_context import ConnectionInfo, RequestContext, Services
+from pykbroker.requests.context import RequestContext, Services
+from pykbroker.security.connection_info import ConnectionInfo
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 

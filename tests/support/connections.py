@@ -10,10 +10,10 @@ from typing import Any
 
 import trio
 
-from pykbroker.connection import Connection
+from pykbroker.network.connection import Connection
+from pykbroker.network.request_memory import RequestMemory
 from pykbroker.protocol.codec import decode, encode
-from pykbroker.request_context import ConnectionInfo
-from pykbroker.request_memory import RequestMemory
+from pykbroker.security.connection_info import ConnectionInfo
 
 FRAME_SIZE_MAX = 1 << 20
 MEMORY_MAX = 1 << 30

@@ -30,7 +30,7 @@ from pykbroker.logstore.recovery import marker_of
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from pykbroker.protocol.records.batch import RecordBatch
-from pykbroker.transaction_markers import MarkerWriter, TransactionMarker
+from pykbroker.replication.transaction_markers import MarkerWriter, TransactionMarker
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 from tests.support.data_path import ManualClock, topic_id

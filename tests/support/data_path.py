@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from pykbroker.config import BrokerConfig
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.image import (
     TOPIC_RESOURCE,
     BrokerImage,
@@ -22,14 +22,15 @@ from pykbroker.controller.metadata.image import (
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_directory import LogDirectory
-from pykbroker.metadata_cache import MetadataCache
+from pykbroker.metadata.metadata_cache import MetadataCache
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode, encode_chunks
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.partitions import Partitions
-from pykbroker.request_context import ConnectionInfo, RequestContext, Services
+from pykbroker.requests.context import RequestContext, Services
+from pykbroker.security.connection_info import ConnectionInfo
 
 NODE_ID = 1
 ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092, 0),)

@@ -1,4 +1,4 @@
-"""Settings in `tests/pykbroker/config_cases.txt`, and what Apache Kafka's own KafkaConfig says of settings."""
+"""Settings in `tests/pykbroker/config/cases.txt`, and what Apache Kafka's own KafkaConfig says of settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from interop_tests.kafka_jars import JAVA
 from tests.support.kafka_jars import kafka_libs
 
-CASES_FILE = Path(__file__).parent.parent / "pykbroker" / "config_cases.txt"
+CASES_FILE = Path(__file__).parent.parent / "pykbroker" / "config" / "cases.txt"
 PROGRAM = Path(__file__).parent / "KafkaConfigCheck.java"
 
 _COMMON = {"controller.quorum.voters": "1@localhost:9093", "controller.listener.names": "CONTROLLER"}

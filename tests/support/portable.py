@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from pykbroker import reply
 from pykbroker.logstore import append_mapping
 from pykbroker.logstore import filesystem as filesystem_module
+from pykbroker.network import reply
 
 
 def without_calls_of_linux(monkeypatch: pytest.MonkeyPatch) -> None:

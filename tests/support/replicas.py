@@ -7,13 +7,13 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
-from pykbroker.config import BrokerConfig
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.handlers.fetch import handle_fetch
 from pykbroker.handlers.list_offsets import handle_list_offsets
 from pykbroker.logstore.log_directory import LogDirectory
-from pykbroker.metadata_cache import MetadataCache
+from pykbroker.metadata.metadata_cache import MetadataCache
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode, encode_chunks
 from pykbroker.protocol.fields import Message
@@ -24,7 +24,8 @@ from pykbroker.replication.leader_session import FetchLimits, LeaderSession
 from pykbroker.replication.leadership import Proposal
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.partitions import Partitions
-from pykbroker.request_context import ConnectionInfo, RequestContext, Services
+from pykbroker.requests.context import RequestContext, Services
+from pykbroker.security.connection_info import ConnectionInfo
 from tests.support.data_path import ManualClock, topic_id
 from tests.support.fake_filesystem import FakeFileSystem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from pykbroker.turn import TURN_S
+from pykbroker.requests.turn import TURN_S
 
 
 class TickingClock(trio.abc.Clock):

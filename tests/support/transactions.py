@@ -8,7 +8,7 @@ from typing import Any
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.partition import Partition
-from pykbroker.transaction_markers import TransactionMarker, marker_batch
+from pykbroker.replication.transaction_markers import TransactionMarker, marker_batch
 from tests.support.data_path import NOW_MS, batch
 
 PRODUCER_ID = 7

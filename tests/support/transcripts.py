@@ -14,11 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pykbroker.handlers import camel_case
 from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.fields import STRUCT_DEFAULT, Message
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pykbroker.requests.api_table import camel_case
 
 TIMEOUT_S = 30
 CLOSED = "the connection was closed"

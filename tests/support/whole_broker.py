@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import trio
 
-from pykbroker.broker import BrokerAddress, run_broker
-from pykbroker.config import BrokerConfig
+from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.node.broker import BrokerAddress, run_broker
 from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pykbroker.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from pykbroker.handlers import camel_case
 from pykbroker.protocol.acl_codes import (
     ALL,
     ALLOW,
@@ -37,6 +36,7 @@ from pykbroker.protocol.acl_codes import (
     WRITE,
 )
 from pykbroker.protocol.fields import Message
+from pykbroker.requests.api_table import camel_case
 from tests.support.data_path import batch
 
 UNKNOWN_ID = bytes(15) + b"\x09"

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from pykbroker.handlers import APIS
+from pykbroker.requests.api_table import APIS
 from tests.support.transcripts import Client, Exchange, to_line
 from tests.transcripts.admin_requests import admin_requests
 

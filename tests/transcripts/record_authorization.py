@@ -13,9 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-from pykbroker.handlers import camel_case
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.create_topics import CreateTopicsResponse
+from pykbroker.requests.api_table import camel_case
 from tests.support.transcripts import Client, Exchange, api_of, to_line
 from tests.transcripts.authorization_requests import ADMIN, RIGHTS, authorization_steps
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 
-from pykbroker.listener import BindError
 from pykbroker.logstore.errors import DirectoryLocked
+from pykbroker.network.listener import BindError
 from tests.pykbroker.cli.conftest import Run
 
 
@@ -35,9 +35,9 @@ def use_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Bro
             monkeypatch.delenv(name)
 
     def use(run_broker: Broker) -> None:
-        module = ModuleType("pykbroker.broker")
+        module = ModuleType("pykbroker.node.broker")
         vars(module)["run_broker"] = run_broker
-        monkeypatch.setitem(sys.modules, "pykbroker.broker", module)
+        monkeypatch.setitem(sys.modules, "pykbroker.node.broker", module)
 
     return use
 

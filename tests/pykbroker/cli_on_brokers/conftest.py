@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pykbroker.local_broker import LocalBroker
+from pykbroker.testing.local_broker import LocalBroker
 from tests.support.apache_kafka import apache_kafka
 from tests.support.command_line import Cli
 

@@ -31,7 +31,7 @@ from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, Of
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.control import ControlRecordType
 from pykbroker.protocol.records.record import Record
-from pykbroker.transaction_markers import AppendedMarker
+from pykbroker.replication.transaction_markers import AppendedMarker
 from pykbroker.transactions import endings
 from pykbroker.transactions.markers import Progress
 from tests.simulation.timeline import Timeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.coordination.partitioning import coordinator_partition, java_string_hash, utf16_length
-from pykbroker.java_address import java_address
+from pykbroker.security.client_address import java_address
 
 
 @pytest.mark.parametrize(

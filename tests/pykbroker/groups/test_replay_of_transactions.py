@@ -17,7 +17,7 @@ from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.shard import NO_PRODUCER_ID, Shard
 from pykbroker.protocol.records.batch import RecordBatch, build_batch
 from pykbroker.protocol.records.record import Record
-from pykbroker.transaction_markers import TransactionMarker, marker_batch
+from pykbroker.replication.transaction_markers import TransactionMarker, marker_batch
 
 NOW_MS = 1_700_000_000_000
 

@@ -16,11 +16,11 @@ import pytest
 import trio
 
 from pykbroker.errors import CloseConnection
-from pykbroker.handlers import APIS, load_handler
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
+from pykbroker.requests.api_table import APIS, load_handler
 from tests.support.admin import make_context, make_services
 from tests.support.transcripts import Exchange, read_transcript, to_json
 from tests.transcripts.admin_requests import KAFKA_PROPERTIES

@@ -13,7 +13,7 @@ from pykbroker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 from tests.support.admin import call, make_context
 
 

@@ -8,16 +8,16 @@ import pytest
 
 from pykbroker.controller.metadata.image import Acl
 from pykbroker.errors import KafkaError
-from pykbroker.handlers import CONTROLLER_APIS, camel_case, load_handler
 from pykbroker.handlers.alter_partition import handle_alter_partition
 from pykbroker.handlers.broker_heartbeat import handle_broker_heartbeat
-from pykbroker.listener_kind import ListenerKind
 from pykbroker.protocol.acl_codes import ALLOW, ALTER, CLUSTER, CLUSTER_ACTION, CLUSTER_NAME, LITERAL
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_partition import AlterPartitionRequest
 from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.api_table import CONTROLLER_APIS, camel_case, load_handler
+from pykbroker.requests.context import RequestContext
+from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import call, make_context, make_services
 

@@ -17,7 +17,7 @@ from pykbroker.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from pykbroker.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 from tests.support.admin import call, make_context
 
 

@@ -8,7 +8,7 @@ from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.delete_topics import handle_delete_topics
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 from tests.support.admin import call, make_context, make_services
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pykbroker.config_definitions import INT, LONG
-from pykbroker.config_definitions.broker import BROKER_CONFIGS
+from pykbroker.config.definitions import INT, LONG
+from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.describe_configs import handle_describe_configs
 from pykbroker.protocol.error_codes import ErrorCode
@@ -18,7 +18,7 @@ from pykbroker.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResult,
 )
-from pykbroker.request_context import Services
+from pykbroker.requests.context import Services
 from tests.support.admin import answer, apply_records, make_context, make_services
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

@@ -15,7 +15,7 @@ from pykbroker.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 from tests.support.admin import answer, make_context, make_services
 
 

@@ -11,7 +11,6 @@ from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import Acl
 from pykbroker.errors import KafkaError
 from pykbroker.handlers.envelope import handle_envelope
-from pykbroker.listener_kind import ListenerKind
 from pykbroker.protocol.acl_codes import ALLOW, CREATE, LITERAL, TOPIC
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
@@ -24,7 +23,8 @@ from pykbroker.protocol.messages.describe_quorum import (
 )
 from pykbroker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from pykbroker.protocol.messages.metadata import MetadataRequest
-from pykbroker.request_context import RequestContext, Services
+from pykbroker.requests.context import RequestContext, Services
+from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.principal_data import address_to_bytes, principal_to_bytes
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import call, make_context, make_services

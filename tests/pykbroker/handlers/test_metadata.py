@@ -12,7 +12,7 @@ from pykbroker.protocol.acl_codes import CLUSTER, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import FenceBrokerRecord, PartitionChangeRecord
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 from pykbroker.security.authorization import EVERY_OPERATION
 from tests.support.admin import answer, apply_records, make_context, make_services
 

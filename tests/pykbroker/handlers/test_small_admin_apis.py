@@ -31,7 +31,7 @@ from pykbroker.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import apply_records, call, make_context, make_services
 

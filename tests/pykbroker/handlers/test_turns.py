@@ -19,7 +19,7 @@ from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykbroker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykbroker.protocol.messages.metadata import MetadataRequest
-from pykbroker.request_context import RequestContext
+from pykbroker.requests.context import RequestContext
 from tests.support.admin import make_context, make_services
 from tests.support.data_path import DataPath, cluster_image, topic_image
 from tests.support.ticking_clock import TickingClock

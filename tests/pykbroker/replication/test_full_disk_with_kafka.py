@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import trio
 
-from pykbroker.broker import run_broker
-from pykbroker.config import BrokerConfig
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.image import LOST_DIRECTORY
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
-from pykbroker.host import Host
 from pykbroker.logstore.errors import StorageFull
 from pykbroker.logstore.filesystem import Buffer, OsFileSystem
+from pykbroker.node.broker import run_broker
+from pykbroker.node.host import Host
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from pykbroker.config import BrokerConfig
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, Endpoint
 from pykbroker.handlers.delete_records import handle_delete_records
 from pykbroker.handlers.fetch import handle_fetch

@@ -10,10 +10,10 @@ import pytest
 import trio
 
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
-from pykbroker.handlers import APIS, load_handler
 from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.transaction_log import TransactionLogValue
+from pykbroker.requests.api_table import APIS, load_handler
 from tests.pykbroker.transactions.rig import PARTITIONS, Rig
 from tests.support.data_path import topic_image
 from tests.support.transcripts import to_json

@@ -1,0 +1,1 @@
+"""Kafka's settings: definitions, parsing, checks, and how DescribeConfigs shows them."""

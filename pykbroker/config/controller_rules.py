@@ -1,0 +1,184 @@
+"""What the controller's commands ask about configuration keys (`ConfigRules`), answered from the definitions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pykbroker.config.broker_config import BrokerConfig, ConfigError
+from pykbroker.config.definitions import LIST, ConfigDefinition
+from pykbroker.config.definitions.broker import BROKER_CONFIGS
+from pykbroker.config.definitions.topic import INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
+from pykbroker.controller.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from pykbroker.protocol.error_codes import ErrorCode
+
+_GROUP_BOUNDS = {
+    # group key -> the part between "group." and the last part of the broker keys that bound it (min and max)
+    "consumer.heartbeat.interval.ms": ("consumer", "heartbeat.interval.ms"),
+    "consumer.session.timeout.ms": ("consumer", "session.timeout.ms"),
+    "consumer.assignment.interval.ms": ("consumer", "assignment.interval.ms"),
+    "share.heartbeat.interval.ms": ("share", "heartbeat.interval.ms"),
+    "share.session.timeout.ms": ("share", "session.timeout.ms"),
+    "share.record.lock.duration.ms": ("share", "record.lock.duration.ms"),
+    "share.delivery.count.limit": ("share", "delivery.count.limit"),
+    "share.partition.max.record.locks": ("share", "partition.max.record.locks"),
+    "share.assignment.interval.ms": ("share", "assignment.interval.ms"),
+    "streams.heartbeat.interval.ms": ("streams", "heartbeat.interval.ms"),
+    "streams.session.timeout.ms": ("streams", "session.timeout.ms"),
+    "streams.assignment.interval.ms": ("streams", "assignment.interval.ms"),
+}
+
+CLIENT_METRICS_INTERVAL_MIN_MS = 100
+CLIENT_METRICS_INTERVAL_MAX_MS = 3_600_000
+
+CLIENT_SELECTORS = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+
+
+class ServerConfigRules:
+    """Judges configs with Kafka's rules and texts. `config` gives defaults and bounds that the broker's keys set."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+
+    def is_list(self, resource_type: int, name: str) -> bool:
+        # As in Kafka's controller, whose schema knows topics and brokers only.
+        if resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE):
+            return False
+        definition = _definition(resource_type, name)
+        return definition is not None and definition.type == LIST
+
+    def default(self, resource_type: int, name: str) -> str | None:
+        """The text of a key that nobody set; None for none or for an unknown key."""
+        definition = _definition(resource_type, name)
+        return None if definition is None else definition.default
+
+    def validate(
+        self, resource_type: int, resource_name: str, configs: Mapping[str, str], existing: Mapping[str, str]
+    ) -> ApiError:
+        """Judges all that a resource would have; unknown names and bad values are INVALID_CONFIG (P-146)."""
+        try:
+            if resource_type == TOPIC_RESOURCE:
+                self._check_topic(configs, existing)
+            elif resource_type == GROUP_RESOURCE:
+                self._check_group(configs)
+            elif resource_type == CLIENT_METRICS_RESOURCE:
+                return _judge_client_metrics(resource_name, configs)
+        except ConfigError as error:
+            return ApiError(ErrorCode.INVALID_CONFIG, str(error))
+        except _Conflict as conflict:
+            return ApiError(ErrorCode.INVALID_CONFIG, str(conflict))
+        return NO_ERROR
+
+    def _check_topic(self, configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
+        for name in configs:
+            if name not in TOPIC_CONFIGS and name not in INTERNAL_TOPIC_CONFIGS:
+                raise _Conflict(f"Unknown topic config name: {name}")
+        values = {name: _parse(TOPIC_RESOURCE, name, text) for name, text in configs.items()}
+        least, most = (
+            values.get(name, int(self._config.topic_defaults[name]))
+            for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+        )
+        if least > most:
+            raise _Conflict(
+                f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+            )
+        if values.get("remote.storage.enable"):
+            raise _Conflict(
+                "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with "
+                "remote log storage."
+            )
+
+    def _check_group(self, configs: Mapping[str, str]) -> None:
+        for name in configs:
+            if _definition(GROUP_RESOURCE, name) is None:
+                raise _Conflict(f"Unknown group config name: {name}")
+        values = {name: _parse(GROUP_RESOURCE, name, text) for name, text in configs.items()}
+        for name, (kind, rest) in _GROUP_BOUNDS.items():
+            if name in values:
+                least, most = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
+                if values[name] < self._number(least):
+                    raise _Conflict(f"{name} must be greater than or equal to {least}")
+                if values[name] > self._number(most):
+                    raise _Conflict(f"{name} must be less than or equal to {most}")
+        most = "group.streams.max.standby.replicas"
+        if values.get("streams.num.standby.replicas", 0) > self._number(most):
+            raise _Conflict(f"streams.num.standby.replicas must be less than or equal to {most}")
+        for kind in ("consumer", "share", "streams"):
+            session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+            if (session in values or heartbeat in values) and values.get(
+                session, self._number(f"group.{session}")
+            ) <= values.get(heartbeat, self._number(f"group.{heartbeat}")):
+                raise _Conflict(f"{session} must be greater than {heartbeat}")
+
+    def _number(self, key: str) -> int:
+        definition = BROKER_CONFIGS[key]
+        text = self._config.static_properties.get(key, definition.default)
+        assert text is not None
+        number: int = definition.parse(key, text)
+        return number
+
+
+class _Conflict(Exception):
+    """A config that cannot be, in Kafka's words; never leaves this module."""
+
+
+def _judge_client_metrics(subscription: str, configs: Mapping[str, str]) -> ApiError:
+    """The configs of a client metrics subscription (KIP-714); here Kafka speaks of an invalid request."""
+    invalid = ErrorCode.INVALID_REQUEST
+    if not subscription:
+        return ApiError(invalid, "Subscription name can't be empty")
+    for name, text in configs.items():
+        if _definition(CLIENT_METRICS_RESOURCE, name) is None:
+            return ApiError(invalid, f"Unknown client metrics configuration: {name}")
+        value = _parse(CLIENT_METRICS_RESOURCE, name, text)
+        if name == "interval.ms" and not CLIENT_METRICS_INTERVAL_MIN_MS <= value <= CLIENT_METRICS_INTERVAL_MAX_MS:
+            return ApiError(
+                invalid,
+                f"Invalid value {value} for interval.ms, interval must be between {CLIENT_METRICS_INTERVAL_MIN_MS} and "
+                f"{CLIENT_METRICS_INTERVAL_MAX_MS} (1 hour)",
+            )
+        if name == "match":
+            for pattern in value:
+                _check_client_pattern(pattern)
+    return NO_ERROR
+
+
+def _check_client_pattern(pattern: str) -> None:
+    selector, equals, expression = pattern.partition("=")
+    try:
+        re.compile(expression.strip())
+    except re.error:
+        equals = ""
+    if not equals or selector.strip() not in CLIENT_SELECTORS:
+        raise _Conflict(f"Illegal client matching pattern: {pattern}")
+
+
+def _parse(resource_type: int, name: str, text: str) -> Any:
+    definition = _definition(resource_type, name)
+    assert definition is not None
+    return definition.parse(name, text)
+
+
+def _definition(resource_type: int, name: str) -> ConfigDefinition | None:
+    if resource_type == TOPIC_RESOURCE:
+        return TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
+    if resource_type == BROKER_RESOURCE:
+        return BROKER_CONFIGS.get(name)
+    from pykbroker.config.definitions.group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+
+    if resource_type == GROUP_RESOURCE:
+        return GROUP_CONFIGS.get(name)
+    if resource_type == CLIENT_METRICS_RESOURCE:
+        return CLIENT_METRICS_CONFIGS.get(name)
+    return None

@@ -1,0 +1,261 @@
+"""Configs as DescribeConfigs and CreateTopics show them: value, source, synonyms by precedence (P-151, P-152)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from pykbroker.config.broker_config import SINGLE_NODE_DEFAULTS, BrokerConfig
+from pykbroker.config.definitions import LONG, READ_ONLY, ConfigDefinition, Range, format_value
+from pykbroker.config.definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS
+from pykbroker.config.definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
+from pykbroker.config.listener_addresses import base_of_listener_key
+from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
+
+# Config sources as on the wire (protocol.md 1.11).
+TOPIC_SOURCE = 1
+DYNAMIC_BROKER_SOURCE = 2
+DYNAMIC_DEFAULT_BROKER_SOURCE = 3
+STATIC_BROKER_SOURCE = 4
+DEFAULT_SOURCE = 5
+CLIENT_METRICS_SOURCE = 7
+GROUP_SOURCE = 8
+
+_UNITS_OF_ONE_SETTING = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+# Only this way round: the scheduler's interval is a setting of its own, too.
+_FLUSH_INTERVALS = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
+
+
+class Synonym(NamedTuple):
+    """A place where a config is, or could be, taken from. `value` is None when it is secret."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigEntry(NamedTuple):
+    """One config. `value` is None for null and for secrets; `synonyms` begins with the one that counts."""
+
+    name: str
+    value: str | None
+    source: int
+    is_read_only: bool
+    is_sensitive: bool
+    type: int
+    synonyms: list[Synonym]
+
+
+class ConfigViews:
+    """All configs that one broker can show, under one image.
+
+    Args:
+        config: the settings given at start.
+        effective: the same under the dynamic ones.
+        image: holds the dynamic ones.
+        node_id: this broker.
+    """
+
+    def __init__(self, config: BrokerConfig, effective: BrokerConfig, image: ClusterImage, node_id: int) -> None:
+        self._config = config
+        self._effective = effective
+        self.own_dynamic = image.configs.get((BROKER_RESOURCE, str(node_id)), {})
+        self.cluster_dynamic = image.configs.get((BROKER_RESOURCE, ""), {})
+        self._levels: tuple[tuple[Mapping[str, str], int], ...] = (
+            (self.own_dynamic, DYNAMIC_BROKER_SOURCE),
+            (self.cluster_dynamic, DYNAMIC_DEFAULT_BROKER_SOURCE),
+            # Kafka has no default for these, so that they are always given.
+            ({**SINGLE_NODE_DEFAULTS, **config.static_properties}, STATIC_BROKER_SOURCE),
+            (_defaults(), DEFAULT_SOURCE),
+        )
+
+    def created_topic(self, settings: Mapping[str, str]) -> list[ConfigEntry]:
+        """What CreateTopics echoes. Texts are as they were given, and other units of a broker key count as sources,
+        in both of which Kafka's controller differs from its brokers."""
+        entries: list[ConfigEntry] = []
+        for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
+            definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
+            if definition is not None:
+                value, source = settings.get(name), TOPIC_SOURCE
+                if value is None:
+                    value, source = self._inherited(name, definition)
+                entries.append(ConfigEntry(name, value, source, False, definition.is_sensitive, definition.type, []))
+        return entries
+
+    def _inherited(self, name: str, definition: ConfigDefinition) -> tuple[str | None, int]:
+        """The text that a topic key gets from this broker, and from where."""
+        for texts, source in self._levels[:-1]:
+            for synonym, factor in BROKER_SYNONYMS.get(name, ()):
+                if synonym in texts:
+                    text = texts[synonym]
+                    return (text if factor == 1 else str(max(int(text) * factor, -1))), source
+        return definition.default, DEFAULT_SOURCE
+
+    def topic(self, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
+        """A topic that has these settings of its own; None of names is all."""
+        defaults = self._effective.topic_defaults
+        entries: list[ConfigEntry] = []
+        for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
+            definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
+            if definition is None or (names is not None and name not in names):
+                continue
+            text = settings.get(name)
+            value = defaults[name] if text is None else format_value(definition.parse(name, text))
+            synonyms: list[Synonym] = []
+            if name in BROKER_SYNONYMS:
+                synonyms = self._synonyms(BROKER_SYNONYMS[name][0][0])
+            if text is not None:
+                synonyms.insert(0, Synonym(name, value, TOPIC_SOURCE))
+            entries.append(_entry(name, value, definition, synonyms, is_read_only=False))
+        return entries
+
+    def broker(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
+        """This broker: all keys, and those given that Kafka does not know, whose values are kept secret."""
+        effective = {**SINGLE_NODE_DEFAULTS, **self._config.static_properties}
+        for dynamic in (self.cluster_dynamic, self.own_dynamic):
+            for changed, value in dynamic.items():
+                # Other units of the same setting no longer count, and are shown as if they were not set.
+                for synonym in synonyms_of_broker_key(changed):
+                    effective.pop(synonym, None)
+                effective[changed] = value
+        entries: list[ConfigEntry] = []
+        for name in dict.fromkeys((*BROKER_CONFIGS, *effective)):
+            if names is not None and name not in names:
+                continue
+            definition = definition_of_broker_key(name)
+            text = effective.get(name, _defaults().get(name))
+            if definition is not None and text is not None:
+                text = format_value(definition.parse(name, text))
+            entries.append(
+                _entry(name, text, definition, self._synonyms(name), is_read_only=not is_dynamic(name, definition))
+            )
+        return entries
+
+    def cluster_wide(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
+        """The dynamic settings of all brokers: only what was set."""
+        entries: list[ConfigEntry] = []
+        for name, text in self.cluster_dynamic.items():
+            if names is None or name in names:
+                definition = definition_of_broker_key(name)
+                is_secret = definition is None or definition.is_sensitive
+                synonyms = [Synonym(name, None if is_secret else text, DYNAMIC_DEFAULT_BROKER_SOURCE)]
+                entries.append(_entry(name, text, definition, synonyms, is_read_only=not is_dynamic(name, definition)))
+        return entries
+
+    def group(self, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
+        """A group that has these settings of its own."""
+        from pykbroker.config.definitions.group import GROUP_BROKER_SYNONYMS, GROUP_CONFIGS
+
+        entries: list[ConfigEntry] = []
+        for name, definition in GROUP_CONFIGS.items():
+            if names is not None and name not in names:
+                continue
+            broker_name = GROUP_BROKER_SYNONYMS.get(name)
+            if broker_name is not None:
+                synonyms = self._synonyms(broker_name)
+            else:
+                synonyms = [Synonym(name, definition.default, DEFAULT_SOURCE)]
+            value = synonyms[0].value if synonyms else definition.default
+            if name in settings:
+                value = format_value(definition.parse(name, settings[name]))
+                synonyms.insert(0, Synonym(name, value, GROUP_SOURCE))
+            entries.append(_entry(name, value, definition, synonyms, is_read_only=False))
+        return entries
+
+    def client_metrics(self, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
+        """A client metrics subscription that has these settings."""
+        from pykbroker.config.definitions.group import CLIENT_METRICS_CONFIGS
+
+        entries: list[ConfigEntry] = []
+        for name, definition in CLIENT_METRICS_CONFIGS.items():
+            if names is not None and name not in names:
+                continue
+            value, synonyms = definition.default, []
+            if name in settings:
+                value = format_value(definition.parse(name, settings[name]))
+                synonyms = [Synonym(name, value, CLIENT_METRICS_SOURCE)]
+            entries.append(_entry(name, value, definition, synonyms, is_read_only=False))
+        return entries
+
+    def _synonyms(self, name: str) -> list[Synonym]:
+        """Where a broker key is taken from, best first; other units of the same setting only behind the key itself."""
+        definition = definition_of_broker_key(name)
+        is_secret = definition is None or definition.is_sensitive
+        names = synonyms_of_broker_key(name)
+        found = [
+            Synonym(candidate, None if is_secret else texts[candidate], source)
+            for texts, source in self._levels
+            for candidate in names
+            if candidate in texts
+        ]
+        first = next((index for index, synonym in enumerate(found) if synonym.name == name), len(found))
+        return found[first:]
+
+
+_THROTTLE = ConfigDefinition(LONG, str((1 << 63) - 1), Range(0))
+
+
+def synonyms_of_broker_key(name: str) -> tuple[str, ...]:
+    """The keys that can give a broker key its value, in order of precedence; for most just itself."""
+    for names in _UNITS_OF_ONE_SETTING:
+        if name in names:
+            return names
+    if name == _FLUSH_INTERVALS[0]:
+        return _FLUSH_INTERVALS
+    base = base_of_listener_key(name)
+    return (name,) if base is None else (name, base)
+
+
+def definition_of_broker_key(name: str) -> ConfigDefinition | None:
+    """The definition of a broker key or of the key that it overrides for a listener."""
+    if name in DYNAMIC_ONLY_CONFIGS:
+        return _THROTTLE
+    definition = BROKER_CONFIGS.get(name)
+    if definition is None:
+        base = base_of_listener_key(name)
+        if base is not None:
+            return BROKER_CONFIGS.get(base)
+    return definition
+
+
+def is_dynamic(name: str, definition: ConfigDefinition | None) -> bool:
+    """Whether a broker key may be changed while the broker runs. Listener overrides count as their names do: not."""
+    if name in DYNAMIC_ONLY_CONFIGS:
+        return True
+    return name in BROKER_CONFIGS and definition is not None and definition.update != READ_ONLY
+
+
+def _entry(
+    name: str,
+    value: str | None,
+    definition: ConfigDefinition | None,
+    synonyms: list[Synonym],
+    *,
+    is_read_only: bool,
+) -> ConfigEntry:
+    is_sensitive = definition is None or definition.is_sensitive
+    return ConfigEntry(
+        name,
+        None if is_sensitive else value,
+        synonyms[0].source if synonyms else DEFAULT_SOURCE,
+        is_read_only,
+        is_sensitive,
+        0 if definition is None else definition.type,
+        synonyms,
+    )
+
+
+_default_texts: dict[str, str] = {}
+
+
+def _defaults() -> dict[str, str]:
+    """Every broker key that has a default, with its text."""
+    if not _default_texts:
+        _default_texts.update(
+            (name, definition.default) for name, definition in BROKER_CONFIGS.items() if definition.default is not None
+        )
+    return _default_texts

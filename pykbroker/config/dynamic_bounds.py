@@ -1,0 +1,97 @@
+"""Bounds of dynamic settings that depend on what is set now: Kafka's Reconfigurables (DynamicBrokerConfig).
+
+Numbers of threads change nothing here, as there are no pools of threads; clients are told the same all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pykbroker.config.bounds import check_local_retention
+from pykbroker.config.broker_config import ConfigError
+from pykbroker.config.definitions.broker import BROKER_CONFIGS
+from pykbroker.config.definitions.topic import BROKER_SYNONYMS
+
+if TYPE_CHECKING:
+    from pykbroker.config.broker_config import BrokerConfig
+
+_POOLS = (
+    "background.threads",
+    "num.io.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
+_POOL_PER_LISTENER = "num.network.threads"
+_LIMITS_PER_LISTENER = ("max.connections", "max.connection.creation.rate")
+_LOG_KEYS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _ in synonyms)
+
+
+def refusal_of_change(current: BrokerConfig, new: BrokerConfig) -> str | None:
+    """Why Kafka would refuse to go over from the current settings to new ones, in its words; None if it would not."""
+    reason = _reason(current, new)
+    if reason is None:
+        return None
+    # Kafka takes the exception for a value and its text for a name.
+    return (
+        f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} "
+        "for configuration Invalid dynamic configuration"
+    )
+
+
+def _reason(current: BrokerConfig, new: BrokerConfig) -> str | None:
+    for listener in new.listeners:
+        before, after = (_limits(config, listener.name) for config in (current, new))
+        if before != after:
+            for key, value in after.items():
+                if value <= 0:
+                    return f"Invalid {key} {value}"
+        old, number = (_of_listener(config, listener.name, _POOL_PER_LISTENER) for config in (current, new))
+        reason = _reason_of_pool(_POOL_PER_LISTENER, old, number)
+        if reason is not None:
+            return reason
+    for key in _POOLS:
+        reason = _reason_of_pool(key, _value(current.static_properties, key), _value(new.static_properties, key))
+        if reason is not None:
+            return reason
+    if current.log_cleaner_enable:
+        old, number = (_value(config.static_properties, "log.cleaner.threads") for config in (current, new))
+        if number < old // 2:
+            return f"Log cleaner threads cannot be reduced to less than half the current value {old}"
+        if number > old * 2:
+            return f"Log cleaner threads cannot be increased to more than double the current value {old}"
+    if any(current.static_properties.get(key) != new.static_properties.get(key) for key in _LOG_KEYS):
+        try:
+            check_local_retention(new.static_properties)
+        except ConfigError as error:
+            return str(error)
+    return None
+
+
+def _reason_of_pool(key: str, old: int, new: int) -> str | None:
+    what = f"Dynamic thread count update validation failed for {key}={new}, value should"
+    if new < old // 2:
+        return f"{what} be at least half the current value {old}"
+    if new > old * 2:
+        return f"{what} not be greater than double the current value {old}"
+    return None
+
+
+def _limits(config: BrokerConfig, listener: str) -> dict[str, int]:
+    return {key: _of_listener(config, listener, key) for key in _LIMITS_PER_LISTENER}
+
+
+def _of_listener(config: BrokerConfig, listener: str, key: str) -> int:
+    text = config.listener_property(listener, key)
+    assert text is not None
+    number: int = BROKER_CONFIGS[key].parse(key, text)
+    return number
+
+
+def _value(texts: Mapping[str, str], key: str) -> Any:
+    definition = BROKER_CONFIGS[key]
+    return definition.parse(key, texts.get(key) or definition.default or "")

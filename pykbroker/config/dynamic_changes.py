@@ -1,0 +1,156 @@
+"""What a broker checks about changes of its own dynamic settings before the controller stores them (KIP-226, P-153)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pykbroker.config.broker_config import ConfigError
+from pykbroker.config.definitions import LIST, PER_BROKER, READ_ONLY
+from pykbroker.config.definitions.broker import BROKER_CONFIGS
+from pykbroker.config.descriptions import definition_of_broker_key
+from pykbroker.config.dynamic_bounds import refusal_of_change
+from pykbroker.config.listener_addresses import base_of_listener_key
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
+from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit
+from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
+from pykbroker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from pykbroker.config.broker_config import BrokerConfig
+
+_NEEDS_RESTART = frozenset({"listeners", "listener.security.protocol.map"})
+"""Kafka can change its listeners while it runs; here that would change nothing, so it is refused."""
+
+_CLUSTER_WIDE_PER_LISTENER = frozenset({"max.connection.creation.rate", "max.connections", "num.network.threads"})
+"""Settings of one listener that may be set for all brokers."""
+
+_ONLY_PER_LISTENER = frozenset(
+    {
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+"""Keys and certificates, which Kafka can change for a listener alone."""
+
+
+def check_resource_name(name: str, node_id: int) -> ApiError:
+    """A broker answers for itself and, under the empty name, for the settings of all."""
+    if not name:
+        return NO_ERROR
+    try:
+        asked = int(name)
+    except ValueError:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if asked != node_id:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
+    return NO_ERROR
+
+
+def check_form(names: Sequence[str], names_of_nulls: Sequence[str]) -> ApiError:
+    """What Kafka looks at first: a key given twice, a value that is missing."""
+    if any(count > 1 for count in Counter(names).values()):
+        return ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    if names_of_nulls:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(names_of_nulls)}")
+    return NO_ERROR
+
+
+def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage) -> dict[str, str] | ApiError:
+    """All dynamic settings that a broker resource would have after incremental edits."""
+    settings = dict(image.configs.get((BROKER_RESOURCE, resource_name), {}))
+    for edit in edits:
+        if edit.operation == DELETE:
+            settings.pop(edit.name, None)
+        elif edit.operation == SET:
+            settings[edit.name] = edit.value or ""
+        elif edit.operation not in (APPEND, SUBTRACT):
+            return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {edit.operation}")
+        elif edit.name not in BROKER_CONFIGS:
+            return ApiError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {edit.name}")
+        elif BROKER_CONFIGS[edit.name].type != LIST:
+            verb = "append" if edit.operation == APPEND else "subtract"
+            return ApiError(ErrorCode.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {edit.name}")
+        # What APPEND and SUBTRACT make of a list is the controller's to say.
+    return settings
+
+
+def check_settings(
+    settings: Mapping[str, str], resource_name: str, config: BrokerConfig, image: ClusterImage
+) -> ApiError:
+    """Check that these can be the dynamic settings of one broker, or of all under the empty name.
+
+    Args:
+        settings: all that the resource would have.
+        resource_name: id of this broker, or the empty name.
+        config: the settings that this broker was started with.
+        image: holds the dynamic settings of now, of the broker and of all.
+    """
+    error = _check_names(settings, is_one_broker=bool(resource_name))
+    if error.is_failure:
+        return error
+    cluster_wide = image.configs.get((BROKER_RESOURCE, ""), {})
+    own = image.configs.get((BROKER_RESOURCE, str(config.node_id)), {})
+    try:
+        for name, text in settings.items():
+            definition = definition_of_broker_key(name)
+            if definition is not None:
+                definition.parse(name, text)
+        new = config.with_dynamic(cluster_wide, settings) if resource_name else config.with_dynamic(settings, own)
+    except ConfigError as problem:
+        return ApiError(ErrorCode.INVALID_REQUEST, str(problem))
+    reason = refusal_of_change(_current(config, cluster_wide, own), new)
+    return NO_ERROR if reason is None else ApiError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _current(config: BrokerConfig, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+    try:
+        return config.with_dynamic(cluster_wide, own)
+    except ConfigError:
+        # As in MetadataCache: stored by a Kafka that takes other values than we, and not used.
+        return config
+
+
+def _check_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiError:
+    fixed = [name for name in settings if name in BROKER_CONFIGS and _is_fixed(name)]
+    if fixed:
+        return ApiError(
+            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
+        )
+    bare = [name for name in settings if name in _ONLY_PER_LISTENER]
+    if bare:
+        return ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(sorted(bare))}]",
+        )
+    if not is_one_broker:
+        per_broker = [name for name in settings if _is_per_broker(name)]
+        if per_broker:
+            return ApiError(
+                ErrorCode.INVALID_REQUEST,
+                "Cannot update these configs at default cluster level, broker id must be specified: "
+                f"[{', '.join(sorted(per_broker))}]",
+            )
+    return NO_ERROR
+
+
+def _is_fixed(name: str) -> bool:
+    return BROKER_CONFIGS[name].update == READ_ONLY or name in _NEEDS_RESTART
+
+
+def _is_per_broker(name: str) -> bool:
+    base = base_of_listener_key(name)
+    if base is not None:
+        return base not in _CLUSTER_WIDE_PER_LISTENER
+    definition = BROKER_CONFIGS.get(name)
+    return definition is not None and definition.update == PER_BROKER

@@ -1,0 +1,179 @@
+"""`listeners`, `advertised.listeners` and `listener.security.protocol.map`: texts to values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pykbroker.config.definitions import ConfigError
+
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""Security protocols with their numbers in broker registrations."""
+
+
+LISTENER_PREFIX = "listener.name."
+
+_EVERY_ADDRESS = frozenset(("", "0.0.0.0", "::"))  # noqa: S104  compared, not bound
+_HOST = re.compile(r"[0-9a-zA-Z\-%._:]*")
+
+# These are given per mechanism: listener.name.<listener>.<mechanism>.<key>.
+_PER_MECHANISM = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+
+
+def base_of_listener_key(key: str) -> str | None:
+    """The key that `listener.name.<listener>.[<mechanism>.]<key>` overrides; None for any other key."""
+    if not key.startswith(LISTENER_PREFIX):
+        return None
+    rest = key.removeprefix(LISTENER_PREFIX).partition(".")[2]
+    return next((base for base in _PER_MECHANISM if rest.endswith(base)), rest) or None
+
+
+def is_every_address(host: str) -> bool:
+    """True for a host of `listeners` that binds every address of the machine, which nobody can dial."""
+    return host in _EVERY_ADDRESS
+
+
+def host_and_port(host: str, port: int) -> str:
+    """`host:port` as clients take it: an IPv6 address stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class ListenerAddress(NamedTuple):
+    """One named address. host "" is every address; port 0 is a free one. security_protocol is a name like PLAINTEXT."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str
+
+    @property
+    def security_protocol_id(self) -> int:
+        return SECURITY_PROTOCOLS[self.security_protocol]
+
+
+def parse_listeners(key: str, texts: list[str], protocols: Mapping[str, str]) -> tuple[ListenerAddress, ...]:
+    """`NAME://host:port` texts to addresses.
+
+    Args:
+        key: the configuration key, for error texts.
+        protocols: listener name -> security protocol.
+
+    Raises:
+        ConfigError: a text has another form, a name is not in the map, or a name or port occurs twice.
+    """
+    listeners: list[ListenerAddress] = []
+    for text in texts:
+        name, separator, address = text.partition("://")
+        host, colon, port_text = address.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not separator or not colon or not name or not port_text.isdecimal() or int(port_text) > 65535:
+            raise ConfigError(key, text, "expected NAME://host:port, for example PLAINTEXT://localhost:9092")
+        name = name.upper()
+        protocol = protocols.get(name)
+        if protocol is None:
+            raise ConfigError(
+                key,
+                text,
+                f"listener {name} has no entry in listener.security.protocol.map, which has {', '.join(protocols)}",
+            )
+        if any(listener.name == name for listener in listeners):
+            raise ConfigError(key, ",".join(texts), f"listener name {name} occurs twice")
+        listeners.append(ListenerAddress(name, host, int(port_text), protocol))
+    if key == "listeners":
+        _check_ports(listeners, texts)
+    return tuple(listeners)
+
+
+def _check_ports(listeners: list[ListenerAddress], texts: list[str]) -> None:
+    """Kafka has each port once, or once in IPv4 and once in IPv6; port 0 is another one each time."""
+    for port in {listener.port for listener in listeners if listener.port}:
+        versions = [_ip_version(listener.host) for listener in listeners if listener.port == port]
+        if len(versions) > 1 and sorted(versions) != [4, 6]:
+            raise ConfigError(
+                "listeners",
+                ",".join(texts),
+                f"port {port} occurs twice, which is possible only for an IPv4 and an IPv6 address",
+            )
+
+
+def _ip_version(host: str) -> int:
+    """4 or 6; 0 for what is a name, or nothing."""
+    if ":" in host:
+        return 6
+    return 4 if re.fullmatch(r"\d+\.\d+\.\d+\.\d+", host, re.ASCII) else 0
+
+
+def is_host(text: str) -> bool:
+    """True for what Kafka takes for the name or address of a host, by its characters alone."""
+    return _HOST.fullmatch(text) is not None
+
+
+def parse_protocol_map(
+    text: str, controller_listener_names: list[str], is_explicit: bool, listener_texts: list[str]
+) -> dict[str, str]:
+    """`NAME:PROTOCOL,...` to a mapping with upper-case names.
+
+    As in Kafka, controller listeners need no entry as long as the map is the default one, and no listener has the name
+    of another protocol than PLAINTEXT.
+
+    Raises:
+        ConfigError: an entry has another form or names no security protocol.
+    """
+    protocols: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, _, protocol = entry.rpartition(":")
+        if not name or protocol.upper() not in SECURITY_PROTOCOLS:
+            raise ConfigError(
+                "listener.security.protocol.map",
+                entry,
+                f"expected NAME:PROTOCOL with a protocol out of {', '.join(SECURITY_PROTOCOLS)}",
+            )
+        protocols[name.upper()] = protocol.upper()
+    names = [*controller_listener_names, *(listener.partition(":")[0] for listener in listener_texts)]
+    if not is_explicit and not any(name.upper() in SECURITY_PROTOCOLS.keys() - {"PLAINTEXT"} for name in names):
+        for name in controller_listener_names:
+            protocols.setdefault(name.upper(), "PLAINTEXT")
+    return protocols
+
+
+def parse_voters(texts: list[str]) -> dict[int, tuple[str, int]]:
+    """`id@host:port` texts to node id -> (host, port).
+
+    Raises:
+        ConfigError: a text has another form.
+    """
+    voters: dict[int, tuple[str, int]] = {}
+    for text in texts:
+        node_id, at, address = text.partition("@")
+        host, colon, port = address.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        is_address = colon and host and is_host(host) and port.isdecimal() and int(port) <= 65535
+        if not at or not node_id.isdecimal() or not is_address:
+            raise ConfigError("controller.quorum.voters", text, "expected id@host:port, for example 1@localhost:9093")
+        voters[int(node_id)] = (host, int(port))
+    return voters
+
+
+def parse_bootstrap_servers(texts: list[str]) -> tuple[tuple[str, int], ...]:
+    """`host:port` texts of controllers.
+
+    Raises:
+        ConfigError: a text has another form.
+    """
+    servers = []
+    for text in texts:
+        host, colon, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not colon or not host or not is_host(host) or not port.isdecimal() or not 0 < int(port) <= 65535:
+            raise ConfigError(
+                "controller.quorum.bootstrap.servers", text, "expected host:port, for example localhost:9093"
+            )
+        servers.append((host, int(port)))
+    return tuple(servers)

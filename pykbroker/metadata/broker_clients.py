@@ -1,0 +1,64 @@
+"""BrokerClients: connections of this broker to others, by broker id, over the listener between brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
+from pykbroker.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.controller.node_client import OpenStream
+
+
+class BrokerClients:
+    """Makes connections; each is its caller's own, to be closed by it.
+
+    Args:
+        image: the newest metadata.
+        listener_name: of the listener between brokers (`inter.broker.listener.name`).
+        open_stream: connects.
+        node_id: this broker, which the others read in the client id.
+    """
+
+    def __init__(
+        self, image: Callable[[], ClusterImage], listener_name: str, open_stream: OpenStream, node_id: int
+    ) -> None:
+        self._image = image
+        self._listener_name = listener_name
+        self._open_stream = open_stream
+        self._node_id = node_id
+
+    def connect(self, broker_id: int, purpose: str = "broker", *, lends: bool = False) -> NodeClient:
+        """A client of another broker, which connects at its first request. `purpose` is part of its client id; with
+        `lends` the bytes of a response are good until the next request.
+
+        Raises:
+            NodeUnreachable: the broker is not registered, is fenced, or has no listener for brokers.
+        """
+        return NodeClient(
+            self.address(broker_id),
+            self._open_stream,
+            client_id=f"{purpose}-{self._node_id}-{broker_id}",
+            software_version=__version__,
+            lends=lends,
+        )
+
+    def address(self, broker_id: int) -> NodeAddress:
+        """Where other brokers reach a broker now.
+
+        Raises:
+            NodeUnreachable: as `connect`.
+        """
+        broker = self._image().brokers.get(broker_id)
+        if broker is None:
+            raise NodeUnreachable(f"broker {broker_id} is not registered")
+        if broker.is_fenced:
+            raise NodeUnreachable(f"broker {broker_id} is fenced")
+        for endpoint in broker.endpoints:
+            if endpoint.name == self._listener_name:
+                return NodeAddress(endpoint.host, endpoint.port)
+        raise NodeUnreachable(f"broker {broker_id} has no listener {self._listener_name}")

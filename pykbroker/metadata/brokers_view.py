@@ -1,0 +1,64 @@
+"""BrokersView: partitions as clients of one listener see them, under one image of the brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.elections import has_its_directory
+from pykbroker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from pykbroker.controller.metadata.image import ClusterImage, PartitionImage
+    from pykbroker.metadata.metadata_cache import MetadataCache
+    from pykbroker.security.connection_info import ConnectionInfo
+
+
+class BrokersView:
+    """Leaders and offline replicas under one image, for one request.
+
+    Thousands of partitions have few different leaders and lists of replicas, so each of these is looked at once.
+    """
+
+    __slots__ = ("_client", "_leader_errors", "_metadata", "_offline_replicas", "image")
+
+    def __init__(self, image: ClusterImage, metadata: MetadataCache, client: ConnectionInfo) -> None:
+        self.image = image
+        self._metadata = metadata
+        self._client = client
+        self._leader_errors: dict[int, ErrorCode] = {}
+        self._offline_replicas: dict[tuple[tuple[int, ...], tuple[bytes, ...]], list[int]] = {}
+
+    def leader_error(self, leader: int) -> ErrorCode:
+        """NONE if the client reaches this leader, else LISTENER_NOT_FOUND for a registered broker that is fenced or
+        has no listener of the client's name, and LEADER_NOT_AVAILABLE where there is no such broker (P-26)."""
+        error = self._leader_errors.get(leader)
+        if error is None:
+            address = self._metadata.endpoint(leader, self._client, self.image)
+            if address is not None and not address.is_fenced:
+                error = ErrorCode.NONE
+            elif leader in self.image.brokers:
+                error = ErrorCode.LISTENER_NOT_FOUND
+            else:
+                error = ErrorCode.LEADER_NOT_AVAILABLE
+            self._leader_errors[leader] = error
+        return error
+
+    def is_alive(self, broker_id: int) -> bool:
+        """True for a broker that is registered and not fenced."""
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and not broker.is_fenced
+
+    def offline_replicas(self, partition: PartitionImage) -> list[int]:
+        """Replicas whose broker is not alive, or says that it cannot use the replica's log directory (KIP-858).
+
+        The list is shared by the partitions that have the same replicas: it is not to be changed.
+        """
+        key = partition.replicas, partition.directories
+        offline = self._offline_replicas.get(key)
+        if offline is None:
+            offline = self._offline_replicas[key] = [
+                replica
+                for replica in partition.replicas
+                if not self.is_alive(replica) or not has_its_directory(self.image, partition, replica)
+            ]
+        return offline

@@ -1,0 +1,196 @@
+"""MetadataCache: what handlers ask about topics, brokers and effective settings; always the newest cluster image.
+
+It follows the controller (`apply` is its subscriber) and never changes anything. The effective settings of a topic are
+its own ones over this broker's defaults, which are dynamic settings over given ones over Kafka's defaults (P-152).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from pykbroker.config.broker_config import BrokerConfig, ConfigError
+from pykbroker.config.listener_addresses import is_every_address
+from pykbroker.controller.metadata.image import (
+    BROKER_RESOURCE,
+    EMPTY_IMAGE,
+    BrokerImage,
+    ClusterImage,
+    TopicImage,
+)
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.metadata.advertised_listeners import broker_listeners
+from pykbroker.metadata.encoded_topics import EncodedTopics
+
+if TYPE_CHECKING:
+    from pykbroker.security.connection_info import ConnectionInfo
+
+log = logging.getLogger(__name__)
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Topics that Metadata marks as internal."""
+
+CLUSTER_WIDE_BROKER = (BROKER_RESOURCE, "")
+"""Key in `ClusterImage.configs` of the dynamic settings of all brokers."""
+
+_NOTHING: Mapping[str, str] = {}
+
+
+class BrokerAddress(NamedTuple):
+    """Where a client of some listener reaches a broker."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool
+
+
+class MetadataCache:
+    """The newest image, and views of it.
+
+    Args:
+        config: the settings given at start.
+        node_id: this broker.
+        image: where to begin; `apply` replaces it.
+    """
+
+    def __init__(self, config: BrokerConfig, node_id: int, image: ClusterImage = EMPTY_IMAGE) -> None:
+        self.image = image
+        self.static_config = config
+        self._node_id = node_id
+        # Listeners of which no host can be told, where no other broker could tell another one.
+        self._hostless_listeners = frozenset(
+            address.name for address in broker_listeners(config) if config.is_alone and is_every_address(address.host)
+        )
+        # One entry: the dynamic settings seen last, and what came of them.
+        self._dynamic: tuple[Mapping[str, str], Mapping[str, str]] = (_NOTHING, _NOTHING)
+        self._effective = config
+        self._default_log_config: LogConfig | None = None
+        self.encoded_topics = EncodedTopics()
+
+    def apply(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Takes over a new image; the controller's subscriber callback."""
+        self.image = new
+
+    @property
+    def expected_broker_count(self) -> int:
+        """How many brokers the cluster has, those included that are down or have not come yet; at least 1.
+
+        Replicas of internal topics go by it: a client that comes before the second broker of a new cluster must not
+        make topics that keep one replica for ever. Where this node is broker and controller, all voters are taken to
+        be.
+        """
+        config = self.static_config
+        voters = len(config.quorum_voters) if config.is_controller else 0
+        return max(len(self.image.brokers), voters, 1)
+
+    # Topics
+
+    def topic(self, name: str) -> TopicImage | None:
+        return self.image.topics_by_name.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        return self.image.topics_by_id.get(topic_id)
+
+    # Brokers
+
+    def endpoint(
+        self, broker_id: int, client: ConnectionInfo, image: ClusterImage | None = None
+    ) -> BrokerAddress | None:
+        """Where the client that asks reaches a broker: by its own listener (P-27); None if that broker has none.
+
+        It is what the broker has registered, in the newest image or the one given. Only a broker that is its whole
+        cluster and whose listener is on every address gives the host that the client dialled; `advertised` says why.
+        """
+        image = image or self.image
+        broker = image.brokers.get(broker_id)
+        if broker is None:
+            return None
+        for endpoint in broker.endpoints:
+            if endpoint.name == client.listener_name:
+                host = endpoint.host
+                if endpoint.name in self._hostless_listeners and len(image.brokers) == 1:
+                    host = client.local_host
+                return BrokerAddress(broker_id, host, endpoint.port, broker.rack, broker.is_fenced)
+        return None
+
+    def brokers(self, client: ConnectionInfo) -> list[BrokerAddress]:
+        """All registered brokers that the client's listener reaches, fenced ones included, by id."""
+        addresses = (self.endpoint(broker_id, client) for broker_id in sorted(self.image.brokers))
+        return [address for address in addresses if address is not None]
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether a broker is registered and not fenced."""
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and not broker.is_fenced
+
+    def broker_epoch(self) -> int:
+        """This broker's epoch, -1 before it is registered."""
+        broker: BrokerImage | None = self.image.brokers.get(self._node_id)
+        return -1 if broker is None else broker.epoch
+
+    # Settings
+
+    @property
+    def config(self) -> BrokerConfig:
+        """This broker's settings as they are now, dynamic ones included."""
+        return self.config_under(self.image)
+
+    def config_under(self, image: ClusterImage) -> BrokerConfig:
+        """This broker's settings under the dynamic ones of an image."""
+        cluster_wide = image.configs.get(CLUSTER_WIDE_BROKER, _NOTHING)
+        own = image.configs.get((BROKER_RESOURCE, str(self._node_id)), _NOTHING)
+        if (cluster_wide, own) != self._dynamic:
+            self._effective = self._with_dynamic(cluster_wide, own)
+            self._default_log_config = None
+            self._dynamic = (cluster_wide, own)
+        return self._effective
+
+    def throttled_rate(self, key: str) -> int | None:
+        """A replication throttle of this broker, in bytes per second, None where there is none.
+
+        Such keys exist as dynamic settings only, and the effective settings do not know them.
+        """
+        for resource in ((BROKER_RESOURCE, str(self._node_id)), CLUSTER_WIDE_BROKER):
+            text = self.image.configs.get(resource, _NOTHING).get(key)
+            if text is not None:
+                return int(text)
+        return None
+
+    def _with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+        try:
+            return self.static_config.with_dynamic(cluster_wide, own)
+        except ConfigError as error:
+            # Alterations are checked before they are stored, so this comes from a log that Kafka wrote.
+            log.warning("the dynamic settings of this broker are not used: %s", error)
+            return self.static_config
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """All settings that a topic has now, by topic key; the texts of its own ones are as they were set."""
+        return {**self.config.topic_defaults, **self.image.topic_config(name)}
+
+    def log_config(self, image: ClusterImage, topic: str) -> LogConfig:
+        """What the logs of a topic obey under an image. Topics without settings of their own share one value."""
+        config = self.config_under(image)
+        own = image.topic_config(topic)
+        if own:
+            return LogConfig.from_properties(log_properties(config, own))
+        if self._default_log_config is None:
+            self._default_log_config = LogConfig.from_properties(log_properties(config, own))
+        return self._default_log_config
+
+
+def log_properties(config: BrokerConfig, topic_settings: Mapping[str, str]) -> dict[str, str]:
+    """Texts for `LogConfig.from_properties`: a topic's settings over the broker's defaults."""
+    properties = {
+        "producer.id.expiration.ms": str(config.producer_id_expiration_ms),
+        "transaction.partition.verification.enable": str(config.transaction_partition_verification_enable),
+        **config.topic_defaults,
+        **topic_settings,
+    }
+    small_segments = properties.get("internal.segment.bytes")
+    if small_segments is not None:
+        properties["segment.bytes"] = small_segments
+    return properties

@@ -1,0 +1,184 @@
+"""One frame to one reply: header, version check, decode, handler, encode. Implements no API itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.metadata.controller_channel import has_error, moved_code
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.codec import decode_from, encode_chunks
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
+from pykbroker.requests.api_table import APIS_OF, FLEXIBLE_FROM, camel_case
+from pykbroker.requests.context import RequestContext, Unfinished
+from pykbroker.requests.failed_login import delay_failed_login
+from pykbroker.requests.invocation import ELEMENTS_MAX, failed, handlers_of, load
+from pykbroker.security.connection_info import ListenerKind
+from pykbroker.security.sasl import State
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pykbroker.requests.api_table import Api
+    from pykbroker.requests.context import Services
+    from pykbroker.security.connection_info import ConnectionInfo
+
+FORWARDED_IN_PART = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
+"""What a broker does itself for the settings of brokers, and has its handler forward for everything else. Other
+requests that only the active controller can carry out are forwarded to it as they came (KIP-590)."""
+
+
+class UnfinishedReply:
+    """The reply to a request that others of its connection need not wait for; it goes out before theirs."""
+
+    __slots__ = ("_has_tags", "_header", "_unfinished")
+
+    def __init__(self, unfinished: Unfinished, header: RequestHeader, has_tags: bool) -> None:
+        self._unfinished = unfinished
+        self._header = header
+        self._has_tags = has_tags
+
+    async def finish(self) -> list[Any]:
+        """Waits for what is missing, and gives the chunks as `dispatch` does."""
+        await self._unfinished.finish()
+        return _reply(self._header, self._unfinished.response, self._header.api_version, self._has_tags)
+
+
+async def dispatch(
+    services: Services, connection: ConnectionInfo, frame: memoryview, *, may_be_unfinished: bool = False
+) -> list[Any] | UnfinishedReply | None:
+    """Serves one request; gives the chunks of the reply with its size in front, or None if none is to be sent.
+
+    With `may_be_unfinished` a reply that waits for other brokers may be given before it is complete.
+
+    Raises:
+        CloseConnection: the request cannot be answered (P-4), or its API says so (P-10, P-15).
+        DecodeError: the bytes are not the request that their header names.
+
+    A handler that fails is answered with an error, as in Kafka; only what it raises as `CloseConnection` gets here.
+    """
+    if connection.sasl is not None and connection.sasl.state is State.RAW_TOKEN:
+        return await _raw_token(services, connection, bytes(frame))
+    header = read_request_header(frame, FLEXIBLE_FROM)
+    key, version = header.api_key, header.api_version
+    if connection.sasl is not None:
+        try:
+            connection.sasl.check_allowed(key)
+        except KafkaError as error:
+            return await _in_place_of_a_token(services, connection, header, frame, error)
+    kind = connection.listener_kind
+    api = APIS_OF[kind].get(key)
+    if api is None:
+        raise CloseConnection(f"API key {key} version {version} is not known to this {kind.value}")
+    if not api.lowest <= version <= api.highest:
+        if key == ApiKey.API_VERSIONS:
+            return _reply(header, _unsupported_api_versions(), 0, False)
+        raise _unsupported_version(api, version, kind)
+    request_type, handler = handlers_of[kind].get(key) or load(api, kind)
+    request, _ = decode_from(request_type, version, frame, header.body_position, ELEMENTS_MAX)
+    context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
+    has_tags = version >= api.flexible_from and key != ApiKey.API_VERSIONS
+    try:
+        context.may_be_unfinished = may_be_unfinished
+        if api.is_forwardable and kind is ListenerKind.BROKER and key not in FORWARDED_IN_PART:
+            response = await _by_the_active_controller(context, request, handler, bytes(frame))
+            if isinstance(response, bytes):
+                return [len(response).to_bytes(4, "big") + response]
+        else:
+            response = await handler(context, request)
+        if isinstance(response, Unfinished):
+            return UnfinishedReply(response, header, has_tags)
+        return None if response is None else _reply(header, response, version, has_tags)
+    except CloseConnection:
+        raise
+    except Exception as error:
+        return _reply(header, failed(context, request, error), version, has_tags)
+
+
+async def _by_the_active_controller(
+    context: RequestContext, request: Any, handler: Callable[[Any, Any], Awaitable[Any]], frame: bytes
+) -> Any:
+    """The response of the handler where this process leads, else the reply (header and body) of who does.
+
+    A client is never told that its broker asked the wrong one, also when the lead moves in the midst of it.
+    """
+    channel = context.services.channel
+    if channel is None:
+        return await handler(context, request)
+    while True:
+        if not channel.is_local:
+            reply = await channel.forward(context.connection, frame)
+            if reply is not None:
+                return reply
+        try:
+            response = await handler(context, request)
+        except KafkaError as error:
+            if error.error_code is not ErrorCode.NOT_CONTROLLER or channel.is_local:
+                raise
+            continue
+        if channel.is_local or not has_error(response, moved_code(context.api_key)):
+            return response
+
+
+def _unsupported_api_versions() -> Any:
+    """What a client that is too new can read: the body of version 0 with the error and our own range (P-2)."""
+    from pykbroker.handlers.api_versions import unsupported_version_response
+
+    return unsupported_version_response()
+
+
+def _unsupported_version(api: Api, version: int, kind: ListenerKind) -> CloseConnection:
+    return CloseConnection(
+        f"{camel_case(api.name)} version {version} is not supported; this {kind.value} has "
+        f"{api.lowest} to {api.highest}"
+    )
+
+
+async def _in_place_of_a_token(
+    services: Services, connection: ConnectionInfo, header: RequestHeader, frame: memoryview, error: KafkaError
+) -> list[Any]:
+    """The error response to a request that came where SaslAuthenticate was due; the connection is closed after it.
+
+    Kafka decodes the request for that, whatever it is: on a broker's listener also one that only controllers serve,
+    and ApiVersions of a version that does not exist, which is answered in version 0.
+    """
+    key, version = header.api_key, header.api_version
+    kind = connection.listener_kind
+    if key not in APIS_OF[kind]:
+        kind = next((other for other in APIS_OF if key in APIS_OF[other]), kind)
+    api = APIS_OF[kind].get(key)
+    if api is None:
+        raise CloseConnection(error.message)
+    request_type, _ = handlers_of[kind].get(key) or load(api, kind)
+    if api.lowest <= version <= api.highest:
+        request, _ = decode_from(request_type, version, frame, header.body_position, ELEMENTS_MAX)
+    elif key == ApiKey.API_VERSIONS:
+        request, version = request_type(), 0
+    else:
+        raise _unsupported_version(api, version, kind)
+    context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
+    response = failed(context, request, error)
+    await delay_failed_login(services, connection, error.message)
+    return _reply(header, response, version, version >= api.flexible_from and key != ApiKey.API_VERSIONS)
+
+
+async def _raw_token(services: Services, connection: ConnectionInfo, token: bytes) -> list[Any]:
+    """The exchange after SaslHandshake v0: bare tokens both ways; a failure can only be told by closing (P-14)."""
+    assert connection.sasl is not None
+    try:
+        user = connection.sasl.authenticate(token)
+    except KafkaError as error:
+        await delay_failed_login(services, connection, error.message)
+        raise CloseConnection(error.message) from None
+    connection.principal = f"User:{user}"
+    return [bytes(4)]
+
+
+def _reply(header: RequestHeader, response: Any, version: int, is_flexible: bool) -> list[Any]:
+    head = response_header(header.correlation_id, is_flexible)
+    chunks = encode_chunks(response, version)
+    size = len(head) + sum(map(len, chunks))
+    # The first chunk is always the message's own bytes: one buffer for size, header and body saves a system call.
+    chunks[0] = b"".join((size.to_bytes(4, "big"), head, chunks[0]))
+    return chunks

@@ -1,0 +1,261 @@
+"""Ports to connections: bind, accept, expire, close."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from pykbroker.config.listener_addresses import host_and_port
+from pykbroker.network.connection import Connection
+from pykbroker.network.connection_limits import ConnectionLimits
+from pykbroker.network.request_memory import RequestMemory, limit_bytes
+from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pykbroker.network.listening import Listening
+    from pykbroker.network.reply import Connected
+    from pykbroker.requests.context import Services
+    from pykbroker.security.sasl import SaslSession
+
+log = logging.getLogger(__name__)
+
+ACCEPT_PAUSE_S = 0.1
+"""Pause after accept failed for want of descriptors or memory: the clients wait in the backlog meanwhile."""
+
+ACCEPTS_PER_TURN = 16
+"""Connections accepted before other tasks get their turn, while more and more are waiting."""
+
+BUFFER_KEPT_S = 30.0
+"""A connection without a request for so long keeps only the smallest buffer."""
+
+_BUSY_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
+
+
+class BindError(Exception):
+    """A listener's address cannot be bound; says which and what to do."""
+
+
+class ListenerLimits:
+    """What the listeners of one broker share: the number of connections and the memory of their requests."""
+
+    __slots__ = ("connections", "request_memory")
+
+    def __init__(self, services: Services) -> None:
+        self.connections = ConnectionLimits(lambda: services.metadata.config)
+        self.request_memory = RequestMemory(limit_bytes(services.config))
+
+
+class Listener:
+    """One named listener: its listening sockets and its connections.
+
+    Args:
+        name: the listener's name, such as ``PLAINTEXT``.
+        sockets: bound non-blocking sockets, as `bind` or another machine than the real one (`host`) gives them.
+        services: what the handlers need.
+        make_sasl: gives each connection its SASL exchange, or None for a listener without authentication.
+        limits: those of the broker; its own for a listener that is alone.
+        kind: whether brokers' or controllers' APIs are served.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sockets: Sequence[Listening],
+        services: Services,
+        make_sasl: Callable[[], SaslSession] | None = None,
+        limits: ListenerLimits | None = None,
+        kind: ListenerKind = ListenerKind.BROKER,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.sockets = sockets
+        self.connections: set[Connection] = set()
+        self._services = services
+        self._make_sasl = make_sasl
+        self._limits = limits or ListenerLimits(services)
+        self._limits.connections.add_listener(self)
+
+    @property
+    def port(self) -> int:
+        port: int = self.sockets[0].getsockname()[1]
+        return port
+
+    def open(self) -> None:
+        """Opens the port: from here on clients are let in, so everything must be able to answer."""
+        for listening in self.sockets:
+            listening.listen(self._services.config.socket_listen_backlog_size)
+
+    async def serve(self, connection_nursery: trio.Nursery) -> None:
+        """Accepts on all sockets until cancelled; connections live in the nursery given."""
+        try:
+            async with trio.open_nursery() as nursery:
+                for listening in self.sockets:
+                    nursery.start_soon(self._accept, listening, connection_nursery)
+        finally:
+            for listening in self.sockets:
+                if isinstance(listening, socket.socket):
+                    trio.lowlevel.notify_closing(listening)
+                listening.close()
+
+    async def _accept(self, listening: Listening, connection_nursery: trio.Nursery) -> None:
+        limits = self._limits.connections
+        accepted = 0
+        while True:
+            await limits.wait_for_slot(self)
+            try:
+                connected, address = listening.accept()
+            except BlockingIOError:
+                accepted = 0
+                await _wait_readable(listening)
+            except OSError as error:
+                if error.errno in _BUSY_ERRORS:
+                    log.warning("cannot accept on %s: %s; trying again", self.name, error)
+                    await trio.sleep(ACCEPT_PAUSE_S)
+                # Anything else concerns the one connection, which is gone before it was accepted.
+            else:
+                accepted += 1
+                try:
+                    await limits.keep_to_rate(self)
+                    if accepted % ACCEPTS_PER_TURN == 0:
+                        await trio.lowlevel.checkpoint()
+                except trio.Cancelled:
+                    _drop(connected, connection_nursery)
+                    raise
+                self._start(connected, address, listening, connection_nursery)
+
+    def _start(
+        self, connected: Connected, address: tuple[str, int], listening: Listening, nursery: trio.Nursery
+    ) -> None:
+        """Has a connection served in a task of its own, or closes it."""
+        config = self._services.config
+        host = address[0]
+        refused = self._limits.connections.admit(self, host)
+        if refused is not None:
+            log.warning("refusing a connection from %s: %s", host, refused)
+            _drop(connected, nursery)
+            return
+        try:
+            local = self._prepare(connected) if isinstance(connected, socket.socket) else listening.getsockname()
+        except OSError:
+            _drop(connected, nursery)
+            self._limits.connections.leave(host)
+            return
+        sasl = self._make_sasl() if self._make_sasl is not None else None
+        info = ConnectionInfo(self.name, (host, address[1]), (local[0], local[1]), sasl, self.kind)
+        connection = Connection(
+            self._services, connected, info, config.socket_request_max_bytes, self._limits.request_memory
+        )
+        self.connections.add(connection)
+        nursery.start_soon(self._run, connection)
+
+    def _prepare(self, connected: socket.socket) -> Any:
+        """Sets the options of a connection's socket; returns the address that the client dialled. Raises OSError."""
+        config = self._services.config
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Kafka's default of 100 KiB would slow sendfile: the system's own sizing is kept unless a size was given.
+        for key, option, size in (
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF, config.socket_send_buffer_bytes),
+            ("socket.receive.buffer.bytes", socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
+        ):
+            if key in config.static_properties and size > 0:
+                connected.setsockopt(socket.SOL_SOCKET, option, size)
+        return connected.getsockname()
+
+    async def _run(self, connection: Connection) -> None:
+        try:
+            await connection.run()
+        finally:
+            self.connections.discard(connection)
+            self._limits.connections.leave(connection.info.client_host)
+
+    def close_idle(self, used_before: float) -> None:
+        """Closes the connections without a request since the time given (of trio's clock, P-11)."""
+        for connection in list(self.connections):
+            if connection.last_used < used_before and not connection.is_sending:
+                connection.close()
+
+    def shrink_idle(self) -> None:
+        """Takes the buffers of connections that have been quiet."""
+        quiet_since = trio.current_time() - BUFFER_KEPT_S
+        for connection in self.connections:
+            if connection.last_used < quiet_since:
+                connection.shrink()
+
+    def close_connections(self) -> None:
+        """Ends all connections at their next wait; a reply that is being sent is cut."""
+        for connection in list(self.connections):
+            connection.close()
+
+
+async def _wait_readable(listening: Any) -> None:
+    if isinstance(listening, socket.socket):
+        await trio.lowlevel.wait_readable(listening)
+    else:
+        await listening.wait_readable()
+
+
+def _drop(connected: Connected, nursery: trio.Nursery) -> None:
+    """Closes a connection that nothing was read from or written to."""
+    if isinstance(connected, socket.socket):
+        connected.close()
+    else:
+        nursery.start_soon(trio.aclose_forcefully, connected)
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Non-blocking sockets bound to a host name; "" binds every address. `Listener.open` makes them listen.
+
+    A name such as ``localhost`` gives one socket per address, all on the same port, also when `port` is 0.
+
+    Raises:
+        BindError: the name is unknown or the port taken.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in _addresses(host, port):
+            try:
+                listening = socket.socket(family, kind, protocol)
+            except OSError as error:
+                # A system without IPv6 may still resolve localhost to ::1.
+                if error.errno == errno.EAFNOSUPPORT and sockets:
+                    continue
+                raise
+            sockets.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound_port = sockets[0].getsockname()[1] if len(sockets) > 1 else port
+            try:
+                listening.bind((address[0], bound_port, *address[2:]))
+            except OSError as error:
+                # The same where IPv6 is there and switched off; one address that works is enough.
+                if error.errno == errno.EADDRNOTAVAIL and (len(sockets) > 1):
+                    sockets.pop().close()
+                    continue
+                raise
+    except OSError as error:
+        for listening in sockets:
+            listening.close()
+        shown = host_and_port(host or "*", port)
+        if error.errno == errno.EADDRINUSE:
+            raise BindError(
+                f"cannot listen on {shown}: the port is in use; stop what uses it, or choose another "
+                "(--port 0 takes a free one)"
+            ) from None
+        raise BindError(f"cannot listen on {shown}: {error.strerror or error}") from None
+    return sockets
+
+
+def _addresses(host: str, port: int) -> list[Any]:
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # IPv4 first: its port is what --port-file names, and some clients try only the first address.
+    return sorted(set(found), key=lambda entry: (entry[0] != socket.AF_INET, entry[4]))

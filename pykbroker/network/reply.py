@@ -1,0 +1,131 @@
+"""Sending a reply: byte chunks by send, file ranges by sendfile, so that record bytes never enter the interpreter.
+
+Over what is not a socket (the simulation's network) both are copied.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from pykbroker.logstore.file_range import FileRange
+
+if TYPE_CHECKING:
+    from pykbroker.network.request_memory import RequestMemory
+
+Connected = socket.socket | trio.abc.Stream
+"""The transport of a connection: a socket, which is read in place and sent to by sendfile; else any stream."""
+
+SEND_TIMEOUT_S = 30.0
+"""How long a client may take to accept any part of a reply once its socket is full; then it is disconnected. A
+client that never reads must not hold a segment's lease for ever."""
+
+HAS_SENDFILE = sys.platform == "linux" and hasattr(os, "sendfile")
+"""Whether bytes go from file to socket by Linux's sendfile. Elsewhere it is missing or has another meaning: copied."""
+
+COPY_SIZE = 1 << 18
+"""How much of a file range is in memory at a time where there is no sendfile."""
+
+_NO_SENDFILE_HERE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What sendfile says of a file system that it cannot read from."""
+
+# Lets the kernel put a small chunk into one packet with what follows, where the system knows it.
+_MORE = getattr(socket, "MSG_MORE", 0)
+
+
+async def send_chunks(connection: Connected, chunks: list[Any], memory: RequestMemory) -> None:
+    """Sends bytes-like chunks and `FileRange`s in order over a non-blocking socket or a stream; releases every range.
+
+    What has to wait in memory for the client is counted in `memory`.
+
+    Raises:
+        CloseConnection: very many bytes wait for clients that do not read.
+        OSError, BrokenResourceError, ClosedResourceError: the connection is gone.
+        trio.TooSlowError: the client accepts nothing for `SEND_TIMEOUT_S`.
+    """
+    last = len(chunks) - 1
+    position = 0
+    try:
+        if not isinstance(connection, socket.socket):
+            with memory.reply_waiting(sum(map(len, chunks))):
+                await _send_to_stream(connection, chunks)
+            return
+        for position, chunk in enumerate(chunks):
+            if isinstance(chunk, FileRange):
+                await _send_file_range(connection, chunk)
+                chunk.release()
+            else:
+                await _send_bytes(connection, chunk, _MORE if position < last else 0, memory)
+    finally:
+        for chunk in chunks[position:]:
+            if isinstance(chunk, FileRange):
+                chunk.release()
+
+
+async def _send_to_stream(stream: trio.abc.Stream, chunks: list[Any]) -> None:
+    for chunk in chunks:
+        for data in chunk.pieces(COPY_SIZE) if isinstance(chunk, FileRange) else (chunk,):
+            with trio.fail_after(SEND_TIMEOUT_S):
+                await stream.send_all(data)
+
+
+async def _send_bytes(connection: socket.socket, data: Any, flags: int, memory: RequestMemory | None = None) -> None:
+    try:
+        sent = connection.send(data, flags)
+    except BlockingIOError:
+        sent = 0
+    if sent == len(data):
+        return
+    rest = memoryview(data)[sent:]
+    with memory.reply_waiting(len(data)) if memory is not None else nullcontext():
+        while rest:
+            await _wait_writable(connection)
+            try:
+                rest = rest[connection.send(rest, flags) :]
+            except BlockingIOError:
+                continue
+
+
+async def _send_file_range(connection: socket.socket, file_range: FileRange) -> None:
+    target = connection.fileno()
+    source, position, rest = file_range.fd, file_range.position, file_range.size
+    if not HAS_SENDFILE:
+        await _send_copied(connection, source, position, rest)
+        return
+    while rest:
+        try:
+            sent = os.sendfile(target, source, position, rest)
+        except BlockingIOError:
+            await _wait_writable(connection)
+            continue
+        except OSError as error:
+            if error.errno not in _NO_SENDFILE_HERE:
+                raise
+            await _send_copied(connection, source, position, rest)
+            return
+        if sent == 0:
+            raise OSError(f"file ended {rest} bytes before the range that was to be sent")
+        position += sent
+        rest -= sent
+
+
+async def _send_copied(connection: socket.socket, source: int, position: int, rest: int) -> None:
+    """What sendfile does, with a copy of the bytes in between."""
+    while rest:
+        data = os.pread(source, min(rest, COPY_SIZE), position)
+        if not data:
+            raise OSError(f"file ended {rest} bytes before the range that was to be sent")
+        await _send_bytes(connection, data, 0)
+        position += len(data)
+        rest -= len(data)
+
+
+async def _wait_writable(connection: socket.socket) -> None:
+    with trio.fail_after(SEND_TIMEOUT_S):
+        await trio.lowlevel.wait_writable(connection)

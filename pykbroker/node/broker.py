@@ -1,0 +1,210 @@
+"""The composition root: builds the parts of one node in order, nests their tasks, and takes them apart again.
+
+A node is a broker, a controller, or both (`process.roles`). Order of a start: descriptors and addresses (so that a
+taken port is said at once), data directory, this process's part in the metadata quorum, the controllers' port, and then
+what makes a broker (`broker_server`): registration, logs, coordinators, its ports. Who can connect is answered.
+
+A stop is the same backwards. It comes as a cancellation: nothing is interrupted but waits, since everything that
+changes state is synchronous, so the logs can be closed as they stand. A node that is asked to stop (`stop`) first lets
+its cluster take over what it leads.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+
+from pykbroker.config.listener_addresses import is_every_address
+from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory
+from pykbroker.metadata.metadata_cache import MetadataCache
+from pykbroker.node.broker_server import BrokerServer
+from pykbroker.node.host import Host
+from pykbroker.node.node_directory import identify, raise_descriptor_limit
+from pykbroker.node.node_parts import NodeParts
+from pykbroker.node.quorum_node import StoppedEarly, ask_cluster_id, is_quorum_gone, make_quorum_node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.config.listener_addresses import ListenerAddress
+    from pykbroker.logstore.meta_properties import MetaProperties
+    from pykbroker.network.listening import Bound
+    from pykbroker.node.controller_server import ControllerServer
+    from pykbroker.protocol.fields import Message
+
+log = logging.getLogger(__name__)
+
+DESCRIPTORS_KEPT = 4096
+"""Open segment files at most, if the limit of the process allows; the rest of the limit is for connections."""
+
+LOOK_S = 0.1
+"""How often a node that hands over looks whether there is still somebody to take it."""
+
+
+class BrokerAddress(NamedTuple):
+    """Where clients on this machine reach the first listener."""
+
+    host: str
+    port: int
+
+
+async def run_broker(
+    config: BrokerConfig,
+    *,
+    cluster_id: str | None = None,
+    on_ready: Callable[[BrokerAddress], None] = lambda address: None,
+    host: Host | None = None,
+    stop: trio.Event | None = None,
+) -> None:
+    """Runs a node until it is cancelled or has been asked to stop, then stops it in order.
+
+    Args:
+        config: its settings; `log_dirs[0]` is created and formatted when it is empty.
+        cluster_id: id for a new cluster, 22 characters; see `node_directory` for what it is by default. An existing
+            directory keeps its own and must agree.
+        on_ready: called once, when every request can be answered: with the first listener for clients, on a controller
+            with that for nodes.
+        host: the machine; the real one by default.
+        stop: when it is set the node hands over what it leads, as far as there is somebody, and then this returns.
+
+    Raises:
+        BindError: a listener's address cannot be bound.
+        StorageError: the data directory cannot be used; names the file and what is wrong.
+        RegistrationFailed, ClusterUnknown: the cluster did not take this broker in, or was not there.
+    """
+    host = host or Host.real()
+    descriptor_limit = raise_descriptor_limit()
+    bound: list[Bound] = []
+    directory: LogDirectory | None = None
+    try:
+        bound += (
+            (address, host.bind(address.host, address.port))
+            for address in (*config.listeners, *config.controller_listeners)
+        )
+        directory = LogDirectory.open(
+            config.log_dirs[0],
+            filesystem=host.filesystem,
+            open_file_limit=min(DESCRIPTORS_KEPT, descriptor_limit // 4),
+        )
+        ask = partial(ask_cluster_id, config, host, trio.Event() if stop is None else stop)
+        identity = await identify(directory, config, cluster_id, host.random, ask)
+        await _run_in_directory(config, bound, directory, identity, host, on_ready, stop)
+    except StoppedEarly:
+        pass
+    finally:
+        for _, sockets in bound:
+            for listening in sockets:
+                listening.close()
+        if directory is not None:
+            directory.abandon()
+
+
+async def _run_in_directory(
+    config: BrokerConfig,
+    bound: list[Bound],
+    directory: LogDirectory,
+    identity: MetaProperties,
+    host: Host,
+    on_ready: Callable[[BrokerAddress], None],
+    stop: trio.Event | None,
+) -> None:
+    quorum = make_quorum_node(config, directory, identity, host)
+    controller = quorum.controller
+    # From here on only a clean stop makes the logs clean: the controller writes before the other logs are looked at.
+    directory.filesystem.remove(f"{directory.path}/{CLEAN_SHUTDOWN}")
+    controller.open(is_clean=directory.was_clean)
+    metadata = MetadataCache(config, config.node_id, controller.image)
+    controller.subscribe(metadata.apply)
+    parts = NodeParts(config, host, directory, identity, controller, quorum.peers, metadata, [])
+    for_clients = bound[: len(config.listeners)]
+    for_nodes = bound[len(config.listeners) :]
+    server: ControllerServer | None = None
+    if quorum.peers is not None:
+        from pykbroker.node.controller_server import ControllerServer
+
+        server = ControllerServer(parts, for_nodes)
+
+    async def call(message: Message) -> Any:
+        nonlocal server
+        if server is None:
+            # Alone: made for the first who asks, as most brokers in tests never do.
+            from pykbroker.node.controller_server import ControllerServer
+
+            server = ControllerServer(parts, ())
+        return await server.call(message)
+
+    broker = BrokerServer(parts, for_clients, call) if config.is_broker else None
+    try:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                if stop is not None:
+                    nursery.start_soon(_stop_when_asked, stop, broker, parts, scope)
+                await nursery.start(controller.run)
+                if quorum.peers is not None and server is not None:
+                    nursery.start_soon(quorum.peers.run)
+                    await nursery.start(server.run)
+                if broker is not None:
+                    await broker.start(nursery)
+                on_ready(_address_of(bound[0]))
+        _close(directory, broker)
+    except BaseException as error:
+        # Anything but the cancellation that is a stop leaves no mark of a clean one: the next start looks at every log.
+        if _is_cancellation(error):
+            _close(directory, broker)
+        raise
+    finally:
+        controller.close()
+        with trio.CancelScope(shield=True):
+            for channel in parts.channels:
+                await channel.close()
+
+
+async def _stop_when_asked(
+    stop: trio.Event, broker: BrokerServer | None, parts: NodeParts, scope: trio.CancelScope
+) -> None:
+    """Leaderships of partitions go elsewhere first, as that takes a controller, then that of the quorum."""
+    await stop.wait()
+    if broker is not None:
+        await broker.leave()
+    if parts.peers is not None and parts.controller.is_leader:
+        await _hand_over(parts)
+    scope.cancel()
+
+
+async def _hand_over(parts: NodeParts) -> None:
+    """The lead of the quorum goes to another node, if there is one to take it."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_cancel_when_alone, parts, nursery.cancel_scope)
+        await parts.controller.hand_over(parts.config.controller_quorum_fetch_timeout_ms)
+        nursery.cancel_scope.cancel()
+
+
+async def _cancel_when_alone(parts: NodeParts, scope: trio.CancelScope) -> None:
+    while not is_quorum_gone(parts):  # noqa: ASYNC110  that somebody answers again is no event
+        await trio.sleep(LOOK_S)
+    scope.cancel()
+
+
+def _close(directory: LogDirectory, broker: BrokerServer | None) -> None:
+    """Marks the logs as closed in order; a broker that stops while it starts has looked at none of them."""
+    if broker is None:
+        directory.close()
+    elif broker.is_started:
+        broker.close()
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_cancellation, error.exceptions))
+    return isinstance(error, trio.Cancelled)
+
+
+def _address_of(bound: Bound) -> BrokerAddress:
+    """Where somebody on this machine reaches a listener."""
+    address: ListenerAddress = bound[0]
+    port: int = bound[1][0].getsockname()[1]
+    return BrokerAddress("localhost" if is_every_address(address.host) else address.host, port)

@@ -1,0 +1,357 @@
+"""A broker's place in its cluster: it registers, says that it is alive, and asks leave to go.
+
+As Kafka's BrokerLifecycleManager: BrokerRegistration first; then a BrokerHeartbeat every `broker.heartbeat.interval.ms`
+with the metadata that this broker has applied, at first wanting to stay fenced; when it has caught up with its own
+registration and its logs are loaded, it wants to serve; when it is to stop, it wants its leaderships moved away.
+
+A broker whose cluster can have no other node, as its controller has no port, registers with one command, unfenced. It
+sends no heartbeats, and its stop needs no leave: nobody could take over what it leads.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
+from pykbroker.errors import KafkaError
+from pykbroker.logstore.errors import InconsistentDirectory, StorageError
+from pykbroker.logstore.log_directory import METADATA_TOPIC
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.uuids import random_uuid, uuid_from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.controller.metadata.brokers import RegisterBroker
+    from pykbroker.controller.metadata.image import ClusterImage, Endpoint
+    from pykbroker.controller.node import ControllerNode
+    from pykbroker.logstore.log_directory import LogDirectory
+    from pykbroker.logstore.meta_properties import MetaProperties
+    from pykbroker.metadata.controller_channel import ControllerChannel
+    from pykbroker.node.host import Host
+
+log = logging.getLogger(__name__)
+
+AT_ONCE_TIMEOUT_MS = 60_000
+
+STARTING_PAUSE_S = 0.01
+SHUTDOWN_PAUSE_S = 0.05
+AMEND_PAUSE_S = 1.0
+RETRY_FIRST_S = 0.1
+"""Pauses as in Kafka: while this broker catches up, before the second heartbeat of a shutdown, and after a failure,
+where it doubles up to the interval of heartbeats."""
+
+LOOK_S = 0.1
+ALONE_S = 1.0
+"""How often a broker that waits for leave looks whether there is still somebody to give it, and after how long without
+an answer it believes that there is nobody."""
+
+CONTROLLED_SHUTDOWN_MAX_S = 30.0
+"""How long a broker that wants to stop waits for leave to do so."""
+
+
+class RegistrationFailed(Exception):
+    """This broker could not join its cluster; says why."""
+
+
+class State(enum.Enum):
+    """What this broker is about (Kafka's BrokerState)."""
+
+    STARTING = enum.auto()
+    RECOVERY = enum.auto()
+    RUNNING = enum.auto()
+    PENDING_CONTROLLED_SHUTDOWN = enum.auto()
+
+
+async def register_at_once(
+    controller: ControllerNode,
+    config: BrokerConfig,
+    endpoints: Sequence[Endpoint],
+    directory: LogDirectory,
+    identity: MetaProperties,
+    host: Host,
+) -> RegisterBroker:
+    """Tells the controller, which is in this process and can be reached by no other, that this broker serves.
+
+    Returns the command, for `register_again`.
+
+    Raises:
+        StorageError: the metadata cannot be written.
+    """
+    from pykbroker.controller.metadata.brokers import RegisterBroker
+
+    registration = RegisterBroker(
+        broker_id=config.node_id,
+        incarnation_id=random_uuid(host.random.randbytes(16)),
+        endpoints=endpoints,
+        features=SUPPORTED_FEATURES,
+        log_dirs=[uuid_from_text(identity.directory_id)],
+        rack=config.broker_rack,
+        is_fenced=False,
+        is_clean_restart=directory.was_clean,
+    )
+    try:
+        await controller.submit(registration, AT_ONCE_TIMEOUT_MS)
+    except CommandRefused as refused:
+        if refused.error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+            raise StorageError(f"{directory.path}/{METADATA_TOPIC}-0", f"cannot be written: {refused}") from None
+        raise
+    return registration
+
+
+def refuse_unknown_features(image: ClusterImage, directory: LogDirectory) -> None:
+    """To be asked before the broker of an only voter registers: nobody else could make that possible later.
+
+    Raises:
+        InconsistentDirectory: the cluster has features that do not exist here, as where Apache Kafka has run.
+    """
+    from pykbroker.controller.metadata.brokers import reason_not_supported
+
+    reason = reason_not_supported(image, SUPPORTED_FEATURES)
+    if reason is not None:
+        raise InconsistentDirectory(
+            f"{directory.path}/{METADATA_TOPIC}-0", f"{reason} Use another folder, or go on with Apache Kafka there."
+        )
+
+
+def lacks_directories(image: ClusterImage, broker_id: int) -> bool:
+    """True if metadata.version has log directories now, and the registration of this broker, older than that, has none.
+
+    Kafka's BrokerRegistrationTracker: the broker then registers again.
+    """
+    broker = image.brokers.get(broker_id)
+    return broker is not None and not broker.log_dirs and image.metadata_version >= DIRECTORY_ASSIGNMENT
+
+
+async def register_again(controller: ControllerNode, registration: RegisterBroker) -> None:
+    """Amends what `register_at_once` said, once the level of metadata.version allows to say all of it."""
+    has_risen = trio.Event()
+
+    def look(old: ClusterImage, new: ClusterImage) -> None:
+        if lacks_directories(new, registration.broker_id):
+            has_risen.set()
+
+    controller.subscribe(look)
+    await has_risen.wait()
+    while lacks_directories(controller.image, registration.broker_id):
+        try:
+            await controller.submit(registration, AT_ONCE_TIMEOUT_MS)
+        except CommandRefused as refused:
+            log.warning("the log directory of this broker could not be registered: %s", refused)
+            await trio.sleep(AMEND_PAUSE_S)
+
+
+class Registration:
+    """See the module's text. `run` in a nursery does all the talking; the other methods say what is wanted.
+
+    Args:
+        config, endpoints, identity: of this broker.
+        controller: whose image tells what has been applied here.
+        channel: to the active controller; used by nobody else, so that no other request delays a heartbeat.
+        host: draws the incarnation's id.
+        previous_broker_epoch: the epoch under which this directory was closed in order, else -1 (KIP-966).
+        is_quorum_gone: whether too few controllers are there to agree on anything.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        endpoints: Sequence[Endpoint],
+        identity: MetaProperties,
+        controller: ControllerNode,
+        channel: ControllerChannel,
+        host: Host,
+        previous_broker_epoch: int,
+        is_quorum_gone: Callable[[], bool],
+    ) -> None:
+        self._config = config
+        self._endpoints = endpoints
+        self._identity = identity
+        self._controller = controller
+        self._channel = channel
+        self._previous_broker_epoch = previous_broker_epoch
+        self._is_quorum_gone = is_quorum_gone
+        self._incarnation_id = random_uuid(host.random.randbytes(16))
+        self.broker_epoch = -1
+        self.state = State.STARTING
+        self._is_registered = False
+        self._must_amend = False
+        self._is_ready = False
+        self._failures = 0
+        self._hurry = trio.Event()
+        self._caught_up = trio.Event()
+        self._unfenced = trio.Event()
+        self._may_stop = trio.Event()
+        self._is_over = False
+        self._heard_at = 0.0
+
+    async def run(self) -> None:
+        """Registers and beats until it is cancelled or the controller has let this broker go.
+
+        Raises:
+            RegistrationFailed: it could not register within `initial.broker.registration.timeout.ms`.
+        """
+        give_up_at = trio.current_time() + self._config.initial_broker_registration_timeout_ms / 1000
+        failure = "no controller answered"
+        while not self._is_over:
+            pause_s = self._retry_pause_s()
+            try:
+                pause_s = await (self._beat() if self._is_registered and not self._must_amend else self._register())
+                self._failures = 0
+            except KafkaError as error:
+                self._failures += 1
+                failure = error.message or error.error_code.name
+                if self._failures == 1:
+                    log.warning("the controller does not take this broker's %s: %s", self._what(), failure)
+            if self.broker_epoch < 0 and trio.current_time() >= give_up_at:
+                raise RegistrationFailed(
+                    f"broker {self._config.node_id} could not register within "
+                    f"{self._config.initial_broker_registration_timeout_ms} ms "
+                    f"(initial.broker.registration.timeout.ms): {failure}"
+                )
+            with trio.move_on_after(pause_s):
+                await self._hurry.wait()
+            self._hurry = trio.Event()
+
+    def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
+        """To be subscribed."""
+        if self._is_registered and lacks_directories(new, self._config.node_id):
+            self._must_amend = True
+            self._hurry.set()
+
+    async def caught_up(self) -> None:
+        """Returns when this broker has the metadata up to its own registration."""
+        await self._caught_up.wait()
+
+    async def serve(self) -> None:
+        """Says that this broker is ready, and returns when the controller has let it serve."""
+        self._is_ready = True
+        self._hurry.set()
+        await self._unfenced.wait()
+
+    async def leave(self) -> None:
+        """Controlled shutdown: returns when the leaderships have gone elsewhere.
+
+        Or when that does not come: after `CONTROLLED_SHUTDOWN_MAX_S`, and sooner where there is no active controller
+        for longer than an election takes. The last nodes of a cluster that stops as a whole have none.
+        """
+        if self.state is not State.RUNNING:
+            return
+        self.state = State.PENDING_CONTROLLED_SHUTDOWN
+        self._hurry.set()
+        config = self._config
+        silence_s = (
+            2 * config.controller_quorum_election_timeout_ms + config.controller_quorum_fetch_timeout_ms
+        ) / 1000
+        self._heard_at = trio.current_time()
+        give_up_at = self._heard_at + CONTROLLED_SHUTDOWN_MAX_S
+        while not self._may_stop.is_set():
+            until = min(give_up_at, self._heard_at + silence_s)
+            if trio.current_time() >= until:
+                log.warning("stopping without the controller's leave: it did not come within the time for it")
+                return
+            if self._is_quorum_gone() and trio.current_time() >= self._heard_at + ALONE_S:
+                log.info("stopping without the controller's leave: too few controllers are there")
+                return
+            with trio.move_on_after(LOOK_S):
+                await self._may_stop.wait()
+
+    def _what(self) -> str:
+        return "heartbeats" if self._is_registered else "registration"
+
+    def _retry_pause_s(self) -> float:
+        return min(RETRY_FIRST_S * 2.0 ** min(self._failures, 10), self._config.broker_heartbeat_interval_ms / 1000)
+
+    async def _register(self) -> float:
+        from pykbroker.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+
+        request = BrokerRegistrationRequest(
+            broker_id=self._config.node_id,
+            cluster_id=self._identity.cluster_id,
+            incarnation_id=self._incarnation_id,
+            listeners=[
+                Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+                for e in self._endpoints
+            ],
+            features=[
+                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            ],
+            rack=self._config.broker_rack,
+            log_dirs=[uuid_from_text(self._identity.directory_id)],
+            previous_broker_epoch=self._previous_broker_epoch,
+        )
+        response = await self._channel.request(request, self._config.broker_session_timeout_ms)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            from pykbroker.controller.metadata.brokers import reason_not_supported
+
+            # The response has no text; the metadata that was fetched already tells which feature it is.
+            reason = reason_not_supported(self._controller.image, SUPPORTED_FEATURES)
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason or ErrorCode.UNSUPPORTED_VERSION.name)
+        _check(response.error_code)
+        self.broker_epoch = response.broker_epoch
+        self._is_registered = True
+        self._must_amend = False
+        log.info("registered as broker %d with broker epoch %d", self._config.node_id, self.broker_epoch)
+        return 0.0
+
+    async def _beat(self) -> float:
+        """One heartbeat; the pause before the next one in seconds."""
+        from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+
+        state = self.state
+        request = BrokerHeartbeatRequest(
+            broker_id=self._config.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._controller.image.offset,
+            want_fence=not self._is_ready,
+            want_shut_down=state is State.PENDING_CONTROLLED_SHUTDOWN,
+        )
+        response = await self._channel.request(request, self._config.broker_session_timeout_ms)
+        self._heard_at = trio.current_time()
+        code = ErrorCode(response.error_code)
+        if code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
+            self._look_at_own_registration()
+        _check(code)
+        interval_s = self._config.broker_heartbeat_interval_ms / 1000
+        match state:
+            case State.STARTING:
+                if response.is_caught_up:
+                    self.state = State.RECOVERY
+                    self._caught_up.set()
+                return STARTING_PAUSE_S
+            case State.RECOVERY:
+                if not response.is_fenced:
+                    self.state = State.RUNNING
+                    self._unfenced.set()
+                elif self._is_ready:
+                    # It was let in, but the controller has not finished that yet.
+                    return STARTING_PAUSE_S
+            case State.PENDING_CONTROLLED_SHUTDOWN:
+                if response.should_shut_down:
+                    log.info("the controller lets broker %d stop", self._config.node_id)
+                    self._is_over = True
+                    self._may_stop.set()
+                return SHUTDOWN_PAUSE_S
+        return interval_s
+
+    def _look_at_own_registration(self) -> None:
+        """Registers again if this broker was forgotten (UnregisterBroker); not if another process has its id now."""
+        broker = self._controller.image.brokers.get(self._config.node_id)
+        if broker is None or broker.incarnation_id == self._incarnation_id:
+            self._is_registered = False
+        elif self._failures == 0:
+            log.error("another process has registered as broker %d", self._config.node_id)
+
+
+def _check(error_code: int) -> None:
+    if error_code != ErrorCode.NONE:
+        code = ErrorCode(error_code)
+        raise KafkaError(code, code.name)

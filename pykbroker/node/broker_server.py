@@ -1,0 +1,295 @@
+"""The broker of a node: its place in the cluster, its logs and coordinators, and its ports, built in this order."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
+from pykbroker.errors import KafkaError
+from pykbroker.groups.coordinator import GroupCoordinator
+from pykbroker.groups.settings import GroupSettings
+from pykbroker.metadata.advertised_listeners import broker_endpoints
+from pykbroker.metadata.producer_ids import ProducerIds
+from pykbroker.network.listener import Listener, ListenerLimits
+from pykbroker.node.broker_registration import Registration, refuse_unknown_features, register_again, register_at_once
+from pykbroker.node.housekeeping import high_watermarks, start_housekeeping
+from pykbroker.node.node_parts import make_authorizer, sasl_maker
+from pykbroker.node.quorum_node import LocalCall, is_quorum_gone, make_channel, opener
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.uuids import uuid_from_text
+from pykbroker.replication.fetch_sessions import FetchSessions
+from pykbroker.replication.partitions import Partitions
+from pykbroker.requests.context import Services
+from pykbroker.transactions.coordinator import TransactionCoordinator
+from pykbroker.transactions.settings import TransactionSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pykbroker.coordination.broker_sender import NodeConnection
+    from pykbroker.coordination.internal_topic import InternalTopic
+    from pykbroker.metadata.broker_clients import BrokerClients
+    from pykbroker.metadata.controller_channel import ControllerChannel
+    from pykbroker.metadata.metadata_cache import MetadataCache
+    from pykbroker.network.listening import Bound
+    from pykbroker.node.node_parts import NodeParts
+    from pykbroker.replication.replica_manager import ReplicaManager
+    from pykbroker.replication.throttle import ReplicationThrottle
+    from pykbroker.replication.transaction_markers import AppendedMarker
+    from pykbroker.transactions.markers import MarkerToWrite
+    from pykbroker.wall_clock import WallClock
+
+log = logging.getLogger(__name__)
+
+INTERNAL_TOPIC_TIMEOUT_MS = 30_000
+
+
+class BrokerServer:
+    """`start` it in a nursery; `leave` before a stop; `close` when the nursery's tasks have ended.
+
+    Args:
+        parts: of the node.
+        bound: the listeners for clients and other brokers.
+        call: the active controller's response, when that is in this process.
+    """
+
+    def __init__(self, parts: NodeParts, bound: Sequence[Bound], call: LocalCall) -> None:
+        self._parts = parts
+        self._call = call
+        self._bound = bound
+        self._services: Services | None = None
+        self._registration: Registration | None = None
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the logs are loaded."""
+        return self._services is not None
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Returns when the broker serves; its tasks go on in the nursery.
+
+        Raises:
+            StorageError, RegistrationFailed: it cannot.
+        """
+        parts = self._parts
+        config, controller = parts.config, parts.controller
+        endpoints = broker_endpoints(config, self._bound)
+        if config.is_alone:
+            refuse_unknown_features(controller.image, parts.directory)
+        if parts.peers is None:
+            # No other node can reach this one's controller: it has no brokers beside it, now or later.
+            registration = await register_at_once(
+                controller, config, endpoints, parts.directory, parts.identity, parts.host
+            )
+            if controller.image.metadata_version < DIRECTORY_ASSIGNMENT:
+                nursery.start_soon(register_again, controller, registration)
+        else:
+            epoch = parts.directory.previous_broker_epoch if parts.directory.was_clean else -1
+            channel = make_channel(parts, self._call, "heartbeat")
+            self._registration = Registration(
+                config,
+                endpoints,
+                parts.identity,
+                controller,
+                channel,
+                parts.host,
+                epoch,
+                partial(is_quorum_gone, parts),
+            )
+            controller.subscribe(self._registration.on_metadata_change)
+            nursery.start_soon(self._registration.run)
+            await self._registration.caught_up()
+        services = self._services = make_services(parts, self._call)
+        await nursery.start(services.groups.run)
+        # After the groups: a transaction that goes on to its end may end offsets of theirs.
+        await nursery.start(services.transactions.run)
+        if services.replicas is not None:
+            await nursery.start(services.replicas.run)
+        limits = ListenerLimits(services)
+        controller.subscribe(lambda old, new: limits.connections.look_again())
+        listeners = [
+            Listener(address.name, sockets, services, sasl_maker(config, address), limits)
+            for address, sockets in self._bound
+        ]
+        start_housekeeping(nursery, services, listeners)
+        # Before the controller lets this broker serve: who then reads of it in the metadata can connect.
+        await nursery.start(_serve, listeners)
+        if self._registration is not None:
+            await self._registration.serve()
+
+    async def leave(self) -> None:
+        """Lets the cluster take over what this broker leads, if it has one (`controlled.shutdown.enable`)."""
+        if self._registration is not None and self._parts.config.controlled_shutdown_enable:
+            await self._registration.leave()
+
+    def close(self) -> None:
+        """Closes the logs and marks that this was done in order."""
+        services = self._services
+        assert services is not None
+        services.groups.stop()
+        services.transactions.stop()
+        self._parts.directory.close(services.metadata.broker_epoch(), high_watermarks(services))
+
+
+async def _serve(listeners: Sequence[Listener], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Opens the ports and serves until cancelled."""
+    async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
+        for listener in listeners:
+            listener.open()
+            accepting.start_soon(listener.serve, connections)
+        task_status.started()
+
+
+def make_services(parts: NodeParts, call: LocalCall) -> Services:
+    """Builds what follows the metadata, in the order in which it must follow: cache, partitions, coordinators."""
+    config, host, directory, metadata = parts.config, parts.host, parts.directory, parts.metadata
+    controller = parts.controller
+    image = controller.image
+    directory.load_logs(lambda topic: metadata.log_config(image, topic), host.clock.now_ms(), log.warning)
+    # A leader that did not run has heard of no follower meanwhile: none lags for that.
+    partitions = Partitions(config.node_id, directory, metadata.log_config, host.clock, controller.clock.now_s)
+    partitions.set_strays_aside(image)
+    channel = make_channel(parts, call, "forwarding")
+    create_internal_topic = partial(_create_internal_topic, channel)
+    groups = GroupCoordinator(
+        GroupSettings.from_config(config),
+        config.node_id,
+        host.clock,
+        partitions,
+        metadata,
+        create_internal_topic,
+        host.random,
+    )
+    broker_clients = _broker_clients(parts)
+    producer_ids = ProducerIds(channel, metadata, config.node_id)
+    transactions = TransactionCoordinator(
+        TransactionSettings.from_config(config),
+        config.node_id,
+        host.clock,
+        partitions,
+        metadata,
+        next_producer_id=producer_ids.next,
+        create_internal_topic=create_internal_topic,
+        write_marker=partial(_write_marker, partitions, groups, host.clock),
+        connect=partial(_connect, broker_clients),
+    )
+    controller.subscribe(partitions.apply)
+    replicas = _replica_manager(parts, call, partitions, broker_clients)
+    if replicas is not None:
+        controller.subscribe(replicas.apply)
+    controller.subscribe(groups.on_metadata_change)
+    controller.subscribe(transactions.on_metadata_change)
+    return Services(
+        config=config,
+        cluster_id=parts.identity.cluster_id,
+        node_id=config.node_id,
+        metadata=metadata,
+        partitions=partitions,
+        controller=controller,
+        groups=groups,
+        transactions=transactions,
+        producer_ids=producer_ids,
+        fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, host.random),
+        log_directory=directory,
+        clock=host.clock,
+        random=host.random,
+        run_in_thread=host.run_in_thread,
+        authorizer=make_authorizer(config, metadata),
+        channel=channel,
+        broker_clients=broker_clients,
+        replicas=replicas,
+        leader_throttle=None if replicas is None else _throttle(metadata, config.node_id, "leader"),
+    )
+
+
+def _broker_clients(parts: NodeParts) -> BrokerClients | None:
+    """Connections to other brokers; None on a node that is alone."""
+    if parts.peers is None:
+        return None
+    from pykbroker.metadata.broker_clients import BrokerClients
+
+    controller, config = parts.controller, parts.config
+    name = config.inter_broker_listener
+    return BrokerClients(lambda: controller.image, name, opener(config, parts.host, name), config.node_id)
+
+
+def _replica_manager(
+    parts: NodeParts, call: LocalCall, partitions: Partitions, clients: BrokerClients | None
+) -> ReplicaManager | None:
+    """What replicates partitions; None on a node that is alone."""
+    if clients is None:
+        return None
+    from pykbroker.replication.full_disk import FullDisk
+    from pykbroker.replication.replica_manager import ReplicaManager, ReplicationSettings
+
+    node_id, controller = parts.config.node_id, parts.controller
+    channel = make_channel(parts, call, "alter-partition")
+    replicas = ReplicaManager(
+        node_id,
+        partitions,
+        parts.host.clock,
+        channel,
+        partial(clients.connect, purpose="replica-fetcher", lends=True),
+        ReplicationSettings.from_config(parts.config),
+        _throttle(parts.metadata, node_id, "follower"),
+    )
+    replicas.full_disk = FullDisk(
+        node_id,
+        partitions,
+        parts.directory,
+        uuid_from_text(parts.identity.directory_id),
+        lambda: controller.image,
+        channel,
+        replicas.follow_all,
+    )
+    return replicas
+
+
+def _throttle(metadata: MetadataCache, node_id: int, side: str) -> ReplicationThrottle:
+    """The replication throttle of this broker as "leader" or as "follower"."""
+    from pykbroker.replication.throttle import ReplicationThrottle
+
+    return ReplicationThrottle(
+        lambda: metadata.throttled_rate(f"{side}.replication.throttled.rate"),
+        lambda topic: metadata.image.topic_config(topic).get(f"{side}.replication.throttled.replicas", ""),
+        node_id,
+    )
+
+
+async def _create_internal_topic(channel: ControllerChannel, topic: InternalTopic) -> None:
+    # Imported when the first coordinator is looked for: a start is faster without.
+    from pykbroker.controller.metadata.topics import NewTopic
+    from pykbroker.requests.topic_creation import create_request
+
+    new = NewTopic(topic.name, topic.partition_count, topic.replication_factor, configs=tuple(topic.configs.items()))
+    answer = await channel.request(create_request([new], INTERNAL_TOPIC_TIMEOUT_MS), INTERNAL_TOPIC_TIMEOUT_MS)
+    for result in answer.topics:
+        code = ErrorCode(result.error_code)
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise KafkaError(code, result.error_message or "")
+
+
+def _connect(clients: BrokerClients | None, broker_id: int) -> NodeConnection:
+    """A connection to another broker; raises NodeUnreachable as `BrokerClients.connect`."""
+    if clients is not None:
+        return clients.connect(broker_id, "transactions")
+    from pykbroker.controller.node_client import NodeUnreachable
+
+    raise NodeUnreachable(f"broker {broker_id} is not registered")
+
+
+def _write_marker(
+    partitions: Partitions,
+    groups: GroupCoordinator,
+    clock: WallClock,
+    marker: MarkerToWrite,
+    topic: str,
+    partition: int,
+) -> ErrorCode | AppendedMarker:
+    from pykbroker.replication.transaction_markers import MarkerWriter, TransactionMarker
+
+    return MarkerWriter(partitions, groups, clock).write(TransactionMarker(*marker), topic, partition)

@@ -1,0 +1,111 @@
+"""A controller tells its cluster where it listens and what it can run (KIP-919), once in each of its lives.
+
+As Kafka's ControllerRegistrationManager: whenever the metadata does not have the registration of this incarnation, it
+is sent to the active controller, until that has it. Brokers and tools find the controllers by it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.metadata_versions import CONTROLLER_REGISTRATION, METADATA_VERSION
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.uuids import random_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pykbroker.controller.metadata.image import ClusterImage, Endpoint
+    from pykbroker.controller.node import ControllerNode
+    from pykbroker.metadata.controller_channel import ControllerChannel
+    from pykbroker.node.host import Host
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_MS = 5000
+RETRY_FIRST_S = 0.1
+RETRY_MAX_S = 60.0
+
+
+class ControllerRegistration:
+    """`run` it on a controller.
+
+    Args:
+        node_id: of this controller.
+        endpoints: where it listens for nodes.
+        controller: whose image says what is registered.
+        channel: to the active controller.
+        host: draws the incarnation's id.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        endpoints: Sequence[Endpoint],
+        controller: ControllerNode,
+        channel: ControllerChannel,
+        host: Host,
+    ) -> None:
+        self._node_id = node_id
+        self._endpoints = endpoints
+        self._controller = controller
+        self._channel = channel
+        self._incarnation_id = random_uuid(host.random.randbytes(16))
+        self._changed = trio.Event()
+
+    def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
+        """To be subscribed."""
+        if self._is_due(new):
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Registers whenever the metadata does not know this incarnation, until it is cancelled."""
+        failures = 0
+        while True:
+            if not self._is_due(self._controller.image):
+                await self._changed.wait()
+                self._changed = trio.Event()
+                continue
+            try:
+                await self._register()
+                failures = 0
+            except KafkaError as error:
+                failures += 1
+                if failures == 1:
+                    log.warning("this controller is not registered yet: %s", error.message or error.error_code.name)
+            # What was registered comes back with the metadata a moment later.
+            await trio.sleep(min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(failures, 10)))
+
+    def _is_due(self, image: ClusterImage) -> bool:
+        if image.features.get(METADATA_VERSION, 0) < CONTROLLER_REGISTRATION:
+            return False
+        known = image.controllers.get(self._node_id)
+        return known is None or known.incarnation_id != self._incarnation_id
+
+    async def _register(self) -> None:
+        from pykbroker.protocol.messages.controller_registration import (
+            ControllerRegistrationRequest,
+            Feature,
+            Listener,
+        )
+
+        request = ControllerRegistrationRequest(
+            controller_id=self._node_id,
+            incarnation_id=self._incarnation_id,
+            listeners=[
+                Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+                for e in self._endpoints
+            ],
+            features=[
+                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            ],
+        )
+        response = await self._channel.request(request, TIMEOUT_MS)
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(response.error_code), response.error_message or "")

@@ -1,0 +1,178 @@
+"""The controllers' port of a node: its listeners, and what their handlers may use.
+
+Broker and controller of one process share metadata and quorum, nothing else: a handler of this port that asks for
+partitions or groups is a fault of ours, and `Absent` says so.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import trio
+
+from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
+from pykbroker.errors import KafkaError
+from pykbroker.metadata.advertised_listeners import controller_endpoints
+from pykbroker.network.listener import Listener, ListenerLimits
+from pykbroker.node.controller_registration import ControllerRegistration
+from pykbroker.node.housekeeping import start_controller_housekeeping
+from pykbroker.node.node_parts import make_authorizer, sasl_maker
+from pykbroker.node.quorum_node import make_channel
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.requests.context import RequestContext, Services
+from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.controller.metadata.image import Endpoint
+    from pykbroker.network.listening import Bound
+    from pykbroker.node.host import Host
+    from pykbroker.node.node_parts import NodeParts
+    from pykbroker.protocol.fields import Message
+
+
+PROBE_TIMEOUT_S = 1.0
+
+
+class Absent:
+    """Stands where a controller's port has nothing."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a controller's port has no {self._what}, but {name} of it was asked for")
+
+
+def controller_services(parts: NodeParts, active_controller: ActiveController | None) -> Services:
+    """What handlers on the controllers' port may use."""
+
+    def absent(what: str) -> Any:
+        return Absent(what)
+
+    return Services(
+        config=parts.config,
+        cluster_id=parts.identity.cluster_id,
+        node_id=parts.config.node_id,
+        metadata=parts.metadata,
+        partitions=absent("partitions"),
+        controller=parts.controller,
+        groups=absent("groups"),
+        transactions=absent("transactions"),
+        producer_ids=absent("producer ids"),
+        fetch_sessions=absent("fetch sessions"),
+        log_directory=parts.directory,
+        clock=parts.host.clock,
+        random=parts.host.random,
+        run_in_thread=parts.host.run_in_thread,
+        authorizer=make_authorizer(parts.config, parts.metadata),
+        peers=parts.peers,
+        active_controller=active_controller,
+    )
+
+
+class ControllerServer:
+    """The controller of a node; `run` it in a nursery.
+
+    Args:
+        parts: of the node.
+        bound: its listeners for other nodes; none on a broker alone.
+    """
+
+    def __init__(self, parts: NodeParts, bound: Sequence[Bound]) -> None:
+        self._parts = parts
+        # A node without peers has no broker to watch but its own, and a broker alone is no controller.
+        is_watching = parts.config.is_controller and parts.peers is not None
+        refuses = partial(_refuses, parts.host) if parts.config.broker_session_end_on_refusal else None
+        self._active = ActiveController(parts.controller, _settings(parts.config), refuses) if is_watching else None
+        self._services = controller_services(parts, self._active)
+        limits = ListenerLimits(self._services)
+        self._listeners = [
+            Listener(
+                address.name,
+                sockets,
+                self._services,
+                sasl_maker(parts.config, address),
+                limits,
+                ListenerKind.CONTROLLER,
+            )
+            for address, sockets in bound
+        ]
+        self._registration: ControllerRegistration | None = None
+        if bound:
+            endpoints = controller_endpoints(parts.config, bound)
+            channel = make_channel(parts, self.call, "controller-registration")
+            self._registration = ControllerRegistration(
+                parts.config.node_id, endpoints, parts.controller, channel, parts.host
+            )
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Opens the ports, serves, and does the duties of a leader, until cancelled."""
+        async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
+            if self._active is not None:
+                self._parts.controller.subscribe(self._active.on_metadata_change)
+                await accepting.start(self._active.run)
+            for listener in self._listeners:
+                listener.open()
+                accepting.start_soon(listener.serve, connections)
+            start_controller_housekeeping(accepting, self._services, self._listeners)
+            if self._registration is not None:
+                self._parts.controller.subscribe(self._registration.on_metadata_change)
+                accepting.start_soon(self._registration.run)
+            task_status.started()
+
+    async def call(self, message: Message) -> Any:
+        """The response of the active controller in this process to a request of its own broker.
+
+        The broker may do what it asks for: nothing is authorized.
+
+        Raises:
+            KafkaError: UNSUPPORTED_VERSION: there is no such request on a controller's port.
+        """
+        return await call(self._services._replace(authorizer=None), message)
+
+
+async def call(services: Services, message: Message) -> Any:
+    """The response of a controllers' port that has these services, without the port."""
+    from pykbroker.requests.api_table import CONTROLLER_APIS
+    from pykbroker.requests.invocation import failed, load
+
+    api = CONTROLLER_APIS.get(message.KEY)
+    if api is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the controller does not serve {type(message).__name__}")
+    _, handler = load(api, ListenerKind.CONTROLLER)
+    info = ConnectionInfo("", ("localhost", 0), ("localhost", 0), None, ListenerKind.CONTROLLER)
+    context = RequestContext(services, info, api.key, api.highest, 0, "local")
+    try:
+        return await handler(context, message)
+    except Exception as error:
+        return failed(context, message, error)
+
+
+async def _refuses(host: Host, endpoint: Endpoint) -> bool:
+    """Whether the machine answers, and says that nothing listens there."""
+    from pykbroker.controller.node_client import is_refused
+
+    with trio.move_on_after(PROBE_TIMEOUT_S):
+        try:
+            stream = await host.open_stream(endpoint.host, endpoint.port)
+        except OSError as error:
+            return is_refused(error)
+        await trio.aclose_forcefully(stream)
+    return False
+
+
+def _settings(config: BrokerConfig) -> ActiveControllerSettings:
+    is_balancing = config.auto_leader_rebalance_enable
+    return ActiveControllerSettings(
+        session_timeout_ms=config.broker_session_timeout_ms,
+        heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
+        balance_interval_ms=config.leader_imbalance_check_interval_seconds * 1000 if is_balancing else 0,
+        unclean_interval_ms=config.unclean_leader_election_interval_ms,
+        local_broker_id=config.node_id if config.is_alone and config.is_broker else None,
+    )

@@ -1,0 +1,99 @@
+"""Whose a data directory is: the node and the cluster that `meta.properties` names, or that an empty one gets.
+
+There is no format step. Nodes that begin with empty directories must still agree on the id of their cluster:
+
+* an id that is given (`--cluster-id`, CLUSTER_ID) counts;
+* a quorum of one draws a random id;
+* several voters take an id that follows from `controller.quorum.voters`, which is the same on all of them;
+* a node that does not vote asks a controller (`ask_cluster_id`).
+
+Whoever ends up with another id than the others is refused by them (INCONSISTENT_CLUSTER_ID) and changes nothing there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import resource
+from typing import TYPE_CHECKING
+
+from pykbroker.logstore.errors import InconsistentDirectory
+from pykbroker.logstore.meta_properties import FILE_NAME, MetaProperties
+from pykbroker.protocol.uuids import random_uuid, uuid_to_text
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.logstore.log_directory import LogDirectory
+
+DESCRIPTORS_TRIED = (1 << 20, 1 << 16, 10_240, 4096, 1024)
+
+
+def raise_descriptor_limit() -> int:
+    """Takes all descriptors that the system allows, as a broker has many files and connections open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Where nothing limits them, as on macOS, the system still refuses more than it can have.
+    for wanted in (hard, *DESCRIPTORS_TRIED):
+        if wanted == soft:
+            break
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):
+            continue
+        soft = wanted
+        break
+    return soft if soft != resource.RLIM_INFINITY else 1 << 20
+
+
+async def identify(
+    directory: LogDirectory,
+    config: BrokerConfig,
+    cluster_id: str | None,
+    generator: random.Random,
+    ask_cluster_id: Callable[[], Awaitable[str]],
+) -> MetaProperties:
+    """Whose the data directory is; an empty one becomes ours.
+
+    Args:
+        directory, config: of this node.
+        cluster_id: the id that was given, if any.
+        generator: draws ids.
+        ask_cluster_id: gives the cluster's id from another node; waits until one answers.
+
+    Raises:
+        InconsistentDirectory: it belongs to another node or cluster.
+    """
+    identity = directory.meta_properties()
+    path = f"{directory.path}/{FILE_NAME}"
+    if identity is None:
+        if cluster_id is not None:
+            chosen = cluster_id
+        elif config.is_alone:
+            chosen = uuid_to_text(random_uuid(generator.randbytes(16)))
+        elif config.is_controller and config.quorum_voters:
+            chosen = cluster_id_of_voters(config.quorum_voters)
+        else:
+            chosen = await ask_cluster_id()
+        directory_id = uuid_to_text(random_uuid(generator.randbytes(16)))
+        identity = MetaProperties(chosen, config.node_id, directory_id)
+        directory.format(identity)
+    if identity.node_id != config.node_id:
+        raise InconsistentDirectory(
+            path,
+            f"belongs to node {identity.node_id}, this is node {config.node_id}; set node.id or use another folder",
+        )
+    if cluster_id is not None and identity.cluster_id != cluster_id:
+        raise InconsistentDirectory(
+            path, f"belongs to cluster {identity.cluster_id}, not {cluster_id}; use another folder"
+        )
+    if not identity.directory_id:
+        identity = identity._replace(directory_id=uuid_to_text(random_uuid(generator.randbytes(16))))
+        directory.format(identity)
+    return identity
+
+
+def cluster_id_of_voters(voters: Mapping[int, tuple[str, int]]) -> str:
+    """The id of a new cluster with these voters (node id -> host and port): the same on each of them."""
+    text = ",".join(f"{node_id}@{host}:{port}" for node_id, (host, port) in sorted(voters.items()))
+    return uuid_to_text(random_uuid(hashlib.sha256(text.encode()).digest()[:16]))

@@ -1,0 +1,56 @@
+"""What the servers of one node, broker and controller, are made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.config.listener_addresses import ListenerAddress
+    from pykbroker.controller.node import ControllerNode
+    from pykbroker.controller.peers import Peers
+    from pykbroker.logstore.log_directory import LogDirectory
+    from pykbroker.logstore.meta_properties import MetaProperties
+    from pykbroker.metadata.controller_channel import ControllerChannel
+    from pykbroker.metadata.metadata_cache import MetadataCache
+    from pykbroker.node.host import Host
+    from pykbroker.security.sasl import SaslSession
+    from pykbroker.security.standard_authorizer import StandardAuthorizer
+
+
+class NodeParts(NamedTuple):
+    """The parts that there are once in a process, whatever its roles.
+
+    `peers` is None for a node that is alone; `channels` are those to the active controller, to be closed at the end.
+    """
+
+    config: BrokerConfig
+    host: Host
+    directory: LogDirectory
+    identity: MetaProperties
+    controller: ControllerNode
+    peers: Peers | None
+    metadata: MetadataCache
+    channels: list[ControllerChannel]
+
+
+def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAuthorizer | None:
+    """What decides who may do what; None where everybody may do everything."""
+    if not config.authorizer_class_name:
+        return None
+    from pykbroker.security.standard_authorizer import StandardAuthorizer
+
+    return StandardAuthorizer(lambda: metadata.image.acls, config.super_users, config.allow_everyone_if_no_acl_found)
+
+
+def sasl_maker(config: BrokerConfig, address: ListenerAddress) -> Callable[[], SaslSession] | None:
+    """What gives each connection of a SASL listener its exchange; None for a plain one."""
+    if not address.security_protocol.startswith("SASL"):
+        return None
+    from pykbroker.security.sasl import SaslSession, passwords_from_jaas
+
+    jaas = config.listener_property(address.name, "plain.sasl.jaas.config")
+    passwords = passwords_from_jaas(jaas or config.listener_property(address.name, "sasl.jaas.config") or "")
+    return lambda: SaslSession(passwords, config.sasl_server_max_receive_size)

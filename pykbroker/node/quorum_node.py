@@ -1,0 +1,262 @@
+"""This process's part in the metadata quorum, from its settings: `ControllerNode`, and `Peers` where there are others.
+
+A voter where `process.roles` has controller, an observer otherwise. A quorum of one without a controllers' listener has
+no peers, and loads nothing of what talks to them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+
+from pykbroker.config.controller_rules import ServerConfigRules
+from pykbroker.controller.node import ControllerNode, ControllerSettings
+from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.controller.raft.roles import RaftSettings
+from pykbroker.controller.raft_storage import StorageSettings
+from pykbroker.metadata.advertised_listeners import voter_endpoints
+from pykbroker.metadata.controller_channel import ControllerChannel
+from pykbroker.protocol.uuids import uuid_from_text
+from pykbroker.version import __version__
+
+if TYPE_CHECKING:
+    from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.controller.node_client import NodeAddress, OpenStream
+    from pykbroker.controller.peers import Peers
+    from pykbroker.logstore.log_directory import LogDirectory
+    from pykbroker.logstore.meta_properties import MetaProperties
+    from pykbroker.node.host import Host
+    from pykbroker.node.node_parts import NodeParts
+    from pykbroker.protocol.fields import Message
+
+log = logging.getLogger(__name__)
+
+LocalCall = Callable[["Message"], Awaitable[Any]]
+"""Carries a request out in this process, as the active controller."""
+
+FETCH_WAIT_MAX_MS = 500
+APPEND_LINGER = "controller.quorum.append.linger.ms"
+LOST_LEADER_MS = 100
+RESERVE_BYTES = 4 << 20
+"""For metadata on a full disk: some hundreds of decisions at least, if others take what they leave of a page."""
+ASK_TIMEOUT_MS = 2000
+ASK_PAUSE_S = 0.2
+RUNNING_TICK_MIN_MS, RUNNING_TICK_MAX_MS = 20, 500
+CONTROLLER_ENDPOINTS = 2
+"""The endpoint type of KIP-919 for controllers."""
+
+
+class QuorumNode(NamedTuple):
+    """The node, and what carries its messages; `peers` is None for a node that is alone."""
+
+    controller: ControllerNode
+    peers: Peers | None
+
+
+def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: MetaProperties, host: Host) -> QuorumNode:
+    """Builds the node; nothing is opened yet."""
+    peers: Peers | None = None
+    if config.has_peers:
+        from pykbroker.controller.node_client import NodeAddress
+        from pykbroker.controller.peers import Peers
+
+        peers = Peers(
+            config.node_id,
+            identity.cluster_id,
+            {node_id: NodeAddress(*address) for node_id, address in config.quorum_voters.items()},
+            controller_opener(config, host),
+            software_version=__version__,
+            request_timeout_ms=config.controller_quorum_request_timeout_ms,
+            fetch_wait_max_ms=_fetch_wait_max_ms(config),
+            snapshot_piece_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
+            bootstrap=[NodeAddress(*address) for address in config.quorum_bootstrap_servers],
+            endpoints=voter_endpoints(config),
+            listener_name=(config.controller_listener_names or ["CONTROLLER"])[0].upper(),
+        )
+    controller = ControllerNode(
+        _settings(config, directory.path, identity),
+        filesystem=directory.filesystem,
+        config_rules=ServerConfigRules(config),
+        random=host.random,
+        wall_clock_ms=host.clock.now_ms,
+        run_in_thread=host.run_in_thread,
+        send=None if peers is None else peers.send,
+        download=None if peers is None else peers.download,
+        probe=None if peers is None else peers.probe,
+        on_voters=None if peers is None else peers.set_voters,
+    )
+    if peers is not None:
+        peers.attach(controller)
+    return QuorumNode(controller, peers)
+
+
+def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> ControllerSettings:
+    return ControllerSettings(
+        node_id=config.node_id,
+        data_directory=folder,
+        voters=VoterSet(map(ReplicaKey, config.quorum_voters)),
+        directory_id=uuid_from_text(identity.directory_id),
+        endpoints=voter_endpoints(config),
+        bootstrap_count=len(config.quorum_bootstrap_servers),
+        partition_count_default=config.num_partitions,
+        replication_factor_default=config.default_replication_factor,
+        snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+        snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
+        storage=StorageSettings(
+            segment_bytes=config.metadata_log_segment_bytes,
+            segment_ms=config.metadata_log_segment_ms,
+            reserve_bytes=RESERVE_BYTES if config.has_peers else 0,
+        ),
+        raft=RaftSettings(
+            election_timeout_ms=config.controller_quorum_election_timeout_ms,
+            fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+            request_timeout_ms=config.controller_quorum_request_timeout_ms,
+            # Without any pause a node that looks for the leader would do nothing else.
+            retry_backoff_ms=max(1, config.controller_quorum_retry_backoff_ms),
+            auto_join=config.controller_quorum_auto_join_enable,
+            lost_leader_ms=LOST_LEADER_MS if config.controller_quorum_election_on_refusal else 0,
+            fetch_wait_max_ms=_fetch_wait_max_ms(config),
+            fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
+            election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
+        ),
+        append_linger_ms=_append_linger_ms(config),
+        running_tick_ms=_running_tick_ms(config),
+        unclean_election=config.topic_defaults["unclean.leader.election.enable"] == "true",
+    )
+
+
+def _fetch_wait_max_ms(config: BrokerConfig) -> int:
+    """How long a Fetch may wait for records: as in Kafka, but well below what a follower takes for a dead leader."""
+    return min(FETCH_WAIT_MAX_MS, config.controller_quorum_fetch_timeout_ms // 4)
+
+
+def _running_tick_ms(config: BrokerConfig) -> int:
+    """How often a node of several looks whether it runs: often enough for the shortest time it gives to another one."""
+    if config.is_alone and not config.controller_listeners:
+        return 0
+    shortest_ms = min(config.broker_session_timeout_ms, config.controller_quorum_fetch_timeout_ms)
+    return min(max(shortest_ms // 8, RUNNING_TICK_MIN_MS), RUNNING_TICK_MAX_MS)
+
+
+def _append_linger_ms(config: BrokerConfig) -> int:
+    """How long metadata writes are gathered: not at all unless it was asked for. Kafka's default is 25 ms, by which
+    each new topic would come later; what waits while a write is on its way is gathered all the same."""
+    given = APPEND_LINGER in config.static_properties
+    return config.controller_quorum_append_linger_ms if given else 0
+
+
+class StoppedEarly(Exception):
+    """This node was asked to stop before it knew of which cluster it is."""
+
+
+class ClusterUnknown(Exception):
+    """No controller told which cluster this node is of; says what they said."""
+
+
+async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> str:
+    """The id of the cluster whose controllers the settings name: what the first of them answers (DescribeCluster).
+
+    Raises:
+        StoppedEarly: `stop` was set meanwhile.
+        ClusterUnknown: none answered within `initial.broker.registration.timeout.ms`.
+    """
+    from pykbroker.controller.node_client import NodeAddress
+
+    addresses = [NodeAddress(*a) for a in (*config.quorum_voters.values(), *config.quorum_bootstrap_servers)]
+    give_up_at = trio.current_time() + config.initial_broker_registration_timeout_ms / 1000
+    failure = ""
+    while trio.current_time() < give_up_at:
+        for address in addresses:
+            cluster_id, why = await _cluster_id_at(address, config, host)
+            if cluster_id is not None:
+                return cluster_id
+            if not failure:
+                log.info("waiting for a controller that tells which cluster this is: %s", why)
+            failure = why
+        with trio.move_on_after(ASK_PAUSE_S):
+            await stop.wait()
+            raise StoppedEarly
+    raise ClusterUnknown(f"no controller tells which cluster this is: {failure}")
+
+
+async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host) -> tuple[str | None, str]:
+    """The id, or None and why there is none."""
+    from pykbroker.controller.node_client import NodeClient, NodeUnreachable
+    from pykbroker.protocol.error_codes import ErrorCode
+    from pykbroker.protocol.errors import ProtocolError
+    from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
+
+    client = NodeClient(
+        address, controller_opener(config, host), client_id=str(config.node_id), software_version=__version__
+    )
+    try:
+        asked = DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS)
+        answer = await client.request(asked, ASK_TIMEOUT_MS)
+    except (NodeUnreachable, ProtocolError) as error:
+        return None, str(error)
+    finally:
+        with trio.CancelScope(shield=True):
+            await client.close()
+    # A controller says it also where it describes nothing else, at levels before controllers registered.
+    if answer.error_code != ErrorCode.NONE and not answer.cluster_id:
+        return None, f"{address}: {answer.error_message or ErrorCode(answer.error_code).name}"
+    return answer.cluster_id, ""
+
+
+def controller_opener(config: BrokerConfig, host: Host) -> OpenStream:
+    """Connects to controllers, and logs in where they want that."""
+    return opener(config, host, config.controller_listener_names[0] if config.controller_listener_names else "")
+
+
+def opener(config: BrokerConfig, host: Host, listener_name: str) -> OpenStream:
+    """Connects to a listener of another node by its name, and logs in where it wants that."""
+    login = config.node_logins.get(listener_name.upper())
+    if login is None:
+        return host.open_stream
+    from pykbroker.security.sasl_client import with_login
+
+    return with_login(host.open_stream, *login)
+
+
+def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int) -> NodeAddress | None:
+    """Where a controller listens for other nodes: by `controller.quorum.voters`, as a voter, or by its registration."""
+    from pykbroker.controller.node_client import NodeAddress
+
+    configured = config.quorum_voters.get(node_id)
+    if configured is not None:
+        return NodeAddress(*configured)
+    name = config.controller_listener_names[0].upper()
+    voter = node.voters.voter(node_id)
+    recorded = None if voter is None else voter.endpoint(name)
+    if recorded is not None:
+        return NodeAddress(recorded.host, recorded.port)
+    registered = node.image.controllers.get(node_id)
+    if registered is not None:
+        for endpoint in registered.endpoints:
+            if endpoint.name == name:
+                return NodeAddress(endpoint.host, endpoint.port)
+    return None
+
+
+def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerChannel:
+    """A channel to the active controller with connections of its own; `call` reaches it in this process."""
+    config, controller = parts.config, parts.controller
+    channel = ControllerChannel(
+        controller,
+        partial(controller_address, config, controller),
+        controller_opener(config, parts.host),
+        call,
+        client_id=f"{purpose}-{config.node_id}",
+        request_timeout_ms=config.controller_socket_timeout_ms,
+    )
+    parts.channels.append(channel)
+    return channel
+
+
+def is_quorum_gone(parts: NodeParts) -> bool:
+    """Whether so many controllers do not answer that nobody can lead."""
+    return parts.peers is not None and parts.peers.are_gone(parts.controller.voters.ids)

@@ -1,0 +1,1 @@
+"""The table of APIs, and what their handlers share."""

@@ -1,0 +1,161 @@
+"""The one table of APIs. ApiVersions, dispatch, the header reader and the tests derive from it.
+
+An entry says which versions work here: a version is added when its tests pass. The handler of an API is
+``handle_<name>`` in the module of the same name in this folder, its messages are in ``protocol/messages/<name>.py``;
+both are imported when the API is first called, which keeps them out of the start.
+
+Brokers' listeners and controllers' listeners serve different APIs (Kafka's message definitions say which). One that
+is another thing altogether on a controller's port has a module and handler of its own there: ``controller_<name>``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.security.connection_info import ListenerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+NEVER_FLEXIBLE = 32768
+
+
+class Api(NamedTuple):
+    """One API: its key, the versions served, the first version with compact lengths and tagged fields.
+
+    `advertised_lowest` differs from `lowest` for Produce alone: old librdkafka wants to see version 0 there, though
+    no version below 3 is served (P-21, KAFKA-18659). `is_own_at_controller`: a controller's port has its own handler.
+    `is_forwardable`: a broker may send it to the controller for a client, inside an Envelope (KIP-590).
+    """
+
+    key: ApiKey
+    lowest: int
+    highest: int
+    flexible_from: int
+    advertised_lowest: int
+    listeners: tuple[ListenerKind, ...]
+    is_own_at_controller: bool
+    is_forwardable: bool
+
+    @property
+    def name(self) -> str:
+        """The key's name in lower case: name of the handler's and the messages' module."""
+        return self.key.name.lower()
+
+
+def _api(
+    key: ApiKey,
+    lowest: int,
+    highest: int,
+    flexible_from: int,
+    listeners: tuple[ListenerKind, ...] = (ListenerKind.BROKER,),
+    *,
+    advertised_lowest: int | None = None,
+    own: bool = False,
+    forwardable: bool = False,
+) -> Api:
+    advertised = lowest if advertised_lowest is None else advertised_lowest
+    return Api(key, lowest, highest, flexible_from, advertised, listeners, own, forwardable)
+
+
+_BOTH = (ListenerKind.BROKER, ListenerKind.CONTROLLER)
+_CONTROLLER = (ListenerKind.CONTROLLER,)
+
+_ALL = (
+    _api(ApiKey.PRODUCE, 3, 13, 9, advertised_lowest=0),
+    _api(ApiKey.FETCH, 4, 18, 12, _BOTH, own=True),
+    _api(ApiKey.LIST_OFFSETS, 1, 11, 6),
+    _api(ApiKey.METADATA, 0, 13, 9),
+    _api(ApiKey.OFFSET_COMMIT, 2, 10, 8),
+    _api(ApiKey.OFFSET_FETCH, 1, 10, 6),
+    _api(ApiKey.FIND_COORDINATOR, 0, 6, 3),
+    _api(ApiKey.JOIN_GROUP, 0, 9, 6),
+    _api(ApiKey.HEARTBEAT, 0, 4, 4),
+    _api(ApiKey.LEAVE_GROUP, 0, 5, 4),
+    _api(ApiKey.SYNC_GROUP, 0, 5, 4),
+    _api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5),
+    _api(ApiKey.LIST_GROUPS, 0, 5, 3),
+    _api(ApiKey.SASL_HANDSHAKE, 0, 1, NEVER_FLEXIBLE, _BOTH),
+    _api(ApiKey.API_VERSIONS, 0, 4, 3, _BOTH),
+    _api(ApiKey.CREATE_TOPICS, 2, 7, 5, _BOTH, forwardable=True),
+    _api(ApiKey.DELETE_TOPICS, 1, 6, 4, _BOTH, forwardable=True),
+    _api(ApiKey.DELETE_RECORDS, 0, 2, 2),
+    _api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2),
+    _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4),
+    _api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3),
+    _api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3),
+    _api(ApiKey.END_TXN, 0, 5, 3),
+    _api(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1),
+    _api(ApiKey.TXN_OFFSET_COMMIT, 0, 5, 3),
+    _api(ApiKey.DESCRIBE_ACLS, 1, 3, 2, _BOTH),
+    _api(ApiKey.CREATE_ACLS, 1, 3, 2, _BOTH, forwardable=True),
+    _api(ApiKey.DELETE_ACLS, 1, 3, 2, _BOTH, forwardable=True),
+    _api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, _BOTH),
+    _api(ApiKey.ALTER_CONFIGS, 0, 2, 2, _BOTH, forwardable=True),
+    _api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, 2),
+    _api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, 2),
+    _api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2, _BOTH),
+    _api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, _BOTH, forwardable=True),
+    _api(ApiKey.DELETE_GROUPS, 0, 2, 2),
+    _api(ApiKey.ELECT_LEADERS, 0, 2, 2, _BOTH, forwardable=True),
+    _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, _BOTH, forwardable=True),
+    _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0, _BOTH, forwardable=True),
+    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0, _BOTH, forwardable=True),
+    _api(ApiKey.OFFSET_DELETE, 0, 0, NEVER_FLEXIBLE),
+    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1),
+    _api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1, _BOTH, forwardable=True),
+    _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0, _BOTH),
+    _api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0, _BOTH, forwardable=True),
+    _api(ApiKey.VOTE, 0, 2, 0, _CONTROLLER),
+    _api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, 1, _CONTROLLER),
+    _api(ApiKey.END_QUORUM_EPOCH, 0, 1, 1, _CONTROLLER),
+    _api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, _BOTH, forwardable=True),
+    _api(ApiKey.ALTER_PARTITION, 2, 3, 0, _CONTROLLER),
+    _api(ApiKey.UPDATE_FEATURES, 0, 2, 0, _BOTH, forwardable=True),
+    _api(ApiKey.ENVELOPE, 0, 0, 0, _CONTROLLER),
+    _api(ApiKey.FETCH_SNAPSHOT, 0, 1, 0, _CONTROLLER),
+    _api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, _BOTH, own=True),
+    _api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0),
+    _api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
+    _api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
+    _api(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, 0, _CONTROLLER, forwardable=True),
+    _api(ApiKey.CONTROLLER_REGISTRATION, 0, 0, 0, _CONTROLLER),
+    _api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, 0, 0, _CONTROLLER),
+    _api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
+    _api(ApiKey.BROKER_REGISTRATION, 0, 4, 0, _CONTROLLER),
+    _api(ApiKey.BROKER_HEARTBEAT, 0, 2, 0, _CONTROLLER),
+    _api(ApiKey.UNREGISTER_BROKER, 0, 0, 0, _BOTH, forwardable=True),
+    _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
+    _api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, _BOTH, forwardable=True),
+    _api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, _BOTH, forwardable=True),
+    _api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, _CONTROLLER),
+)
+
+APIS: dict[int, Api] = {int(api.key): api for api in _ALL if ListenerKind.BROKER in api.listeners}
+"""What a broker's listeners serve."""
+
+CONTROLLER_APIS: dict[int, Api] = {int(api.key): api for api in _ALL if ListenerKind.CONTROLLER in api.listeners}
+"""What a controller's listeners serve."""
+
+APIS_OF = {ListenerKind.BROKER: APIS, ListenerKind.CONTROLLER: CONTROLLER_APIS}
+
+FLEXIBLE_FROM: dict[int, int] = {int(api.key): api.flexible_from for api in _ALL}
+"""For the header reader: the first version of each API whose header carries tagged fields."""
+
+
+def camel_case(name: str) -> str:
+    """``list_offsets`` to ``ListOffsets``: how Kafka writes the name of an API."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def load_handler(
+    api: Api, kind: ListenerKind = ListenerKind.BROKER
+) -> tuple[type[Any], Callable[[Any, Any], Awaitable[Any]]]:
+    """Imports what serves an API on a kind of listener: the class of its request and its handler function."""
+    from importlib import import_module
+
+    name = f"controller_{api.name}" if api.is_own_at_controller and kind is ListenerKind.CONTROLLER else api.name
+    messages = import_module(f"pykbroker.protocol.messages.{api.name}")
+    handler = import_module(f"pykbroker.handlers.{name}")
+    return getattr(messages, camel_case(api.name) + "Request"), getattr(handler, f"handle_{name}")

@@ -1,0 +1,121 @@
+"""What handlers ask of the controller in this process: commands, and the quorum's own requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, CommandRefused
+from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from pykbroker.controller.active_controller import ActiveController
+    from pykbroker.controller.metadata.commands import Command
+    from pykbroker.controller.peers import Peers
+    from pykbroker.protocol.fields import Message
+    from pykbroker.requests.context import RequestContext
+
+R = TypeVar("R")
+
+
+async def submit(context: RequestContext, command: Command[R], timeout_ms: int) -> tuple[R | None, ApiError]:
+    """The command's result and `NO_ERROR`, or None and why the whole command was refused or did not end in time."""
+    try:
+        return await context.services.controller.submit(command, timeout_ms), NO_ERROR
+    except CommandRefused as refused:
+        return None, refused.error
+
+
+async def forwarded(context: RequestContext, request: Message) -> Any:
+    """The active controller's response to a request that stands for the client's own, or for a part of it.
+
+    None where this process is to carry the client's wish out itself: it is the active controller.
+
+    Raises:
+        KafkaError: REQUEST_TIMED_OUT: no controller was found.
+        CloseConnection: the controller does not have this version.
+    """
+    channel = context.services.channel
+    if channel is None or channel.is_local:
+        return None
+    from pykbroker.controller.node_client import response_class
+    from pykbroker.protocol.codec import decode_from, encode
+    from pykbroker.protocol.headers import read_response_header, request_header
+
+    version = context.api_version if context.api_key == request.KEY else request.VERSIONS.highest
+    is_flexible = version in request.FLEXIBLE_VERSIONS
+    head = request_header(request.KEY, version, context.correlation_id, context.client_id, is_flexible)
+    reply = await channel.forward(context.connection, head + encode(request, version))
+    if reply is None:
+        return None
+    _, position = read_response_header(reply, is_flexible)
+    return decode_from(response_class(type(request)), version, reply, position)[0]
+
+
+def has_moved(context: RequestContext, failure: ApiError) -> bool:
+    """Whether a command failed because this process ceased to lead meanwhile: `forwarded` then finds who does."""
+    channel = context.services.channel
+    return failure.code == ErrorCode.NOT_CONTROLLER and channel is not None and not channel.is_local
+
+
+async def carry_out(context: RequestContext, command: Command[R], timeout_ms: int | None = None) -> R:
+    """The command's result.
+
+    Raises:
+        KafkaError: the whole command was refused, or did not end within the time (`request.timeout.ms` by default).
+    """
+    limit_ms = context.services.config.request_timeout_ms if timeout_ms is None else timeout_ms
+    try:
+        return await context.services.controller.submit(command, limit_ms)
+    except CommandRefused as refused:
+        raise KafkaError(refused.error.code, refused.error.message or "") from None
+
+
+def active_controller_of(context: RequestContext) -> ActiveController:
+    """What watches the brokers, while this node leads.
+
+    Raises:
+        KafkaError: NOT_CONTROLLER: this node never does.
+    """
+    active = context.services.active_controller
+    if active is None:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")
+    return active
+
+
+def quorum_of(context: RequestContext) -> Peers:
+    """This node's side of the quorum.
+
+    Raises:
+        CloseConnection: there is none.
+    """
+    peers = context.services.peers
+    if peers is None:
+        raise CloseConnection("this node takes no part in a quorum of several nodes")
+    return peers
+
+
+def controller_listener_name(context: RequestContext) -> str:
+    """The name of the listeners by which controllers reach one another: the first of `controller.listener.names`."""
+    names = context.services.config.controller_listener_names
+    return names[0].upper() if names else "CONTROLLER"
+
+
+def inconsistent_cluster(context: RequestContext, cluster_id: str | None) -> str | None:
+    """What a request that names another cluster is told, None for one that names this one or none."""
+    own = context.services.cluster_id
+    if cluster_id is None or cluster_id == own:
+        return None
+    return f'The given id "{cluster_id}" doesn\'t match the cluster id "{own}"'
+
+
+async def answer_of_quorum(context: RequestContext, request: Any) -> Any:
+    """What the state machine of the quorum answers to a request of another node.
+
+    Raises:
+        CloseConnection: it does not answer; the other node will ask again.
+    """
+    response = await quorum_of(context).answer(request, context.api_version)
+    if response is None:
+        raise CloseConnection(f"the quorum has no answer to {context.api_key.name} of {context.client_host}")
+    return response

@@ -1,0 +1,21 @@
+"""End of a connection whose login failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from pykbroker.requests.context import Services
+    from pykbroker.security.connection_info import ConnectionInfo
+
+
+async def delay_failed_login(services: Services, connection: ConnectionInfo, reason: str) -> None:
+    """Waits `connection.failed.authentication.delay.ms` and has the connection closed after the reply, if there is one.
+
+    Kafka delays both the reply and the end of every failed login, so that clients with a wrong password do not come
+    back at once: a refused mechanism, a request out of order and a bare token are no exceptions.
+    """
+    await trio.sleep(services.config.connection_failed_authentication_delay_ms / 1000)
+    connection.close_reason = reason

@@ -1,0 +1,59 @@
+"""What every way to a handler shares: the loaded handlers, the limit of a request, the answer when a handler failed.
+
+A request comes over a connection of its own (`dispatch`) or inside an Envelope (`handlers.envelope`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pykbroker.errors import CloseConnection, KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.requests.api_table import camel_case, load_handler
+from pykbroker.security.connection_info import ListenerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pykbroker.requests.api_table import Api
+    from pykbroker.requests.context import RequestContext
+
+log = logging.getLogger(__name__)
+
+ELEMENTS_MAX = 50_000
+"""Topics, partitions and all other elements of one request together. Kafka has no such limit: there a frame of
+`socket.request.max.bytes` may become gigabytes of objects. No client names so many partitions at once."""
+
+SERVER_ERROR_MESSAGE = "The server experienced an unexpected error when processing the request."
+
+Entry = tuple[type[Any], "Callable[[Any, Any], Awaitable[Any]]"]
+
+handlers_of: dict[ListenerKind, dict[int, Entry]] = {ListenerKind.BROKER: {}, ListenerKind.CONTROLLER: {}}
+"""Request class and handler of each API that was called, by the kind of listener and the API's key."""
+
+
+def load(api: Api, kind: ListenerKind) -> Entry:
+    """Request class and handler of an API that is called for the first time."""
+    entry = handlers_of[kind][api.key] = load_handler(api, kind)
+    return entry
+
+
+def failed(context: RequestContext, request: Any, error: Exception) -> Any:
+    """The answer when a handler failed: as in Kafka an error of the whole request, and the connection stays.
+
+    Raises:
+        CloseConnection: the client waits for no answer.
+    """
+    from pykbroker.requests.error_responses import error_response
+
+    what = f"{camel_case(context.api_key.name.lower())} v{context.api_version} of {context.client_host}"
+    code, message = ErrorCode.UNKNOWN_SERVER_ERROR, SERVER_ERROR_MESSAGE
+    if isinstance(error, KafkaError):
+        code, message = error.error_code, error.message
+    else:
+        log.error("%s:%d failed by an error of ours", what, context.connection.client_port, exc_info=error)
+    response = error_response(request, context.api_version, code, message)
+    if response is None:
+        raise CloseConnection(f"{what} failed with {code.name} and has acks=0; closing tells the client")
+    return response

@@ -1,0 +1,107 @@
+"""Topics that the broker creates by itself: on a client's Metadata, or because it needs them (internal ones)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.commands import ApiError, CommandRefused
+from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, reason_invalid
+from pykbroker.controller.metadata.topics import BROKER_DEFAULT, CreateTopics, NewTopic
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from pykbroker.errors import KafkaError
+from pykbroker.groups.internal_topic import offsets_topic
+from pykbroker.groups.settings import GroupSettings
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from pykbroker.requests.controller_calls import forwarded
+from pykbroker.transactions.internal_topic import transaction_topic
+from pykbroker.transactions.settings import TransactionSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.requests.context import RequestContext
+
+log = logging.getLogger(__name__)
+
+
+def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
+    """What a topic of this name is created as: an internal one by its own settings, another one by the defaults.
+
+    As in Kafka num.partitions and default.replication.factor of this broker count where they are set; otherwise the
+    active controller takes its own. The replication factor of an internal topic is cut to the number of brokers
+    (design.md 6), as a single node would otherwise never have one.
+    """
+    if name == OFFSETS_TOPIC:
+        internal = offsets_topic(GroupSettings.from_config(config), broker_count)
+    elif name == TRANSACTION_TOPIC:
+        internal = transaction_topic(TransactionSettings.from_config(config), broker_count)
+    else:
+        given = config.static_properties
+        return NewTopic(
+            name,
+            config.num_partitions if "num.partitions" in given else BROKER_DEFAULT,
+            config.default_replication_factor if "default.replication.factor" in given else BROKER_DEFAULT,
+        )
+    return NewTopic(
+        name, internal.partition_count, internal.replication_factor, configs=tuple(internal.configs.items())
+    )
+
+
+async def create_missing_topics(context: RequestContext, names: Iterable[str]) -> dict[str, ErrorCode]:
+    """Asks the controller for topics that a client named, and gives the code that Metadata answers for each (P-23).
+
+    A name that can be created is UNKNOWN_TOPIC_OR_PARTITION at first, as in Kafka, where the creation goes on behind
+    the answer; here it is done when the client asks again. Whatever hinders the creation is logged, the client sees
+    the topic missing.
+    """
+    services = context.services
+    codes: dict[str, ErrorCode] = {}
+    broker_count = services.metadata.expected_broker_count
+    wanted: list[NewTopic] = []
+    for name in names:
+        if reason_invalid(name) is not None:
+            codes[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+            continue
+        codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if name != CLUSTER_METADATA_TOPIC:
+            wanted.append(new_topic(name, services.config, broker_count))
+    if not wanted:
+        return codes
+    try:
+        errors = await _create(context, wanted)
+    except (CommandRefused, KafkaError) as error:
+        log.warning("topics %s could not be created: %s", ", ".join(topic.name for topic in wanted), error)
+        return codes
+    for name, failure in errors:
+        if failure.is_failure and failure.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            log.warning("topic %s could not be created: %s", name, failure.message)
+    return codes
+
+
+async def _create(context: RequestContext, wanted: list[NewTopic]) -> list[tuple[str, ApiError]]:
+    """Name and error of each topic. The active controller elsewhere is asked in the client's name, as in Kafka."""
+    timeout_ms = context.services.config.request_timeout_ms
+    answer = await forwarded(context, create_request(wanted, timeout_ms))
+    if answer is not None:
+        return [(topic.name, ApiError(topic.error_code, topic.error_message)) for topic in answer.topics]
+    results = await context.services.controller.submit(CreateTopics(wanted), timeout_ms)
+    return [(result.name, result.error) for result in results]
+
+
+def create_request(topics: Iterable[NewTopic], timeout_ms: int) -> CreateTopicsRequest:
+    """The request for topics without assignments of replicas."""
+    return CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partition_count,
+                replication_factor=topic.replication_factor,
+                configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs],
+            )
+            for topic in topics
+        ],
+        timeout_ms=timeout_ms,
+    )

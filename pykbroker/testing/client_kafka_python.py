@@ -1,0 +1,222 @@
+"""The calls of LocalClient by kafka-python, 2 or 3. Both are the package `kafka`; where they differ it says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
+from kafka.errors import KafkaError
+
+from pykbroker.testing.client_library import (
+    COORDINATOR_NOT_READY,
+    GROUP_ID_NOT_FOUND,
+    GroupStates,
+    LocalBrokerError,
+    NewRecord,
+    Position,
+    Record,
+)
+
+_POLL_S = 0.1
+_CLOSING_SCHEME = "pykbroker-closing"
+
+
+def _register_closing_sockets() -> bool:
+    """Give kafka-python 3 a socket that is closed when it cannot connect, as the "proxy" of a scheme of its own.
+
+    kafka-python leaves such a socket to the garbage collector, in a cycle with the error's traceback. A test suite that
+    makes errors of warnings would fail on it, in whichever of its tests is running by then.
+    """
+    try:
+        from kafka.net import KafkaNetSocket
+    except ImportError:
+        # kafka-python 2 has another network layer, which closes its sockets.
+        return False
+
+    class ClosingSocket(KafkaNetSocket):  # type: ignore[misc]
+        SCHEMES = (_CLOSING_SCHEME,)
+
+        def socket(self, *args: Any, **kwargs: Any) -> Any:
+            self._latest = super().socket(*args, **kwargs)
+            return self._latest
+
+        async def connect(self, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return await super().connect(*args, **kwargs)
+            except BaseException:
+                self._latest.close()
+                raise
+
+    return True
+
+
+_HAS_CLOSING_SOCKETS = _register_closing_sockets()
+
+
+class KafkaPython:
+    """Implements ClientLibrary."""
+
+    name = "kafka-python"
+
+    def create_topic(
+        self,
+        bootstrap_servers: str,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        timeout_s: float,
+    ) -> None:
+        """Create a topic and wait for it."""
+        with _errors(f"topic {name} was not created"), closing(_admin(bootstrap_servers, timeout_s)) as admin:
+            try:
+                wish = NewTopic(name, partitions, replication_factor, topic_configs=dict(config))
+            except KafkaError:
+                # kafka-python 2.0 cannot leave the factor to the broker.
+                wish = NewTopic(name, partitions, _default_factor(admin), topic_configs=dict(config))
+            admin.create_topics([wish], timeout_ms=int(timeout_s * 1000))
+
+    def produce(
+        self, bootstrap_servers: str, topic: str, records: Sequence[NewRecord], timeout_s: float
+    ) -> list[Position]:
+        """Write the records; returns their positions."""
+        deadline = time.monotonic() + timeout_s
+        positions: list[Position] = []
+        with (
+            _errors(f"a record was not written to {topic}"),
+            closing(
+                KafkaProducer(
+                    **_settings(bootstrap_servers),
+                    acks="all",
+                    max_block_ms=int(timeout_s * 1000),
+                    retries=1_000_000,
+                )
+            ) as producer,
+        ):
+            futures = [
+                producer.send(topic, record.value, record.key, list(record.headers), record.partition)
+                for record in records
+            ]
+            for number, future in enumerate(futures):
+                with _errors(f"record {number} was not written to {topic}"):
+                    done = future.get(timeout=max(deadline - time.monotonic(), 0.001))
+                positions.append(Position(done.partition, done.offset))
+        return positions
+
+    def consume(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        count: int | None,
+        timeout_s: float,
+        from_beginning: bool,
+        isolation_level: str,
+    ) -> list[Record]:
+        """Read up to `count` records, or to the ends of the partitions."""
+        deadline = time.monotonic() + timeout_s
+        settings = {
+            "enable_auto_commit": False,
+            "isolation_level": isolation_level,
+            "fetch_max_wait_ms": 50,
+            "allow_auto_create_topics": False,
+        }
+        # kafka-python 2.0 does not know all of them.
+        known = {key: value for key, value in settings.items() if key in KafkaConsumer.DEFAULT_CONFIG}
+        with _errors(f"{topic} could not be read"):
+            while True:
+                with closing(KafkaConsumer(**_settings(bootstrap_servers), **known)) as consumer:
+                    try:
+                        return _read(consumer, topic, count, deadline, from_beginning)
+                    except KafkaError as error:
+                        # A node of a cluster has just died, and its partitions have no other leader yet.
+                        if not error.retriable or time.monotonic() >= deadline:
+                            raise
+                time.sleep(_POLL_S)
+
+    @contextmanager
+    def group_states(self, bootstrap_servers: str, group: str) -> Iterator[GroupStates]:
+        """A function that asks for the state of a group."""
+        with _errors(f"group {group} could not be described"), closing(_admin(bootstrap_servers, 30.0)) as admin:
+
+            def ask(timeout_s: float) -> tuple[str, int]:
+                try:
+                    return _describe(admin, group)
+                except KafkaError as error:
+                    if error.errno in {GROUP_ID_NOT_FOUND, *COORDINATOR_NOT_READY}:
+                        return "dead", 0
+                    raise
+
+            yield ask
+
+
+def _read(consumer: Any, topic: str, count: int | None, deadline: float, from_beginning: bool) -> list[Record]:
+    numbers = _partitions(consumer, topic, deadline, is_awaited=count is not None)
+    partitions = [TopicPartition(topic, number) for number in numbers]
+    consumer.assign(partitions)
+    (consumer.seek_to_beginning if from_beginning else consumer.seek_to_end)(*partitions)
+    # By this call kafka-python waits for a leader that has died as long as it is told to; a poll looks for another one.
+    ends = consumer.end_offsets(partitions) if count is None else {}
+    found: list[Record] = []
+    while len(found) < count if count is not None else any(consumer.position(at) < ends[at] for at in partitions):
+        if (left := deadline - time.monotonic()) <= 0:
+            if count is None:
+                raise LocalBrokerError(f"the end of {topic} was not reached in time")
+            break
+        most = {} if count is None else {"max_records": count - len(found)}
+        for records in consumer.poll(timeout_ms=int(min(left, _POLL_S) * 1000) + 1, **most).values():
+            found += map(_record, records)
+    return found
+
+
+def _default_factor(admin: Any) -> int:
+    node_id = admin.describe_cluster()["brokers"][0]["node_id"]
+    key = "default.replication.factor"
+    (answer,) = admin.describe_configs([ConfigResource(ConfigResourceType.BROKER, node_id, {key: None})])
+    (resource,) = answer.resources
+    return int(next(entry[1] for entry in resource[4] if entry[0] == key))
+
+
+def _describe(admin: Any, group: str) -> tuple[str, int]:
+    if hasattr(admin, "describe_consumer_groups"):
+        # kafka-python 2
+        (found,) = admin.describe_consumer_groups([group])
+        return found.state.lower(), len(found.members)
+    described = admin.describe_groups([group])[group]
+    return described["group_state"].lower(), len(described["members"])
+
+
+def _settings(bootstrap_servers: str) -> dict[str, Any]:
+    # A topic or leader that is new is looked for again soon.
+    settings = {"bootstrap_servers": bootstrap_servers, "retry_backoff_ms": 20, "metadata_max_age_ms": 1000}
+    return settings | ({"proxy_url": f"{_CLOSING_SCHEME}://"} if _HAS_CLOSING_SOCKETS else {})
+
+
+def _admin(bootstrap_servers: str, timeout_s: float) -> Any:
+    return KafkaAdminClient(**_settings(bootstrap_servers), request_timeout_ms=int(max(timeout_s, 1.0) * 1000))
+
+
+def _partitions(consumer: Any, topic: str, deadline: float, *, is_awaited: bool) -> set[int]:
+    while not (known := consumer.partitions_for_topic(topic)):
+        left = deadline - time.monotonic()
+        if not is_awaited or left <= 0:
+            raise LocalBrokerError(f"there is no topic {topic}")
+        time.sleep(min(_POLL_S, left))
+    return set(known)
+
+
+def _record(record: Any) -> Record:
+    headers = tuple((name, value) for name, value in record.headers or ())
+    return Record(record.topic, record.partition, record.offset, record.timestamp, record.key, record.value, headers)
+
+
+@contextmanager
+def _errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (KafkaError, AssertionError, TypeError, ValueError) as error:
+        # Of what a client may not ask, such as a header without value, it speaks by Python's errors, 2.0 by asserts.
+        raise LocalBrokerError(f"{what}: {str(error) or repr(error)}") from None

@@ -1,0 +1,89 @@
+"""Calls that LocalClient needs of a Kafka client library, and the values that go in and out.
+
+`client_confluent_kafka` and `client_kafka_python` implement them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+GROUP_ID_NOT_FOUND = 69
+COORDINATOR_NOT_READY = frozenset({14, 15, 16})
+"""Error codes while the coordinator loads its partition, moves, or has its topic made. They are numbers: the
+broker's table of codes is not imported into the process of a test."""
+
+
+class LocalBrokerError(RuntimeError):
+    """A broker process, or a call to it, did not do what was asked; the text says what, and ends with the broker's log
+    where that helps."""
+
+
+class Position(NamedTuple):
+    """Partition and offset of a record."""
+
+    partition: int
+    offset: int
+
+
+class Record(NamedTuple):
+    """A record that was read. Headers keep their order, and a name may come twice."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class NewRecord(NamedTuple):
+    """A record to be written; `partition` None leaves the choice to the client library."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    partition: int | None
+
+
+class GroupStates(Protocol):
+    """Asks for the state of one group."""
+
+    def __call__(self, timeout_s: float) -> tuple[str, int]:
+        """State in lower case, such as "stable", and number of members; ("dead", 0) when there is no such group."""
+
+
+class ClientLibrary(Protocol):
+    """Adapter of a client library. Its failures are LocalBrokerError with the library's words."""
+
+    name: str
+
+    def create_topic(
+        self,
+        bootstrap_servers: str,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        config: Mapping[str, str],
+        timeout_s: float,
+    ) -> None: ...
+
+    def produce(
+        self, bootstrap_servers: str, topic: str, records: Sequence[NewRecord], timeout_s: float
+    ) -> list[Position]: ...
+
+    def consume(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        count: int | None,
+        timeout_s: float,
+        from_beginning: bool,
+        isolation_level: str,
+    ) -> list[Record]:
+        """Up to `count` records, fewer when the time is over; None: to the ends of the partitions."""
+        ...
+
+    def group_states(self, bootstrap_servers: str, group: str) -> AbstractContextManager[GroupStates]: ...

@@ -1,0 +1,146 @@
+"""How several nodes share one machine: ports, folders and settings of each, from what was asked of all. Pure.
+
+`pykbroker start --nodes` and `LocalCluster` write these settings as a server.properties for each node, with which that
+node can also be started by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from pykbroker.config.listener_addresses import is_every_address
+
+__all__ = ["LOCAL_CLUSTER_DEFAULTS", "LayoutError", "NodePlace", "properties_of_nodes"]
+
+INTERNAL_HOST = "127.0.0.1"
+"""Where nodes of one machine find each other; clients may be asked to come to another address."""
+
+LOCAL_CLUSTER_DEFAULTS = {
+    # A dead node is replaced within a second: that nothing listens any more where the quorum's leader was is noticed at
+    # once, and the new leader gives each broker a whole session. The other two matter when a node stands still.
+    "broker.heartbeat.interval.ms": "150",
+    "broker.session.timeout.ms": "750",
+    "controller.quorum.election.backoff.max.ms": "200",
+    "controller.quorum.election.timeout.ms": "200",
+    "controller.quorum.fetch.timeout.ms": "1000",
+    "replica.lag.time.max.ms": "5000",
+    # As many replicas as a cluster of Apache Kafka in production has, so that it behaves as one.
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    # Each partition of these costs a file and a replica on every node.
+    "offsets.topic.num.partitions": "10",
+    "transaction.state.log.num.partitions": "10",
+}
+"""What nodes of one machine have unless told otherwise: Kafka's defaults are made for networks and Java's pauses."""
+
+_WRITTEN_HERE = (
+    "broker.id",
+    "controller.listener.names",
+    "controller.quorum.bootstrap.servers",
+    "controller.quorum.voters",
+    "inter.broker.listener.name",
+    "node.id",
+    "process.roles",
+    "security.inter.broker.protocol",
+)
+
+
+class LayoutError(Exception):
+    """What was asked cannot be a cluster on one machine; the text says what to do instead."""
+
+
+class NodePlace(NamedTuple):
+    """The ports of one node: for clients, for the quorum, and for the other brokers where clients must log in."""
+
+    port: int
+    controller_port: int
+    internal_port: int
+
+
+def properties_of_nodes(base: Mapping[str, str], places: Sequence[NodePlace], folder: str) -> dict[int, dict[str, str]]:
+    """The settings of nodes 1 to n.
+
+    Args:
+        base: settings that hold for all: with one listener, whose port is replaced; they win over the defaults here.
+        places: the ports of node 1, 2, ...
+        folder: node n has its data in folder/node-n.
+
+    Raises:
+        LayoutError: a setting of `base` is one that is written here, or there are several listeners.
+    """
+    for key in _WRITTEN_HERE:
+        if key in base:
+            raise LayoutError(f"{key} is set for each node by --nodes itself: leave it out")
+    name, host = _address("listeners", base.get("listeners", "PLAINTEXT://localhost:9092"))
+    advertised = base.get("advertised.listeners")
+    advertised_host = _address("advertised.listeners", advertised)[1] if advertised else ""
+    count = len(places)
+    replicas = str(min(count, 3))
+    defaults = {
+        key: replicas if key.endswith("replication.factor") else text for key, text in LOCAL_CLUSTER_DEFAULTS.items()
+    }
+    if count < 3:
+        # Two nodes have no majority without each other, and one would keep nobody from writing.
+        defaults |= {"min.insync.replicas": "1", "transaction.state.log.min.isr": "1"}
+    shared = {key: text for key, text in base.items() if key not in ("log.dir", "log.dirs")}
+    # What clients must log in to is not for the other nodes, which have no password.
+    needs_internal = _protocol(name, base) != "PLAINTEXT"
+    voters = ",".join(f"{node_id}@{INTERNAL_HOST}:{place.controller_port}" for node_id, place in enumerate(places, 1))
+    nodes = {}
+    for node_id, place in enumerate(places, 1):
+        listeners = [f"{name}://{host}:{place.port}"]
+        protocols = [f"{name}:{_protocol(name, base)}"]
+        # No host: each node tells the name of this machine, which the others do too.
+        told = advertised_host or ("" if is_every_address(host.strip("[]")) else host)
+        advertises = [f"{name}://{told}:{place.port}"]
+        if needs_internal:
+            listeners.append(f"INTERNAL://{INTERNAL_HOST}:{place.internal_port}")
+            protocols.append("INTERNAL:PLAINTEXT")
+            advertises.append(f"INTERNAL://{INTERNAL_HOST}:{place.internal_port}")
+        own = {
+            "node.id": str(node_id),
+            "process.roles": "broker,controller",
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "INTERNAL" if needs_internal else name,
+            "listeners": ",".join([*listeners, f"CONTROLLER://{INTERNAL_HOST}:{place.controller_port}"]),
+            "listener.security.protocol.map": ",".join([*protocols, "CONTROLLER:PLAINTEXT"]),
+            "advertised.listeners": ",".join(advertises),
+            "log.dirs": f"{folder}/node-{node_id}",
+        }
+        nodes[node_id] = {**defaults, **shared, **own}
+    return nodes
+
+
+def text_of_properties(properties: Mapping[str, str]) -> str:
+    """A server.properties file."""
+    return "".join(f"{key}={_escaped(text)}\n" for key, text in properties.items())
+
+
+def _escaped(text: str) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return "\\" + text if text.startswith(" ") else text
+
+
+def _address(key: str, text: str) -> tuple[str, str]:
+    """Name and host of the one listener in a text."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if len(parts) != 1:
+        raise LayoutError(f"{key}={text}: with --nodes each node has one listener for clients; name one")
+    name, separator, address = parts[0].partition("://")
+    if not separator:
+        raise LayoutError(f"{key}={text}: expected NAME://host:port, for example PLAINTEXT://localhost:9092")
+    return name.upper(), address.rpartition(":")[0]
+
+
+def _protocol(name: str, base: Mapping[str, str]) -> str:
+    """The security protocol of a listener."""
+    for pair in base.get("listener.security.protocol.map", "").split(","):
+        left, _, right = pair.partition(":")
+        if left.strip().upper() == name:
+            return right.strip().upper()
+    return name

@@ -1,0 +1,377 @@
+"""LocalBroker: a broker process for a test, a notebook or a script, on a free port with a temporary folder.
+
+The broker runs in a process of its own, exactly as `pykbroker start` runs it: it can be killed with -9, it does not
+share this process's GIL, and any client in any thread may use it. Nothing here imports the broker or trio.
+
+As a rule that process is a fork of a prepared one (`broker_process`), which is ready in 20 ms, and its folder is in
+memory (`local_storage`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from pykbroker.node.process_memory import environment_for_brokers
+from pykbroker.testing.broker_process import CAN_FORK, BrokerProcess, InterpreterProcess, ProcessError, prepared_process
+from pykbroker.testing.local_client import LocalBrokerError, LocalClient, as_property
+from pykbroker.testing.local_storage import temporary_folder
+
+__all__ = ["LocalBroker", "LocalBrokerError"]
+
+_LOG_TAIL_LINES = 30
+
+
+class LocalBroker(LocalClient):
+    """A broker process: `with LocalBroker() as broker: use(broker.bootstrap_servers)`.
+
+    It listens on localhost, and a new consumer group has its partitions at once: `group.initial.rebalance.delay.ms` is
+    0 unless `config` says otherwise. When this process ends, however it ends, the broker does too, and its temporary
+    folder is removed. `KAFKA_*` variables of this process are not passed on.
+
+    `create_topic`, `produce`, `consume` and `wait_for_group` use the Kafka client library that is installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: Mapping[str, int] | Iterable[str] = (),
+        config: Mapping[str, str | float] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        keep: bool = False,
+        port: int = 0,
+        start_timeout_s: float = 30.0,
+        stop_timeout_s: float = 10.0,
+        cluster_id: str | None = None,
+        storage: str | os.PathLike[str] = "auto",
+        prepared: bool = True,
+    ) -> None:
+        """Describe a broker; `start()` or `with` starts it.
+
+        Args:
+            topics: topics that exist when the broker is ready: a mapping of name to partition count, or texts
+                as `--topic` takes them (`"orders"`, `"orders:3"`, `"orders:3:cleanup.policy=compact"`).
+            config: broker settings by Kafka's names, as in server.properties.
+            data_dir: where the data is kept; it is never removed. By default a temporary folder that goes with the
+                broker.
+            keep: leave the temporary folder (data and log) behind.
+            port: 0 takes a free port; `restart()` keeps the port of the first start.
+            start_timeout_s: how long `start()` waits until the broker answers.
+            stop_timeout_s: how long `stop()` waits for the orderly end before it kills.
+            cluster_id: what a new data directory is marked with, 22 characters; a random one by default.
+            storage: where the temporary folder is. "auto": in memory (`/dev/shm`) if 256 MiB are free there and `keep`
+                is not set, else on disk; "memory"; "disk"; or the path of a folder to make it in. When memory runs out
+                there, producers get KAFKA_STORAGE_ERROR, as with any full disk.
+            prepared: fork the broker from a process that has imported its modules, which makes a start of 20 ms (Linux
+                alone); False starts an interpreter of its own, `python -m pykbroker start`.
+
+        Raises:
+            StorageChoiceError: (at the start) `storage` names no folder, or memory that is not there.
+        """
+        self._cluster_id = cluster_id
+        if isinstance(topics, Mapping):
+            self._topics = [f"{name}:{partitions}" for name, partitions in topics.items()]
+        else:
+            self._topics = [topics] if isinstance(topics, str) else list(topics)
+        self._config = {key: as_property(value) for key, value in (config or {}).items()}
+        self._data_dir = None if data_dir is None else os.path.abspath(data_dir)
+        # With data of the user's the folder has a log and nothing that is waited for.
+        self._storage = "disk" if data_dir is not None and storage == "auto" else storage
+        self._keep = keep
+        self._prepared = prepared and CAN_FORK
+        self._is_temporary = data_dir is None and not keep
+        self._folders_at_end: tuple[str, ...] = ()
+        self._port = port
+        self._start_timeout_s = start_timeout_s
+        self._stop_timeout_s = stop_timeout_s
+        self._address: str | None = None
+        # Shared with the finalizer, which must not hold the broker itself.
+        self._resources = _Resources()
+        self._finalizer = weakref.finalize(self, _Resources.release, self._resources, keep)
+
+    def __repr__(self) -> str:
+        state = f"at {self._address}, pid {self.pid}" if self.is_running else "not running"
+        return f"<LocalBroker {state}>"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # What a client needs
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port`, as every Kafka client takes it; stays the same across `restart()`."""
+        if self._address is None:
+            raise LocalBrokerError("the broker was not started: use `with LocalBroker() as broker:` or call start()")
+        return self._address
+
+    @property
+    def port(self) -> int:
+        """The port that the broker listens on."""
+        return int(self.bootstrap_servers.rpartition(":")[2])
+
+    # What a test looks at
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the last broker process; None before the first start."""
+        process = self._resources.process
+        return None if process is None else process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the broker process lives."""
+        process = self._resources.process
+        return process is not None and process.poll() is None
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit code of the last process: None while it lives, 0 after an orderly end, negative after a signal."""
+        process = self._resources.process
+        return None if process is None else process.poll()
+
+    @property
+    def data_dir(self) -> str:
+        """The folder with the broker's data."""
+        return self._data_dir or os.path.join(self._folder(), "data")
+
+    @property
+    def log(self) -> str:
+        """What the broker has printed, over all its starts."""
+        try:
+            with open(self._log_path(), encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    # Life and death
+
+    def start(self) -> Self:
+        """Start the process and wait until it answers; returns the broker itself.
+
+        Raises:
+            LocalBrokerError: it is running already, it ended, or it was not ready in time.
+        """
+        self.launch()
+        return self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start the process and do not wait until it answers: the first half of `start()`.
+
+        Raises:
+            LocalBrokerError: it is running already, or no process could be made.
+        """
+        if self.is_running:
+            raise LocalBrokerError(f"the broker is running already (pid {self.pid})")
+        self._resources.let_go()
+        environment = _environment() | ({"CLUSTER_ID": self._cluster_id} if self._cluster_id else {})
+        try:
+            self._resources.process = self._new_process(environment)
+        except ProcessError as error:
+            raise LocalBrokerError(f"the broker was not started: {error}") from None
+
+    def _new_process(self, environment: Mapping[str, str]) -> BrokerProcess:
+        folder = self._folder()
+        if not self._prepared:
+            return InterpreterProcess(self._words(), environment, self._log_path(), os.path.join(folder, "address"))
+        prepared = prepared_process(environment)
+        for temporary in (*self._folders_at_end, *(() if self._keep else (folder,))):
+            prepared.remove_at_end(temporary)
+        return prepared.start(
+            self._words(),
+            environment,
+            self._log_path(),
+            is_temporary=self._is_temporary,
+            timeout_s=self._start_timeout_s,
+        )
+
+    def wait_until_ready(self) -> Self:
+        """Wait until the launched process answers: the second half of `start()`.
+
+        Raises:
+            LocalBrokerError: it was not launched, it ended, or it was not ready in time.
+        """
+        process = self._resources.process
+        if process is None:
+            raise LocalBrokerError("the broker was not started")
+        self._address = self._wait_until_ready(process)
+        self._port = self.port
+        return self
+
+    def pause(self) -> None:
+        """Let the process stand still (SIGSTOP), as a long garbage collection or a suspended machine would."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> int:
+        """End the process in order (SIGTERM) and return its exit code; kills it when it takes too long.
+
+        Raises:
+            LocalBrokerError: it had to be killed.
+        """
+        process = self._resources.process
+        if process is None:
+            return 0
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            # A paused process would hear the first one only when it goes on.
+            process.send_signal(signal.SIGCONT)
+            try:
+                process.wait(self._stop_timeout_s)
+            except TimeoutError:
+                self.kill()
+                raise LocalBrokerError(
+                    self._with_log(
+                        f"the broker did not end within {self._stop_timeout_s:g} s of SIGTERM and was killed"
+                    )
+                ) from None
+        process.close_stdin()
+        return process.wait()
+
+    def begin_to_stop(self) -> None:
+        """Tell the process to end (SIGTERM) and do not wait for it; `stop()` waits."""
+        if self.is_running:
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)
+
+    def hurry(self) -> None:
+        """Let a process that is stopping no longer wait for the other nodes of its cluster."""
+        process = self._resources.process
+        if process is not None:
+            process.close_stdin()
+
+    def kill(self) -> None:
+        """End the process at once (SIGKILL), as a crash would; the data stays for `restart()`."""
+        process = self._resources.process
+        if process is not None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            process.close_stdin()
+
+    def restart(self) -> Self:
+        """Stop the broker if it runs, and start it again on the same port with the same data."""
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """End the broker and remove its temporary folder.
+
+        Where data stays, with `data_dir` or `keep`, the broker is stopped in order, as by `stop()`. Else it is killed:
+        nobody could see the difference.
+        """
+        try:
+            if not self._is_temporary:
+                self.stop()
+        finally:
+            self._resources.release(self._keep)
+
+    # Inside
+
+    def _belong_to_temporary(self, folder: str) -> None:
+        """For LocalCluster, before the start: the data lies in a folder that is removed when this process ends."""
+        self._is_temporary = True
+        self._folders_at_end = (folder,)
+
+    def _signal(self, number: signal.Signals) -> None:
+        process = self._resources.process
+        if process is None or process.poll() is not None:
+            raise LocalBrokerError("the broker is not running")
+        process.send_signal(number)
+
+    def _folder(self) -> str:
+        if self._resources.folder is None:
+            self._resources.folder = temporary_folder("pykbroker-", self._storage, keep=self._keep)
+        return self._resources.folder
+
+    def _log_path(self) -> str:
+        return os.path.join(self._folder(), "broker.log")
+
+    def _words(self) -> list[str]:
+        """The words after `pykbroker start`."""
+        words = ["--stop-with-stdin", "--port", str(self._port), "--data-dir", self.data_dir]
+        for key, value in self._config.items():
+            words += ["--override", f"{key}={value}"]
+        for topic in self._topics:
+            words += ["--topic", topic]
+        return words
+
+    def _wait_until_ready(self, process: BrokerProcess) -> str:
+        deadline = time.monotonic() + self._start_timeout_s
+        while True:
+            address = process.address()
+            if address:
+                return address
+            code = process.poll()
+            if code is not None:
+                process.close_stdin()
+                raise LocalBrokerError(self._with_log(f"the broker ended with exit code {code} before it was ready"))
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self.kill()
+                raise LocalBrokerError(self._with_log(f"the broker was not ready within {self._start_timeout_s:g} s"))
+            process.wait_for_news(left)
+
+    def _with_log(self, text: str) -> str:
+        tail = self.log.splitlines()[-_LOG_TAIL_LINES:]
+        if not tail:
+            return f"{text}; it printed nothing"
+        return f"{text}; the end of its log:\n" + "\n".join(f"    {line}" for line in tail)
+
+
+class _Resources:
+    """The process and the folder, apart from the broker so that its finalizer can release them."""
+
+    __slots__ = ("folder", "owner", "process")
+
+    def __init__(self) -> None:
+        self.process: BrokerProcess | None = None
+        self.folder: str | None = None
+        self.owner = os.getpid()
+
+    def let_go(self) -> None:
+        """Kill the process if it lives."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+        if self.process is not None:
+            self.process.close_stdin()
+
+    def release(self, keep: bool) -> None:
+        # A fork of the program that started the broker has got a copy of this: it is not for that one to end it.
+        if self.owner != os.getpid():
+            return
+        self.let_go()
+        if self.folder is not None and not keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder = None
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment without broker settings, and with this very package importable."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("KAFKA_") and name != "CLUSTER_ID"
+    }
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.basename(root) not in ("site-packages", "dist-packages"):
+        # A checkout that is not installed. Never for site-packages: PYTHONPATH goes before the standard library.
+        paths = [root, *filter(None, [environment.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    environment["PYTHONUNBUFFERED"] = "1"
+    return environment_for_brokers(environment)

@@ -1,0 +1,221 @@
+"""LocalCluster: several broker processes in one quorum, for tests of what happens when nodes die, stand still, restart.
+
+Each node is a process of its own, a LocalBroker. Nothing here imports the broker or trio.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import socket
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from pykbroker.testing.cluster_layout import INTERNAL_HOST, LOCAL_CLUSTER_DEFAULTS, NodePlace, properties_of_nodes
+from pykbroker.testing.local_broker import LocalBroker, LocalBrokerError
+from pykbroker.testing.local_client import LocalClient, as_property
+from pykbroker.testing.local_storage import temporary_folder
+
+__all__ = ["LOCAL_CLUSTER_DEFAULTS", "LocalCluster"]
+
+_POLL_S = 0.005
+_STOP_TOGETHER_S = 5.0
+
+
+class LocalCluster(LocalClient):
+    """Broker processes in one quorum: `with LocalCluster(nodes=3) as cluster: use(cluster.bootstrap_servers)`.
+
+    Settings are those of LOCAL_CLUSTER_DEFAULTS, and a new consumer group has its partitions at once
+    (`group.initial.rebalance.delay.ms` is 0), unless `config` says otherwise. When this process ends, however it ends,
+    the nodes do too, and their temporary folder is removed.
+
+    `create_topic`, `produce`, `consume` and `wait_for_group` use the Kafka client library that is installed.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        topics: Mapping[str, int] | Iterable[str] = (),
+        config: Mapping[str, str | float] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        keep: bool = False,
+        start_timeout_s: float = 30.0,
+        stop_timeout_s: float = 40.0,
+        storage: str | os.PathLike[str] = "auto",
+        prepared: bool = True,
+    ) -> None:
+        """Describe a cluster; `start_all()` or `with` starts it.
+
+        Args:
+            nodes: how many; they have the ids 1 to n.
+            topics: topics that exist when the cluster is ready, as LocalBroker takes them.
+            config: settings of all nodes by Kafka's names; they win over LOCAL_CLUSTER_DEFAULTS.
+            data_dir: node n keeps its data in data_dir/node-n; never removed. By default a temporary folder.
+            keep: leave the temporary folder behind.
+            start_timeout_s: how long `start` waits until all (or the one) answer.
+            stop_timeout_s: how long `stop` waits for an orderly end before it kills.
+            storage: where the temporary folder is, as LocalBroker takes it.
+            prepared: fork the nodes from a process that has imported a broker's modules (Linux alone); False starts an
+                interpreter for each.
+
+        Raises:
+            ValueError: there are fewer nodes than one, or `storage` cannot be had.
+        """
+        if nodes < 1:
+            raise ValueError(f"nodes={nodes}: a cluster has at least one")
+        own_folder = None
+        if data_dir is None:
+            own_folder = temporary_folder("pykbroker-cluster-", storage, keep=keep)
+        self._is_temporary = own_folder is not None and not keep
+        folder = os.path.abspath(data_dir) if data_dir is not None else own_folder
+        assert folder is not None
+        self.data_dir = folder
+        self._finalizer = weakref.finalize(self, _remove, own_folder if not keep else None, os.getpid())
+        base = {key: as_property(value) for key, value in (config or {}).items()}
+        cluster_id = _cluster_id(folder)
+        settings = properties_of_nodes(base, _free_places(nodes), folder)
+        self._nodes = {
+            node_id: LocalBroker(
+                # Whoever is first asks the controller to make them, once there is one.
+                topics=topics if node_id == 1 else (),
+                config={key: text for key, text in properties.items() if key != "log.dirs"},
+                data_dir=properties["log.dirs"],
+                port=int(properties["listeners"].partition(",")[0].rpartition(":")[2]),
+                start_timeout_s=start_timeout_s,
+                stop_timeout_s=stop_timeout_s,
+                cluster_id=cluster_id,
+                prepared=prepared,
+            )
+            for node_id, properties in settings.items()
+        }
+        if self._is_temporary:
+            for node in self._nodes.values():
+                node._belong_to_temporary(folder)
+
+    def __repr__(self) -> str:
+        running = [str(node_id) for node_id, node in self._nodes.items() if node.is_running]
+        return f"<LocalCluster of {len(self._nodes)}, running: {', '.join(running) or 'none'}>"
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port,host:port,...` of all nodes, as every Kafka client takes it; the same over the whole life."""
+        return ",".join(node.bootstrap_servers for node in self._nodes.values())
+
+    @property
+    def node_ids(self) -> list[int]:
+        """The ids of all nodes, running or not."""
+        return list(self._nodes)
+
+    def node(self, node_id: int) -> LocalBroker:
+        """One node: its address, process id, log.
+
+        Raises:
+            LocalBrokerError: there is no such node.
+        """
+        try:
+            return self._nodes[node_id]
+        except KeyError:
+            raise LocalBrokerError(f"there is no node {node_id}, but {self.node_ids}") from None
+
+    def start_all(self) -> Self:
+        """Start the nodes that do not run, all at once, and wait until they answer; returns the cluster itself."""
+        launched = [node for node in self._nodes.values() if not node.is_running]
+        for node in launched:
+            node.launch()
+        for node in launched:
+            node.wait_until_ready()
+        return self
+
+    def start(self, node_id: int) -> None:
+        """Start one node again, on its port with its data, and wait until it answers."""
+        self.node(node_id).start()
+
+    def stop(self, node_id: int) -> None:
+        """End a node in order: it hands over what it leads."""
+        self.node(node_id).stop()
+
+    def kill(self, node_id: int) -> None:
+        """End a node at once (SIGKILL), as a crash would."""
+        self.node(node_id).kill()
+
+    def pause(self, node_id: int) -> None:
+        """Let a node stand still (SIGSTOP): its connections stay open, and it says nothing."""
+        self.node(node_id).pause()
+
+    def resume(self, node_id: int) -> None:
+        """Let a paused node go on."""
+        self.node(node_id).resume()
+
+    def close(self) -> None:
+        """End all nodes at once, and remove the temporary folder.
+
+        Where data stays, with `data_dir` or `keep`, they are stopped in order; else they are killed.
+        """
+        with ExitStack() as at_end:
+            at_end.callback(self._finalizer)
+            for node in self._nodes.values():
+                at_end.callback(node.close)
+                if not self._is_temporary:
+                    node.begin_to_stop()
+            if self._is_temporary:
+                return
+            deadline = time.monotonic() + _STOP_TOGETHER_S
+            while len(self._running()) > len(self._nodes) // 2 and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+            # Without a majority no controller gives the others leave to go.
+            for node in self._running():
+                node.hurry()
+
+    def _running(self) -> list[LocalBroker]:
+        return [node for node in self._nodes.values() if node.is_running]
+
+
+def _remove(folder: str | None, owner: int) -> None:
+    # Not by a fork of the program, which has a copy of the cluster.
+    if folder is not None and owner == os.getpid():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _cluster_id(folder: str) -> str:
+    """That of the data that is there, else a new one: 16 bytes as Kafka writes them."""
+    try:
+        with open(os.path.join(folder, "node-1", "meta.properties"), encoding="utf-8") as file:
+            for line in file:
+                key, _, value = line.partition("=")
+                if key.strip() == "cluster.id":
+                    return value.strip()
+    except FileNotFoundError:
+        pass
+    while (text := base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
+
+
+def _free_places(count: int) -> list[NodePlace]:
+    """Ports that were free a moment ago, all different."""
+    sockets = [socket.create_server((INTERNAL_HOST, 0)) for _ in range(3 * count)]
+    ports = [holder.getsockname()[1] for holder in sockets]
+    for holder in sockets:
+        holder.close()
+    return [NodePlace(*ports[3 * number : 3 * number + 3]) for number in range(count)]

@@ -1,0 +1,269 @@
+"""pytest plugin: brokers, topics and clusters as fixtures, for every test suite where pykbroker is installed.
+
+| fixture | scope | value |
+|---|---|---|
+| `kafka_broker` | session | a running `LocalBroker`; under pytest-xdist one for each worker |
+| `kafka_topic` | function | name of a new topic on `kafka_broker` |
+| `kafka_fresh_broker` | function | a running `LocalBroker` for this test alone |
+| `kafka_cluster` | module | a running `LocalCluster` |
+| `kafka_cluster_topic` | function | name of a new topic on `kafka_cluster` |
+
+The marker `pykbroker(config=..., partitions=..., topic_config=..., nodes=...)` changes what a test gets. With `config`
+it has a `kafka_broker` or `kafka_cluster` of its own, with `nodes` a `kafka_cluster` of its own, and fixtures that
+depend on them are made anew for it. pytest runs such tests of one session or module one after another.
+
+The log of a broker is a section of the report of each test that used it and failed. `-p no:pykbroker` turns all off.
+
+pytest imports this module at each of its starts. It imports nothing but pytest; the rest comes with the first fixture.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping
+    from typing import NoReturn
+
+    from pykbroker.testing.local_broker import LocalBroker
+    from pykbroker.testing.local_client import LocalClient
+    from pykbroker.testing.local_cluster import LocalCluster
+
+_MARKER = "pykbroker"
+_MARKER_HELP = (
+    "pykbroker(config={}, partitions=1, topic_config={}, nodes=3): broker settings, partitions and settings of "
+    "kafka_topic, nodes of kafka_cluster. A test with config or nodes gets a broker or cluster of its own."
+)
+_SHOWN_IN_REPORTS = ("kafka_broker", "kafka_fresh_broker", "kafka_cluster")
+_LOG_TAIL_LINES = 40
+_TOPIC_STEM_MAX = 200
+
+
+class Wishes(NamedTuple):
+    """The arguments of all `pykbroker` markers of a test, the closest one winning; None where they say nothing."""
+
+    config: Mapping[str, str | float] | None = None
+    partitions: int | None = None
+    topic_config: Mapping[str, str | float] | None = None
+    nodes: int | None = None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the settings for pytest.ini, or the like."""
+    parser.addini(
+        "pykbroker_config", "settings of all brokers, KEY=VALUE by Kafka's names, one a line", type="linelist"
+    )
+    parser.addini("pykbroker_partitions", "partitions of kafka_topic (default: 1)", default="1")
+    parser.addini("pykbroker_nodes", "nodes of kafka_cluster (default: 3)", default="3")
+    parser.addini(
+        "pykbroker_storage",
+        "folders of brokers: auto (default: in memory, if there is room), memory, disk, or a folder",
+        default="auto",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", _MARKER_HELP)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test whose marker asks for it a broker or a cluster of its own: a parameter that no other test has."""
+    wishes = _wishes_of(metafunc.definition)
+    needs = {
+        "kafka_broker": wishes.config is not None,
+        "kafka_cluster": wishes.config is not None or wishes.nodes is not None,
+    }
+    for name, is_own in needs.items():
+        if is_own and name in metafunc.fixturenames:
+            # Before pytest 8.4 it cannot be kept out of the test's name.
+            metafunc.parametrize(name, [wishes], indirect=True, ids=[getattr(pytest, "HIDDEN_PARAM", _MARKER)])
+
+
+@pytest.fixture(scope="session")
+def _kafka_session_broker(pytestconfig: pytest.Config) -> Iterator[Callable[[], LocalBroker]]:
+    """Give the broker of the session, started when it is first asked for; it outlives tests that have their own."""
+    from contextlib import ExitStack
+
+    with ExitStack() as at_end:
+        running: list[LocalBroker] = []
+
+        def broker() -> LocalBroker:
+            if not running:
+                running.append(_start_broker(pytestconfig, None))
+                at_end.callback(running[0].close)
+            return running[0]
+
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(
+    request: pytest.FixtureRequest, _kafka_session_broker: Callable[[], LocalBroker]
+) -> Iterator[LocalBroker]:
+    """Give a running broker, the same for all tests that ask for no settings: a `pykbroker.LocalBroker`."""
+    wishes: Wishes | None = getattr(request, "param", None)
+    if wishes is None:
+        yield _kafka_session_broker()
+        return
+    broker = _start_broker(request.config, wishes.config)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def kafka_fresh_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
+    """Give a running broker for this test alone, without any topic: a `pykbroker.LocalBroker`."""
+    broker = _start_broker(request.config, _wishes_of(request.node).config)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture(scope="module")
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """Give a running cluster, the same for all tests of a module without wishes: a `pykbroker.LocalCluster`."""
+    from pykbroker.testing.local_cluster import LocalCluster
+
+    wishes: Wishes = getattr(request, "param", Wishes())
+    settings = _settings(request.config, wishes.config)
+    nodes = wishes.nodes if wishes.nodes is not None else _ini_number(request.config, "pykbroker_nodes")
+    with _failures():
+        cluster = LocalCluster(nodes, config=settings, storage=request.config.getini("pykbroker_storage"))
+        try:
+            cluster.start_all()
+        except BaseException:
+            cluster.close()
+            raise
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def kafka_topic(request: pytest.FixtureRequest, kafka_broker: LocalBroker) -> str:
+    """Give the name of a new topic on `kafka_broker`, which begins with the name of the test."""
+    return _new_topic(request, kafka_broker)
+
+
+@pytest.fixture
+def kafka_cluster_topic(request: pytest.FixtureRequest, kafka_cluster: LocalCluster) -> str:
+    """Give the name of a new topic on `kafka_cluster`, which begins with the name of the test."""
+    return _new_topic(request, kafka_cluster)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """Add the end of the brokers' logs to the report of a test that failed."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        values = getattr(item, "funcargs", {})
+        for name in _SHOWN_IN_REPORTS:
+            if name in values:
+                report.sections += _log_sections(name, values[name])
+
+
+def _log_sections(name: str, value: Any) -> list[tuple[str, str]]:
+    nodes = getattr(value, "node_ids", None)
+    logs = [(name, value.log)] if nodes is None else [(f"{name} node {at}", value.node(at).log) for at in nodes]
+    return [
+        (f"Log of {title}", "\n".join(["..."] * (len(lines) > _LOG_TAIL_LINES) + lines[-_LOG_TAIL_LINES:]))
+        for title, text in logs
+        for lines in [text.splitlines()]
+    ]
+
+
+def _start_broker(config: pytest.Config, settings: Mapping[str, str | float] | None) -> LocalBroker:
+    from pykbroker.testing.local_broker import LocalBroker
+
+    with _failures():
+        broker = LocalBroker(config=_settings(config, settings), storage=config.getini("pykbroker_storage"))
+        try:
+            return broker.start()
+        except BaseException:
+            broker.close()
+            raise
+
+
+def _new_topic(request: pytest.FixtureRequest, client: LocalClient) -> str:
+    import re
+    import uuid
+
+    wishes = _wishes_of(request.node)
+    partitions = wishes.partitions
+    if partitions is None:
+        partitions = _ini_number(request.config, "pykbroker_partitions")
+    stem = re.sub("[^a-zA-Z0-9._-]+", "-", request.node.name)[:_TOPIC_STEM_MAX].strip("-.")
+    name = f"{stem}-{uuid.uuid4().hex[:12]}"
+    with _failures():
+        client.create_topic(name, partitions, config=wishes.topic_config)
+    return name
+
+
+class _failures:  # noqa: N801  used as a function; contextlib is not imported at pytest's start
+    """Shows the text of a broker's failure without a traceback."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        from pykbroker.testing.local_client import LocalBrokerError
+
+        if isinstance(error, LocalBrokerError | ValueError):
+            _refuse(str(error))
+
+
+def _refuse(text: str) -> NoReturn:
+    """Fail the collection or the fixture with this text and no traceback."""
+    pytest.fail(text, pytrace=False)
+
+
+# Settings
+
+
+def _settings(config: pytest.Config, own: Mapping[str, str | float] | None) -> dict[str, str | float]:
+    """The settings of a broker: those of the ini file under `own`."""
+    settings: dict[str, str | float] = {}
+    for line in config.getini("pykbroker_config"):
+        key, separator, value = line.partition("=")
+        if not separator or not key.strip():
+            _refuse(f"pykbroker_config: {line!r}: expected KEY=VALUE, for example num.partitions=3")
+        settings[key.strip()] = value.strip()
+    settings |= own or {}
+    if settings:
+        from pykbroker.config.broker_config import is_known_key
+
+        unknown = sorted(key for key in settings if not is_known_key(key))
+        if unknown:
+            _refuse(
+                f"pykbroker: no broker has a setting {', '.join(unknown)}; names are Kafka's, as in server.properties"
+            )
+    return settings
+
+
+def _ini_number(config: pytest.Config, name: str) -> int:
+    text = config.getini(name)
+    if not text.isdecimal() or int(text) < 1:
+        _refuse(f"{name} = {text}: expected a number from 1 on")
+    return int(text)
+
+
+def _wishes_of(node: pytest.Item | pytest.Collector) -> Wishes:
+    """The arguments of the markers of a test, its class and its module, checked."""
+    wishes = Wishes()
+    for marker in reversed(list(node.iter_markers(_MARKER))):
+        if marker.args:
+            _refuse(f"the marker {_MARKER} has named arguments only: {_MARKER_HELP}")
+        for name, value in marker.kwargs.items():
+            if name not in Wishes._fields:
+                _refuse(f"the marker {_MARKER} has no argument {name!r}: {_MARKER_HELP}")
+            if name in ("partitions", "nodes"):
+                if not isinstance(value, int) or value < 1:
+                    _refuse(f"the marker {_MARKER}({name}={value!r}): expected a number from 1 on")
+            elif not isinstance(value, dict):
+                _refuse(f"the marker {_MARKER}({name}={value!r}): expected a dict of settings")
+            else:
+                value = {**(getattr(wishes, name) or {}), **value}
+            wishes = wishes._replace(**{name: value})
+    return wishes

@@ -1,0 +1,175 @@
+"""How many connections are let in: limits of broker, listener, address and rate, in virtual time."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from pykbroker.config.broker_config import BrokerConfig, ConfigError
+from pykbroker.network.connection_limits import AcceptanceRate, parse_overrides
+from pykbroker.network.listener import Listener, ListenerLimits, bind
+from tests.support.data_path import DataPath, cluster_image
+
+TWO_LISTENERS = "PLAINTEXT://127.0.0.1:0,EXTERNAL://127.0.0.1:0"
+
+
+@asynccontextmanager
+async def listening(folder: Path, **settings: str) -> AsyncIterator[tuple[dict[str, Listener], ListenerLimits]]:
+    """Listeners by name, served until the block ends."""
+    properties = {key.replace("_", "."): value for key, value in settings.items()}
+    path = DataPath(folder, cluster_image(), properties)
+    limits = ListenerLimits(path.services)
+    listeners = {
+        address.name: Listener(address.name, bind("127.0.0.1", 0), path.services, None, limits)
+        for address in path.services.config.listeners
+    }
+    async with trio.open_nursery() as nursery:
+        for listener in listeners.values():
+            listener.open()
+            nursery.start_soon(listener.serve, nursery)
+        yield listeners, limits
+        nursery.cancel_scope.cancel()
+    path.close()
+
+
+async def settled() -> None:
+    """Until nothing more happens: the kernel's part included."""
+    for _ in range(3):
+        await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+@pytest.fixture
+def connect() -> Any:
+    opened = []
+
+    def connect(listener: Listener) -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", listener.port), timeout=5)
+        opened.append(client)
+        return client
+
+    yield connect
+    for client in opened:
+        client.close()
+
+
+Connect = Callable[[Listener], socket.socket]
+
+
+async def test_at_max_connections_clients_wait_in_the_backlog(tmp_path: Path, connect: Connect) -> None:
+    """As in Kafka: nobody is refused, the next one is accepted when one goes."""
+    async with listening(tmp_path, max_connections="2") as (listeners, limits):
+        listener = listeners["PLAINTEXT"]
+        clients = [connect(listener) for _ in range(3)]
+        await settled()
+        assert (len(listener.connections), limits.connections.count) == (2, 2)
+        clients[0].close()
+        await settled()
+        assert len(listener.connections) == 2
+        clients[1].close()
+        await settled()
+        assert len(listener.connections) == 1
+
+
+async def test_the_limit_is_of_all_listeners_and_one_may_have_a_lower(tmp_path: Path, connect: Connect) -> None:
+    settings = {
+        "listeners": f"{TWO_LISTENERS},INTERNAL://127.0.0.1:0",
+        "listener_security_protocol_map": (
+            "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        ),
+        "listener_name_external_max_connections": "1",
+        "inter_broker_listener_name": "INTERNAL",
+        "max_connections": "3",
+    }
+    async with listening(tmp_path, **settings) as (listeners, limits):
+        for name in ("EXTERNAL", "EXTERNAL", "PLAINTEXT", "PLAINTEXT", "PLAINTEXT"):
+            connect(listeners[name])
+            await settled()
+        counts = {name: len(listener.connections) for name, listener in listeners.items()}
+        assert counts == {"EXTERNAL": 1, "PLAINTEXT": 2, "INTERNAL": 0}
+        assert limits.connections.count == 3
+
+
+async def test_the_inter_broker_listener_gets_in_and_the_least_recently_used_goes(
+    tmp_path: Path, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {
+        "listeners": TWO_LISTENERS,
+        "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter_broker_listener_name": "PLAINTEXT",
+        "max_connections": "2",
+    }
+    async with listening(tmp_path, **settings) as (listeners, _):
+        oldest = connect(listeners["EXTERNAL"])
+        await settled()
+        await trio.sleep(5)
+        connect(listeners["EXTERNAL"])
+        await settled()
+        connect(listeners["PLAINTEXT"])
+        await settled()
+        assert {name: len(listener.connections) for name, listener in listeners.items()} == {
+            "EXTERNAL": 1,
+            "PLAINTEXT": 1,
+        }
+        assert oldest.recv(1) == b""
+    assert "the inter-broker listener needs one" in caplog.text
+
+
+async def test_addresses_may_have_limits_of_their_own(tmp_path: Path, connect: Connect) -> None:
+    settings = {"max_connections_per_ip": "0", "max_connections_per_ip_overrides": "127.0.0.1:2,10.0.0.1:7"}
+    async with listening(tmp_path, **settings) as (listeners, _):
+        clients = [connect(listeners["PLAINTEXT"]) for _ in range(3)]
+        await settled()
+        assert len(listeners["PLAINTEXT"].connections) == 2
+        assert clients[2].recv(1) == b""
+
+
+async def test_new_connections_per_second(tmp_path: Path, connect: Connect) -> None:
+    """max.connection.creation.rate is an average over ten seconds: 20 at once are let in, the next ones in time."""
+    async with listening(tmp_path, max_connection_creation_rate="2") as (listeners, _):
+        listener = listeners["PLAINTEXT"]
+        for _ in range(24):
+            connect(listener)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(listener.connections) <= 20
+        began = trio.current_time()
+        while len(listener.connections) < 24:
+            await trio.sleep(0.5)
+        assert 9 <= trio.current_time() - began <= 13
+
+
+def test_the_rate_looks_back_over_eleven_seconds() -> None:
+    rate = AcceptanceRate()
+    for _ in range(10):
+        assert rate.delay_s(1, 100.0) == 0
+        rate.record(100.0)
+    assert rate.delay_s(1, 100.0) == 1.0
+    assert rate.delay_s(4, 100.0) == 0
+    assert rate.delay_s(1, 111.5) == 0
+    assert rate.delay_s(0, 200.0) > 0
+
+
+def test_overrides() -> None:
+    assert dict(parse_overrides("127.0.0.1:5, [::1]:6,no.such.host.invalid:7")) == {"127.0.0.1": 5, "::1": 6}
+    with pytest.raises(ValueError, match="host:count"):
+        parse_overrides("127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip"),
+        ({"max.connections.per.ip.overrides": "localhost"}, "max.connections.per.ip.overrides"),
+        ({"queued.max.request.bytes": "1000"}, "queued.max.request.bytes"),
+    ],
+)
+def test_limits_that_cannot_be(settings: dict[str, str], key: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.from_properties(settings)
+    assert refused.value.name == key

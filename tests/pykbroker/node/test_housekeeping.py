@@ -1,0 +1,209 @@
+"""What the broker does by itself, in virtual time."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from pykbroker.logstore.checkpoint_file import read_offsets
+from pykbroker.network.listener import BindError, Listener, bind
+from pykbroker.node.housekeeping import start_housekeeping
+from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_image
+
+HOUR_MS = 3_600_000
+LOCALHOST = [(socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1")]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Any:
+    settings = {"segment.bytes": "1048576", "retention.ms": str(HOUR_MS)}
+    image = cluster_image(topic_image("old"), configs={"old": settings})
+    data_path = DataPath(tmp_path, image, {"connections.max.idle.ms": "60000"})
+    yield data_path
+    data_path.close()
+
+
+async def test_old_segments_go(path: DataPath) -> None:
+    """P-164: whole segments by the time of their newest record."""
+    partition = path.partitions.get("old", 0)
+    assert partition is not None
+    for _ in range(2):
+        partition.append_as_leader(bytearray(batch(1, size=600_000)), NOW_MS)
+    assert len(partition.log.segment_base_offsets) == 2
+    path.clock.time_ms += HOUR_MS + 1
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(path.services.config.log_retention_check_interval_ms / 1000 + 1)
+        nursery.cancel_scope.cancel()
+    assert partition.log_start_offset == 2
+
+
+async def test_recovery_points_are_noted(path: DataPath) -> None:
+    """P-171: a recovery starts behind what was made durable: the sealed segments."""
+    partition = path.partitions.get("old", 0)
+    assert partition is not None
+    for _ in range(2):
+        partition.append_as_leader(bytearray(batch(1, size=600_000)), NOW_MS)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        # The clock jumps while the flush runs in its thread; the loop gives the thread its time.
+        while partition.log.recovery_point == 0:
+            await trio.sleep(10)
+        await trio.sleep(100)
+        nursery.cancel_scope.cancel()
+    directory = path.directory
+    points = read_offsets(directory.filesystem, f"{directory.path}/recovery-point-offset-checkpoint")
+    assert points == {("old", 0): 1}
+    marks = read_offsets(directory.filesystem, f"{directory.path}/replication-offset-checkpoint")
+    assert marks == {("old", 0): 2}
+
+
+async def test_producers_are_forgotten_after_the_interval_of_that_check(tmp_path: Path) -> None:
+    """P-56: the first look waits for producer.id.expiration.check.interval.ms, not for log.initial.task.delay.ms."""
+    config = {"producer.id.expiration.ms": "1000", "producer.id.expiration.check.interval.ms": "5000"}
+    path = DataPath(tmp_path, cluster_image(topic_image("t")), config)
+    partition = path.partitions.get("t", 0)
+    assert partition is not None
+    partition.append_as_leader(bytearray(batch(1, producer_id=7, producer_epoch=0, base_sequence=0)), NOW_MS)
+    path.clock.time_ms += 60_000
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(4.9)
+        assert list(partition.log.producers.producers) == [7]
+        await trio.sleep(0.2)
+        assert not partition.log.producers.producers
+        nursery.cancel_scope.cancel()
+    path.close()
+
+
+async def test_the_first_flush_by_time_waits_as_other_housekeeping(tmp_path: Path) -> None:
+    """Kafka's flusher waits for log.initial.task.delay.ms, then looks every log.flush.scheduler.interval.ms."""
+    config = {"log.flush.scheduler.interval.ms": "1000", "log.flush.interval.ms": "1000"}
+    path = DataPath(tmp_path, cluster_image(topic_image("t")), config)
+    partition = path.partitions.get("t", 0)
+    assert partition is not None
+    partition.append_as_leader(bytearray(batch(1)), NOW_MS)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(29)
+        assert partition.log.recovery_point == 0
+        while partition.log.recovery_point == 0:
+            await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    path.close()
+
+
+async def test_compacted_topics_are_compacted(tmp_path: Path) -> None:
+    """P-161: the last record per key stays, in the sealed segments."""
+    settings = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
+    path = DataPath(tmp_path, cluster_image(topic_image("keyed"), configs={"keyed": settings}))
+    partition = path.partitions.get("keyed", 0)
+    assert partition is not None
+    for _ in range(4):
+        partition.append_as_leader(bytearray(batch(1, size=600_000, key=b"k")), NOW_MS)
+    assert partition.log.size_bytes > 2_400_000
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        while partition.log.size_bytes > 1_300_000:
+            await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    assert partition.high_watermark == 4
+    assert [record.offset for b in partition.log.iter_batches(0) for record in b.records()][-1] == 3
+    path.close()
+
+
+async def test_idle_connections_are_closed(path: DataPath) -> None:
+    """P-11."""
+    listener = Listener("PLAINTEXT", bind("127.0.0.1", 0), path.services)
+    listener.open()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener.serve, nursery)
+        start_housekeeping(nursery, path.services, [listener])
+        client = await trio.open_tcp_stream("127.0.0.1", listener.port)
+        started = trio.current_time()
+        assert await client.receive_some() == b""
+        assert 60 <= trio.current_time() - started <= 70
+        assert not listener.connections
+        await client.aclose()
+        nursery.cancel_scope.cancel()
+
+
+async def test_connections_are_limited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = DataPath(tmp_path, cluster_image(), {"max.connections.per.ip": "1"})
+    listener = Listener("PLAINTEXT", bind("127.0.0.1", 0), path.services)
+    listener.open()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener.serve, nursery)
+        first = await trio.open_tcp_stream("127.0.0.1", listener.port)
+        second = await trio.open_tcp_stream("127.0.0.1", listener.port)
+        assert await second.receive_some() == b""
+        await first.aclose()
+        while listener.connections:
+            await trio.sleep(0.01)
+        third = await trio.open_tcp_stream("127.0.0.1", listener.port)
+        with trio.move_on_after(1) as waited:
+            await third.receive_some()
+        assert waited.cancelled_caught
+        for client in (second, third):
+            await client.aclose()
+        nursery.cancel_scope.cancel()
+    path.close()
+    assert "the configured maximum of 1 connections (max.connections.per.ip)" in caplog.text
+
+
+def test_a_taken_port_is_named() -> None:
+    sockets = bind("127.0.0.1", 0)
+    sockets[0].listen()
+    port = sockets[0].getsockname()[1]
+    with pytest.raises(BindError, match=rf"cannot listen on 127.0.0.1:{port}: the port is in use; stop what uses it"):
+        bind("127.0.0.1", port)
+    sockets[0].close()
+
+
+def test_localhost_has_one_port_for_all_its_addresses() -> None:
+    sockets = bind("localhost", 0)
+    assert len({bound.getsockname()[1] for bound in sockets}) == 1
+    for bound in sockets:
+        bound.close()
+
+
+def test_localhost_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system without IPv6 may still have ::1 among the addresses of localhost: a socket for it cannot be made."""
+    both = [(family, socket.SOCK_STREAM, 6, "", (host, 0)) for family, host in LOCALHOST]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    real = socket.socket
+
+    def without_ipv6(family: int, *others: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        return real(family, *others)
+
+    monkeypatch.setattr("pykbroker.network.listener.socket.socket", without_ipv6)
+    (bound,) = bind("localhost", 0)
+    assert bound.getsockname()[0] == "127.0.0.1"
+    bound.close()
+
+
+def test_localhost_listens_on_all_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that tries ::1 first finds the broker there: none has to try a second address."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    both = [(family, socket.SOCK_STREAM, 6, "", (host, 0)) for family, host in LOCALHOST]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    sockets = bind("localhost", 0)
+    assert [bound.getsockname()[0] for bound in sockets] == ["127.0.0.1", "::1"]
+    assert len({bound.getsockname()[1] for bound in sockets}) == 1
+    for bound in sockets:
+        bound.close()
+
+
+def test_an_unknown_host_is_named() -> None:
+    with pytest.raises(BindError, match=r"cannot listen on no\.such\.host\.invalid:9092"):
+        bind("no.such.host.invalid", 9092)
