@@ -13,7 +13,8 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).resolve().parent.parent
 SPARK35_PYTHON = CHECKOUT / ".venvs" / "spark35" / "bin" / "python"
 # What takes seconds by itself is a part of its own.
-UNIT_TESTS = ["tests", "-m", "not java", "--ignore=tests/hostile", "--ignore=tests/simulation"]
+OWN_PARTS = ["tests/hostile", "tests/installation", "tests/simulation"]
+UNIT_TESTS = ["tests", "-m", "not java", *(f"--ignore={folder}" for folder in OWN_PARTS)]
 # The suite says itself which files take longest; pytest-xdist would begin with those of the most tests.
 IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 INTEROP_TESTS = ["interop_tests", "--ignore-glob=*/test_cluster_*.py", *IN_TWO_PROCESSES]
@@ -93,6 +94,10 @@ def parts(*, whole: bool) -> dict[str, Part]:
         "hostile": Part(
             "hostile clients against a broker process, and tests of the simulation",
             ["tests/hostile", "tests/simulation"],
+        ),
+        "installation": Part(
+            "the package in fresh environments: compiled, without a client library, beside kafka-python 2",
+            ["tests/installation"],
         ),
         "kafka-python": Part(
             "kafka-python's own integration tests against a broker process",

@@ -157,7 +157,8 @@ def main(arguments: list[str]) -> int:
         return 1
     rows: list[str] = []
     failed = False
-    selected = selected or ["tests", "-m", "not java", "--ignore=tests/hostile", "-q", "-n", "auto"]
+    ignored = ("--ignore=tests/hostile", "--ignore=tests/installation")
+    selected = selected or ["tests", "-m", "not java", *ignored, "-q", "-n", "auto"]
     for interpreter in found:
         name = ".".join(map(str, interpreter.version))
         say(f"CPython {name}: {interpreter.path}")

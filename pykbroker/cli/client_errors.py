@@ -1,4 +1,8 @@
-"""The client library's exceptions as text: what a person at a terminal is told when a cluster cannot or will not."""
+"""The client library as the client commands need it: installed, silent, its exceptions as text for a terminal.
+
+It is not a dependency of the package but of its extra `cli`: what a test suite installs must not bring a Kafka client
+beside the one that the suite is about, and kafka-python 2 and 3 are the same module.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def silence_client_library() -> None:
-    """Keep kafka-python's log lines off the terminal: what matters reaches the person as one explained error."""
-    import logging
+OLDEST_KAFKA_PYTHON = 3
+"""The first major version that has the requests and responses which the client commands use."""
+_HOW_TO_INSTALL = "pip install 'pykbroker[cli]'"
 
+
+def prepare_client_library() -> None:
+    """Check that what the client commands need is installed, and keep kafka-python's log lines off the terminal.
+
+    What matters of those lines reaches the person as one explained error.
+
+    Raises:
+        CliError: kafka-python or rich is missing or too old; says what to install.
+    """
+    import logging
+    from importlib.util import find_spec
+
+    if find_spec("kafka") is None:
+        raise CliError(f"this command needs a client library, which is not installed: {_HOW_TO_INSTALL}")
+    import kafka
+
+    version = str(kafka.__version__)
+    if int(version.partition(".")[0]) < OLDEST_KAFKA_PYTHON:
+        raise CliError(
+            f"this command needs kafka-python {OLDEST_KAFKA_PYTHON}, and {version} is installed, which a test suite "
+            f"may want to keep: {_HOW_TO_INSTALL} in another environment"
+        )
+    if find_spec("rich") is None:
+        raise CliError(f"this command needs rich, which is not installed: {_HOW_TO_INSTALL}")
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
 
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pykbroker.cli.client_config import client_settings
-from pykbroker.cli.client_errors import error_name, error_number, error_text, explained_errors, silence_client_library
+from pykbroker.cli.client_errors import error_name, error_number, error_text, explained_errors, prepare_client_library
 from pykbroker.cli.cluster_acls import ClusterAcls
 from pykbroker.cli.cluster_calls import GROUP
 from pykbroker.cli.cluster_configs import ClusterConfigs
@@ -39,7 +39,7 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
         Raises:
             CliError: no broker answered within `timeout_s`.
         """
-        silence_client_library()
+        prepare_client_library()
         from kafka import KafkaAdminClient
 
         self._deadline = time.monotonic() + timeout_s

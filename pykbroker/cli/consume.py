@@ -12,7 +12,7 @@ import click
 
 from pykbroker.cli import completion
 from pykbroker.cli.client_config import client_settings
-from pykbroker.cli.client_errors import explained_errors, silence_client_library
+from pykbroker.cli.client_errors import explained_errors, prepare_client_library
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
 from pykbroker.cli.output import note, print_json_line
@@ -91,7 +91,7 @@ def consume(
             "(see `pykbroker group reset-offsets`)"
         )
     show = print_json_line_of if as_json else line_printer(template or (r"{key}\t{value}" if print_key else "{value}"))
-    silence_client_library()
+    prepare_client_library()
     with explained_errors(bootstrap_servers):
         consumer = open_consumer(bootstrap_servers, timeout_s, group, from_beginning, read_committed)
         try:

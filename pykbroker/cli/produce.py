@@ -12,7 +12,7 @@ import click
 
 from pykbroker.cli import completion
 from pykbroker.cli.client_config import client_settings
-from pykbroker.cli.client_errors import explained_errors, silence_client_library
+from pykbroker.cli.client_errors import explained_errors, prepare_client_library
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.options import cluster_options, parse_pairs
 from pykbroker.cli.output import note
@@ -94,6 +94,7 @@ def produce(
         )
     line_format = LineFormat(key_separator, headers_separator, null_marker, is_json)
     fixed_headers = [(key, value.encode()) for key, value in parse_pairs(headers, "--header").items()]
+    prepare_client_library()
     if sys.stdin.isatty():
         note(f"each line becomes a record in {topic}; end with Ctrl-D")
     settings: dict[str, Any] = {
@@ -101,7 +102,6 @@ def produce(
         "enable_idempotence": acks == "all",
         "compression_type": None if compression == "none" else compression,
     }
-    silence_client_library()
     with explained_errors(bootstrap_servers):
         count = send_lines(
             open_producer(bootstrap_servers, timeout_s, settings),

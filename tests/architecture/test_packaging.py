@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import pykbroker
 
@@ -95,3 +96,32 @@ def test_the_wheel_has_types_license_and_command(wheel: zipfile.ZipFile) -> None
     metadata = wheel.read(f"{information}/METADATA").decode()
     assert "Requires-Python: >=3.11" in metadata
     assert "# pykbroker" in metadata, "the README is the description"
+
+
+def test_the_pins_meet_every_requirement() -> None:
+    """`make setup` installs the checkout with --no-deps: what it, its extras and groups ask for must be pinned."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        declared = tomllib.load(file)
+    wanted = [*declared["project"]["dependencies"]]
+    for requirements in [
+        *declared["project"]["optional-dependencies"].values(),
+        *declared["dependency-groups"].values(),
+    ]:
+        wanted += requirements
+    pins = dict(
+        line.split("==")
+        for line in (ROOT / "requirements" / "development.txt").read_text(encoding="utf-8").lower().splitlines()
+        if "==" in line
+    )
+    for requirement in map(Requirement, wanted):
+        assert requirement.name.lower() in pins
+        assert requirement.specifier.contains(pins[requirement.name.lower()]), str(requirement)
+
+
+def test_no_client_library_is_a_dependency() -> None:
+    """A test suite that pins kafka-python 2 must be able to install this package beside it."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)["project"]
+    names = {Requirement(text).name for text in project["dependencies"]}
+    assert not names & {"kafka-python", "confluent-kafka", "aiokafka", "rich"}
+    assert "kafka-python" in {Requirement(text).name for text in project["optional-dependencies"]["cli"]}

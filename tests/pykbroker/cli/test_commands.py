@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import kafka
 import pytest
 
 import pykbroker
@@ -102,6 +103,39 @@ def test_the_other_commands_load_client_library_and_tables_when_they_run() -> No
     loaded = modules_after(walk)
     assert "pykbroker.cli.cluster_transactions" in loaded
     assert not {"kafka", "rich"} & loaded
+
+
+@pytest.mark.parametrize("words", [("topic", "list"), ("consume", "t"), ("produce", "t")])
+@pytest.mark.parametrize(
+    ("missing", "version", "expected"),
+    [
+        ("kafka", "3.0.12", "needs a client library, which is not installed: pip install 'pykbroker[cli]'"),
+        ("rich", "3.0.12", "needs rich, which is not installed: pip install 'pykbroker[cli]'"),
+        (None, "2.3.3", "needs kafka-python 3, and 2.3.3 is installed"),
+    ],
+)
+def test_a_client_command_without_its_packages_says_what_to_install(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    missing: str | None,
+    version: str,
+    expected: str,
+) -> None:
+    monkeypatch.setattr(kafka, "__version__", version)
+    if missing is not None:
+        monkeypatch.setitem(sys.modules, missing, None)
+    code, output, errors = run(*words)
+    assert (code, output) == (1, "")
+    assert expected in errors
+    assert errors.count("\n") == 1, "one line"
+
+
+def test_help_needs_no_client_library(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kafka", None)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert run("topic", "create", "--help")[0] == 0
+    assert run("--version")[0] == 0
 
 
 def test_local_broker_is_found_on_the_package() -> None:
