@@ -13,7 +13,7 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).resolve().parent.parent
 SPARK35_PYTHON = CHECKOUT / ".venvs" / "spark35" / "bin" / "python"
 # What takes seconds by itself is a part of its own.
-OWN_PARTS = ["tests/hostile", "tests/installation", "tests/simulation"]
+OWN_PARTS = ["tests/examples", "tests/hostile", "tests/installation", "tests/simulation"]
 UNIT_TESTS = ["tests", "-m", "not java", *(f"--ignore={folder}" for folder in OWN_PARTS)]
 # The suite says itself which files take longest; pytest-xdist would begin with those of the most tests.
 IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
@@ -95,6 +95,7 @@ def parts(*, whole: bool) -> dict[str, Part]:
             "hostile clients against a broker process, and tests of the simulation",
             ["tests/hostile", "tests/simulation"],
         ),
+        "examples": Part("the programs of examples/, each with its client library", ["tests/examples"]),
         "installation": Part(
             "the package in fresh environments: compiled, without a client library, beside kafka-python 2",
             ["tests/installation"],

@@ -157,7 +157,7 @@ def main(arguments: list[str]) -> int:
         return 1
     rows: list[str] = []
     failed = False
-    ignored = ("--ignore=tests/hostile", "--ignore=tests/installation")
+    ignored = ("--ignore=tests/examples", "--ignore=tests/hostile", "--ignore=tests/installation")
     selected = selected or ["tests", "-m", "not java", *ignored, "-q", "-n", "auto"]
     for interpreter in found:
         name = ".".join(map(str, interpreter.version))
