@@ -30,6 +30,7 @@ from pykbroker.controller.proposals import (
     not_written,
     stopping,
 )
+from pykbroker.controller.raft import local_messages as local
 from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.log_view import BEGINNING, OffsetAndEpoch
 from pykbroker.controller.raft.messages import NO_LEADER, FetchResponse, Message
@@ -90,7 +91,7 @@ class ControllerNode:
         self._wall_clock_ms = wall_clock_ms
         self._send_to_peer = send
         self._download = SnapshotDownload(download)
-        self.voter_requests = VoterRequests(self.act, probe, on_voters)
+        self.voter_requests = VoterRequests(self.request, probe, on_voters)
         self._run_in_thread = run_in_thread
         self._image = EMPTY_IMAGE
         self._planning_image = EMPTY_IMAGE
@@ -168,7 +169,7 @@ class ControllerNode:
         self._snapshots = SnapshotTaker(
             self._storage, settings, self._wall_clock_ms, self._run_in_thread, has_one=newest is not None
         )
-        self._perform(self._core.start(self.clock.now_ms()))
+        self._perform(self._core.tick(self.clock.now_ms()))
         self._cycle()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -204,7 +205,7 @@ class ControllerNode:
         try:
             if self._leftover is not None:
                 self._take_back(self._leftover)
-            self._perform(self._core.resign(self.clock.now_ms()))
+            self._perform(self._core.step(local.Resign(), self.clock.now_ms()))
         finally:
             self._storage.close()
 
@@ -298,19 +299,18 @@ class ControllerNode:
         """Size of a checkpoint file of ours, and its bytes from a position on; None if there is no such."""
         return self._storage.snapshot_slice(snapshot, position, size_max)
 
-    def deliver(self, message: Message) -> None:
-        """Takes in a message from another node of the quorum."""
-        self._perform(self._core.step(message, self.clock.now_ms()))
-        self._wakeup.set()
+    def step(self, message: Message | local.LocalMessage) -> None:
+        """Processes a message from another node of the quorum, or from this one.
 
-    def unreachable(self, node_id: int, *, is_gone: bool) -> None:
-        """Takes note that a request to a node had no answer; `is_gone`: its machine refused the connection."""
-        self._perform(self._core.unreachable(node_id, self.clock.now_ms(), is_gone=is_gone))
+        Raises:
+            StorageError: what it asks for could not be written.
+        """
+        self._perform(self._core.step(message, self.clock.now_ms()))
         self._wakeup.set()
 
     async def hand_over(self, timeout_ms: int) -> None:
         """Before an orderly stop, while messages still travel: a leader resigns, and waits until another one leads."""
-        self._perform(self._core.resign(self.clock.now_ms()))
+        self._perform(self._core.step(local.Resign(), self.clock.now_ms()))
         self._wakeup.set()
         if len(self._core.voters) > 1:
             with trio.move_on_after(timeout_ms / 1000):
@@ -319,13 +319,13 @@ class ControllerNode:
 
     # The driver
 
-    def act(self, action: Callable[[RaftCore, int], Output]) -> None:
-        """Something that the state machine is asked for by another than raft's messages and the time."""
+    def request(self, message: local.LocalMessage) -> None:
+        """As `step`, but a leader that cannot write resigns instead of an error."""
         try:
-            self._perform(action(self._core, self.clock.now_ms()))
+            self.step(message)
         except StorageError as error:
             self._give_up(error)
-        self._wakeup.set()
+            self._wakeup.set()
 
     def _deadline(self) -> float:
         deadline_ms = min(self._core.next_deadline_ms, self._linger.until_ms)
@@ -382,7 +382,8 @@ class ControllerNode:
     @property
     def _can_plan(self) -> bool:
         """Whether all that earlier leaders committed is known here: only then a new leader's image tells the truth."""
-        return self.is_leader and self._applied.offset > self._core.leading.epoch_start_offset
+        start_offset = self._core.epoch_start_offset
+        return start_offset is not None and self._applied.offset > start_offset
 
     @property
     def _must_bootstrap(self) -> bool:
@@ -407,7 +408,7 @@ class ControllerNode:
             plan.records, offset=end_offset - 1, epoch=self._core.epoch, timestamp_ms=self._wall_clock_ms()
         )
         self._uncommitted.append(Uncommitted(base_offset, end_offset, self._planning_image))
-        proposed = self._core.propose(values, len(values), self.clock.now_ms())
+        proposed = self._core.step(local.Propose(values, len(values)), self.clock.now_ms())
         output.entries += proposed.entries
         output.send += proposed.send
 
@@ -434,7 +435,7 @@ class ControllerNode:
         if output.high_watermark is not None:
             self._apply(output.high_watermark)
         if output.entries:
-            self._perform(self._core.persisted(end_offset, self.clock.now_ms()))
+            self._perform(self._core.step(local.Persisted(end_offset), self.clock.now_ms()))
 
     def _send(self, envelope: Envelope) -> None:
         message = envelope.message
@@ -498,14 +499,14 @@ class ControllerNode:
         self._take_back(error)
         if self.is_leader and len(self._core.voters) > 1:
             log.error("this node gives up the lead of the quorum: %s", error)
-            self._perform(self._core.resign(self.clock.now_ms()))
+            self._perform(self._core.step(local.Resign(), self.clock.now_ms()))
 
     def _take_back(self, error: StorageError) -> None:
         """Nothing of this round could be made durable: the log is as before, and who asked is told.
 
         When the log cannot be cut either, nothing is written before that has been done.
         """
-        self.voter_requests.take(self._core.drop_unpersisted())
+        self.voter_requests.take(self._core.step(local.PersistFailed(), self.clock.now_ms()))
         try:
             self._storage.take_back(self._core.log.end_offset, self._wall_clock_ms())
             self._leftover = None
@@ -529,14 +530,14 @@ class ControllerNode:
         control = self._core.history.records_at(self._applied.offset)
         start = await self._snapshots.write(self._image, self._applied, control)
         if start is not None:
-            self._core.snapshot_taken(start)
+            self._core.step(local.SnapshotTaken(start), self.clock.now_ms())
 
     async def _install_snapshot(self) -> None:
         """Fetches the leader's checkpoint and begins anew behind it. If that fails, a later Fetch asks for it again."""
         leader_id, snapshot = self._download.take()
         found = await self._download.install(self._core, self._storage, leader_id, snapshot, self._wall_clock_ms())
         if isinstance(found, Exception):
-            self.act(lambda core, now: core.snapshot_failed(leader_id, now, is_local=isinstance(found, StorageError)))
+            self.request(local.SnapshotFailed(leader_id, isinstance(found, StorageError)))
         if not isinstance(found, Snapshot):
             return
         from pykbroker.controller.metadata.image_delta import delta_between
@@ -544,7 +545,7 @@ class ControllerNode:
         self._applied = snapshot
         image = image_of_snapshot(snapshot, found)
         image.delta = delta_between(self._image, image)
-        self._perform(self._core.snapshot_installed(snapshot, self.clock.now_ms(), found.control))
+        self._perform(self._core.step(local.SnapshotInstalled(snapshot, found.control), self.clock.now_ms()))
         self._publish(image)
         self._planning_image = image
         self._wakeup.set()

@@ -11,16 +11,16 @@ the newest message of a kind replaces one that could not be sent yet: what raft 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import trio
 
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable, OpenStream, VersionTooOld
+from pykbroker.controller.raft import local_messages as local
 from pykbroker.controller.raft import messages as raft
-from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
-from pykbroker.controller.raft.output import Envelope, Output
+from pykbroker.controller.raft.output import Envelope
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.controller.raft_wire import (
     ENDPOINTS_SINCE,
@@ -87,9 +87,7 @@ _EXPECTED_OF_VOTERS = _EXPECTED | {
 class QuorumNode(Protocol):
     """The part of `ControllerNode` that is used here."""
 
-    def deliver(self, message: raft.Message) -> None: ...
-
-    def unreachable(self, node_id: int, *, is_gone: bool) -> None: ...
+    def step(self, message: raft.Message | local.LocalMessage) -> None: ...
 
     def known_leader(self) -> tuple[int, int]: ...
 
@@ -101,7 +99,7 @@ class QuorumNode(Protocol):
 
     def snapshot_slice(self, snapshot: OffsetAndEpoch, position: int, size_max: int) -> tuple[int, bytes] | None: ...
 
-    def act(self, action: Callable[[RaftCore, int], Output]) -> None: ...
+    def request(self, message: local.LocalMessage) -> None: ...
 
 
 class _Waiter:
@@ -260,7 +258,7 @@ class Peers:
         # Whoever asks again does not wait for the first answer: that connection is gone.
         waiter = self._waiters[key] = _Waiter()
         try:
-            self._node.deliver(asked)
+            self._node.step(asked)
             limit_ms = self._request_timeout_ms
             if isinstance(asked, raft.FetchRequest):
                 limit_ms = self._fetch_wait_max_ms + ANSWER_SLACK_MS
@@ -292,7 +290,7 @@ class Peers:
             asked, piece = request.topics[0].partitions[0], response.topics[0].partitions[0]
             if piece.error_code == ErrorCode.NONE:
                 replica = ReplicaKey(request.replica_id, asked.replica_directory_id)
-                node.act(lambda core, now_ms: core.snapshot_served(replica, now_ms))
+                node.request(local.SnapshotServed(replica))
             self._with_address(request, response, known[0], api_version)
         return response
 
@@ -315,12 +313,12 @@ class Peers:
                 self._cluster_id,
                 self._request_timeout_ms,
                 max_bytes=self._snapshot_piece_bytes,
-                on_piece=lambda: self._node.act(lambda core, now_ms: core.snapshot_piece_fetched(leader_id, now_ms)),
+                on_piece=lambda: self._node.request(local.SnapshotBytesFetched(leader_id)),
             )
         except SnapshotUnavailable as refusal:
             if refusal.known is not None:
                 known_leader, epoch = refusal.known
-                self._node.deliver(raft.FetchResponse(leader_id, epoch, known_leader, error=refusal.error))
+                self._node.step(raft.FetchResponse(leader_id, epoch, known_leader, error=refusal.error))
             raise
         finally:
             with trio.CancelScope(shield=True):
@@ -356,7 +354,7 @@ class Peers:
             response = await client.request(request, self._request_timeout_ms, PRE_VOTE_SINCE if is_pre_vote else 0)
         except VersionTooOld:
             error = ErrorCode.UNSUPPORTED_VERSION
-            self._node.deliver(raft.VoteResponse(voter, -1, raft.NO_LEADER, False, True, error))
+            self._node.step(raft.VoteResponse(voter, -1, raft.NO_LEADER, False, True, error))
             return
         self._silent.discard(voter)
         self._complain(voter, asked, error_of_response(response))
@@ -369,7 +367,7 @@ class Peers:
         else:
             message = message_from_response(asked, voter, response)
         if message is not None:
-            self._node.deliver(message)
+            self._node.step(message)
 
     def _complain(self, voter: int, asked: Request | VoterRequest, error: ErrorCode) -> None:
         """Says once, not at every attempt, that a node refuses what it should not."""
@@ -391,7 +389,7 @@ class Peers:
     def tell_unreachable(self, voter: int, *, is_gone: bool) -> None:
         """A request to a voter had no answer."""
         self._silent.add(voter)
-        self._node.unreachable(voter, is_gone=is_gone)
+        self._node.step(local.Unreachable(voter, is_gone))
 
 
 class _Lane:

@@ -1,19 +1,24 @@
-"""Changes of the voters as requests to this node: who asks waits here for raft/voter_changes.py's answer (KIP-853)."""
+"""VoterRequests: requests to this node to change the voters, and the ApiVersions requests that these need (KIP-853)."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
 import trio
 
 from pykbroker.controller.proposals import TIMEOUT_MIN_MS
-from pykbroker.controller.raft.core import RaftCore
+from pykbroker.controller.raft.local_messages import (
+    AddVoter,
+    ChangeAnswer,
+    LocalMessage,
+    RemoveVoter,
+    UpdateVoter,
+    UpgradeKRaftVersion,
+    VersionsReceived,
+)
 from pykbroker.controller.raft.output import Output
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
-from pykbroker.controller.raft.roles import Role
-from pykbroker.controller.raft.voter_changes import ChangeAnswer
 from pykbroker.protocol.error_codes import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -31,13 +36,6 @@ class ProbeFailed(Exception):
     """The node at a voter's address does not answer, or with an error."""
 
 
-class KRaftVersionAnswer(NamedTuple):
-    """`why_not` is None when the level holds; `end_offset` is where the log must be committed to before it is final."""
-
-    why_not: str | None
-    end_offset: int
-
-
 class _Waiter:
     __slots__ = ("answer", "done")
 
@@ -47,21 +45,23 @@ class _Waiter:
 
 
 class VoterRequests:
-    """See the module's text.
+    """Requests to change the voters or kraft.version (KIP-853): each waits for the ChangeAnswer of the state machine.
+
+    Without one within `timeout_ms` the result is REQUEST_TIMED_OUT: the change may still be made.
 
     Args:
-        act: calls a function with the state machine and the time, and does what its output asks for.
-        probe: see above; None where there is nobody to ask.
-        on_voters: is told who votes, first and whenever that changes.
+        step: gives a message to the state machine and does what its output asks for.
+        probe: see above; None for a node without others.
+        on_voters: is called with the voters, first and whenever they change.
     """
 
     def __init__(
         self,
-        act: Callable[[Callable[[RaftCore, int], Output]], None],
+        step: Callable[[LocalMessage], None],
         probe: Probe | None,
         on_voters: Callable[[VoterSet], None] | None,
     ) -> None:
-        self._act = act
+        self._step = step
         self._probe = probe
         self._on_voters = on_voters
         self._wanted: list[Voter] = []
@@ -70,42 +70,30 @@ class VoterRequests:
 
     async def add(self, voter: Voter, timeout_ms: int, *, acks_commit: bool) -> ChangeAnswer:
         """Makes an observer that has caught up a voter."""
-        return await self._ask(
-            lambda number, core, now_ms: core.add_voter(number, voter, now_ms, acks_commit=acks_commit), timeout_ms
-        )
+        return await self._ask(lambda number: AddVoter(number, voter, acks_commit), timeout_ms)
 
     async def remove(self, key: ReplicaKey, timeout_ms: int) -> ChangeAnswer:
-        """Removes a voter; it goes on as an observer."""
-        return await self._ask(lambda number, core, now_ms: core.remove_voter(number, key, now_ms), timeout_ms)
+        """Makes a voter an observer."""
+        return await self._ask(lambda number: RemoveVoter(number, key), timeout_ms)
 
     async def update(self, voter: Voter, timeout_ms: int) -> ChangeAnswer:
-        """Takes note of a voter's endpoints and versions, as it says itself."""
-        return await self._ask(lambda number, core, now_ms: core.update_voter(number, voter, now_ms), timeout_ms)
+        """Replaces endpoints and supported kraft.versions of a voter."""
+        return await self._ask(lambda number: UpdateVoter(number, voter), timeout_ms)
 
-    async def _ask(self, begin: Callable[[int, RaftCore, int], Output], timeout_ms: int) -> ChangeAnswer:
+    async def upgrade(self, level: int, timeout_ms: int, *, validate_only: bool) -> ChangeAnswer:
+        """Raises kraft.version. The answer comes before the record is committed."""
+        return await self._ask(lambda number: UpgradeKRaftVersion(number, level, validate_only), timeout_ms)
+
+    async def _ask(self, message: Callable[[int], LocalMessage], timeout_ms: int) -> ChangeAnswer:
         self._count = number = self._count + 1
         waiter = self._waiting[number] = _Waiter()
         try:
-            self._act(lambda core, now_ms: begin(number, core, now_ms))
+            self._step(message(number))
             with trio.move_on_after(max(timeout_ms, TIMEOUT_MIN_MS) / 1000):
                 await waiter.done.wait()
         finally:
             del self._waiting[number]
-        return waiter.answer or ChangeAnswer(number, ErrorCode.REQUEST_TIMED_OUT, "The request timed out.")
-
-    def upgrade(self, level: int, *, validate_only: bool) -> KRaftVersionAnswer | None:
-        """Raises kraft.version; None when this node does not lead."""
-        found: list[KRaftVersionAnswer] = []
-
-        def act(core: RaftCore, now_ms: int) -> Output:
-            if core.role is not Role.LEADER:
-                return Output()
-            why_not, output = core.upgrade_kraft_version(level, now_ms, validate_only=validate_only)
-            found.append(KRaftVersionAnswer(why_not, core.log.end_offset))
-            return output
-
-        self._act(act)
-        return found[0] if found else None
+        return waiter.answer or ChangeAnswer(number, ErrorCode.REQUEST_TIMED_OUT)
 
     def take(self, output: Output) -> bool:
         """Hands on what an output says of voters: answers to who waits for them. Whether there is somebody to probe."""
@@ -138,4 +126,4 @@ class VoterRequests:
             versions = await ask(voter)
         except ProbeFailed:
             error = ErrorCode.BROKER_NOT_AVAILABLE
-        self._act(lambda core, now_ms: core.probed(voter.key.node_id, versions, now_ms, error))
+        self._step(VersionsReceived(voter.key.node_id, versions, error))

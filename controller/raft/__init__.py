@@ -1,14 +1,19 @@
-"""Pure: how the voters agree on one log, in KRaft's terms (KIP-595, KIP-996). Knows nothing of topics, disks, sockets.
+"""Pure: how the voters agree on one log, in KRaft's terms (KIP-595, KIP-853, KIP-996). No topics, disks or sockets.
 
-Messages and the time go in, one `Output` comes out; what the driver must do with it, in which order, is told in
-output.py. Same state, same input, same output: randomness is an argument too.
+In the shape of etcd's raft: messages and the time go in, by `step` and `tick` of RaftCore, and one `Output` comes out.
+output.py says what the driver must do with it, in which order. Same state and same input give the same output:
+randomness is an argument too.
 
-core.py        RaftCore: the doors (start, step, tick, propose, persisted, resign) and how roles change
-election.py    votes asked for and given, with pre-vote
-leadership.py  what a leader knows of its followers, and the high watermark
-following.py   fetching from a leader, divergence
-roles.py       settings, roles, descriptions
-log_view.py    offsets and epochs of the log, without its records
-quorum.py      replica keys, majorities
-messages.py    what nodes say to one another
+core.py            RaftCore: step, tick, how roles follow one another
+replica.py         Replica: the state that all roles share; RoleState: the base of the roles
+follower.py        Follower, Unattached; BeginQuorumEpoch and EndQuorumEpoch requests
+election.py        Prospective, Candidate; Vote requests
+leader.py          Leader: Fetch requests and the high watermark; progress.py: what it knows of each other replica
+resigned.py        Resigned; the EndQuorumEpoch requests of a leader that resigned
+voter_changes.py   VoterChanges: how a leader changes the voters; voter_history.py: the voters by offset
+messages.py        messages between nodes; local_messages.py: messages to the state machine from its own node
+output.py          Output, and the contract with the driver
+log_view.py        offsets and epochs of the log, without its records
+quorum.py          replica keys, voters, majorities
+roles.py           settings, names of roles, descriptions
 """

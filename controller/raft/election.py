@@ -1,160 +1,159 @@
-"""Votes asked for and given.
+"""Prospective and Candidate: ask the voters for pre-votes and votes. `on_vote_request`: grants them to others.
 
-A vote is given once per epoch, to a candidate whose log is not behind, and never while a leader of the epoch is known.
-Who votes for whom is not asked: a node that is behind may not know yet that the candidate, or itself, is a voter
-(KIP-853). Who counts votes counts those of voters.
-A pre-vote (KIP-996) binds nobody; a follower refuses it while it has its leader's answers.
+A node grants one vote per epoch, to a candidate whose log is not behind its own, and none while it knows a leader of
+the epoch. It does not check whether candidate or itself are voters: it may be behind and not know yet that they are
+(KIP-853). The candidate counts the votes of voters only.
+A pre-vote (KIP-996) changes nothing at the node that grants it. A follower refuses it while its leader responds.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pykbroker.controller.raft import leadership
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.messages import NO_LEADER, VoteRequest, VoteResponse
+from pykbroker.controller.raft.replica import Replica, RoleState
 from pykbroker.controller.raft.roles import NEVER_MS, Role
 from pykbroker.protocol.error_codes import ErrorCode
 
-if TYPE_CHECKING:
-    from pykbroker.controller.raft.core import RaftCore
 
+class Nominee(RoleState):
+    """One round of asking for votes; each has an election timeout of its own.
 
-class Votes:
-    """The answers that one round of asking got: ids of voters."""
+    Attributes:
+        granted, rejected: ids of voters by their responses.
+        retry_at_ms: when to ask again those that have not responded.
+    """
 
-    __slots__ = ("granted", "rejected", "retry_at_ms")
+    is_pre_vote: bool
 
-    def __init__(self) -> None:
+    def __init__(self, replica: Replica) -> None:
+        super().__init__(replica)
         self.granted: set[int] = set()
         self.rejected: set[int] = set()
         self.retry_at_ms = NEVER_MS
 
+    def begin(self) -> None:
+        if self.replica.is_voter:
+            self.granted.add(self.replica.node_id)
+        self.grant_time()
+        self._ask()
+        self.count()
 
-def become_prospective(core: RaftCore) -> None:
-    """Asks the others whether they would vote for this node, without raising the epoch."""
-    if not core.may_stand:
-        core.become_unattached(core.epoch)
-        return
-    core.role = Role.PROSPECTIVE
-    _ask(core, is_pre_vote=True)
-    _count(core)
+    def _ask(self) -> None:
+        replica = self.replica
+        self.retry_at_ms = replica.now_ms + replica.settings.retry_ms
+        answered = self.granted | self.rejected
+        for voter in replica.voters.keys:
+            if voter.node_id != replica.node_id and voter.node_id not in answered:
+                replica.send(
+                    voter.node_id,
+                    VoteRequest(replica.node_id, replica.epoch, replica.key, voter, replica.log.end, self.is_pre_vote),
+                )
+
+    def count(self) -> None:
+        """Goes on if a majority has granted its votes, or has rejected."""
+        majority = self.replica.voters.majority
+        if len(self.granted) >= majority:
+            self.win()
+        elif len(self.rejected) >= majority:
+            self.lose()
+
+    def win(self) -> None:
+        raise NotImplementedError
+
+    def lose(self) -> None:
+        """A candidate waits for its election timeout: the winner announces itself, or there is another round."""
+
+    @property
+    def next_deadline_ms(self) -> int:
+        return self.retry_at_ms
+
+    def tick(self) -> None:
+        if self.replica.now_ms < self.retry_at_ms:
+            return
+        if len(self.rejected) >= self.replica.voters.majority:
+            self.retry_at_ms = NEVER_MS
+        else:
+            self._ask()
+
+    def on_vote_response(self, response: VoteResponse) -> None:
+        if response.is_pre_vote == self.is_pre_vote and response.source in self.replica.voters.ids:
+            (self.granted if response.is_granted else self.rejected).add(response.source)
+            self.count()
+
+    def on_unreachable(self, node_id: int, *, is_refused: bool, retry_at_ms: int) -> None:
+        self.retry_at_ms = min(self.retry_at_ms, retry_at_ms)
 
 
-def become_candidate(core: RaftCore) -> None:
-    """Raises the epoch, votes for itself and asks the others."""
-    core.epoch += 1
-    core.leader_id = NO_LEADER
-    core.voted = core.key
-    core.role = Role.CANDIDATE
-    _ask(core, is_pre_vote=False)
-    _count(core)
+class Prospective(Nominee):
+    """Asks for pre-votes, in the present epoch. It still knows the leader that it lost, if it had one."""
+
+    role = Role.PROSPECTIVE
+    is_pre_vote = True
+
+    def win(self) -> None:
+        self.replica.become_candidate()
+
+    def lose(self) -> None:
+        """Follows its leader again, or waits for one."""
+        replica = self.replica
+        if replica.leader_id != NO_LEADER:
+            replica.become_follower(replica.leader_id)
+        else:
+            replica.become_unattached(replica.epoch)
+
+    on_election_timeout = lose
+
+    def on_leader_announced(self, leader_id: int) -> None:
+        self.replica.become_follower(leader_id)
+
+    def on_pre_vote_unsupported(self) -> None:
+        # A voter that does not know KIP-996 would take a pre-vote for a vote in this epoch. It is asked for a real one.
+        if self.replica.is_voter:
+            self.replica.become_candidate()
 
 
-def give_up_pre_vote(core: RaftCore) -> None:
-    """Nobody would vote for this node: back to the leader it had, if any, or wait for one."""
-    if core.leader_id != NO_LEADER:
-        core.become_follower(core.leader_id)
-    else:
-        core.become_unattached(core.epoch)
+class Candidate(Nominee):
+    """Asks for votes in an epoch that it has begun; it has voted for itself."""
+
+    role = Role.CANDIDATE
+    is_pre_vote = False
+
+    def win(self) -> None:
+        self.replica.become_leader(self.granted)
 
 
-def on_vote_request(core: RaftCore, request: VoteRequest) -> None:
-    if request.epoch > core.epoch:
-        core.become_unattached(request.epoch)
+def on_vote_request(replica: Replica, request: VoteRequest) -> None:
+    """Grants or refuses a vote or pre-vote. A later epoch is joined whatever the response is."""
+    if request.epoch > replica.epoch:
+        replica.become_unattached(request.epoch)
     error, is_granted = ErrorCode.NONE, False
-    if request.epoch < core.epoch:
+    if request.epoch < replica.epoch:
         error = ErrorCode.FENCED_LEADER_EPOCH
-    elif not request.voter.is_same_voter(core.key):
+    elif not request.voter.is_same_voter(replica.key):
         error = ErrorCode.INVALID_VOTER_KEY
     else:
-        is_granted = _may_vote(core, request)
+        is_granted = may_grant(replica, request)
     if is_granted and not request.is_pre_vote:
-        core.voted = request.candidate
-        if core.role is not Role.FOLLOWER:
-            # Whoever has just voted gives the candidate time to win.
-            core.deadline_ms = core.now_ms + core.random_timeout()
-    core.send(
+        replica.voted = request.candidate
+        replica.state.grant_time()
+    replica.send(
         request.source,
-        VoteResponse(core.key.node_id, core.epoch, core.leader_id, is_granted, request.is_pre_vote, error),
+        VoteResponse(replica.node_id, replica.epoch, replica.leader_id, is_granted, request.is_pre_vote, error),
     )
 
 
-def _may_vote(core: RaftCore, request: VoteRequest) -> bool:
-    is_up_to_date = _is_not_behind(request.log_end, core.log.end)
-    if core.role is Role.LEADER:
-        return False
+def may_grant(replica: Replica, request: VoteRequest) -> bool:
+    """True if a candidate of the present epoch gets this node's vote, or pre-vote."""
+    is_up_to_date = is_not_behind(request.log_end, replica.log.end)
     if request.is_pre_vote:
-        return is_up_to_date and not (core.role is Role.FOLLOWER and core.following.has_fetched)
-    if core.role is Role.RESIGNED:
+        return is_up_to_date and replica.state.may_grant_pre_votes
+    if not replica.state.may_grant_votes:
         return False
-    if core.voted is not None:
-        return core.voted.is_same_voter(request.candidate)
-    return core.leader_id == NO_LEADER and is_up_to_date
+    if replica.voted is not None:
+        return replica.voted.is_same_voter(request.candidate)
+    return replica.leader_id == NO_LEADER and is_up_to_date
 
 
-def _is_not_behind(candidate: OffsetAndEpoch, own: OffsetAndEpoch) -> bool:
+def is_not_behind(candidate: OffsetAndEpoch, own: OffsetAndEpoch) -> bool:
+    """True if a log with the end `candidate` is as long as one with the end `own`: the later epoch is the longer."""
     return (candidate.epoch, candidate.offset) >= (own.epoch, own.offset)
-
-
-def on_vote_response(core: RaftCore, response: VoteResponse) -> None:
-    if response.error is ErrorCode.UNSUPPORTED_VERSION:
-        # A voter of before KIP-996 would take a pre-vote for a vote in this epoch. So it is asked for a real one.
-        if core.role is Role.PROSPECTIVE and core.is_voter:
-            become_candidate(core)
-        return
-    if not core.follow_if_later(response.epoch, response.leader_id) or response.error is not ErrorCode.NONE:
-        return
-    expected = Role.PROSPECTIVE if response.is_pre_vote else Role.CANDIDATE
-    if core.role is not expected or response.source not in core.voters.ids:
-        return
-    (core.votes.granted if response.is_granted else core.votes.rejected).add(response.source)
-    _count(core)
-
-
-def _ask(core: RaftCore, *, is_pre_vote: bool) -> None:
-    core.votes = Votes()
-    if core.is_voter:
-        core.votes.granted.add(core.key.node_id)
-    core.deadline_ms = core.now_ms + core.random_timeout()
-    _ask_those_who_have_not_answered(core, is_pre_vote=is_pre_vote)
-
-
-def _ask_those_who_have_not_answered(core: RaftCore, *, is_pre_vote: bool) -> None:
-    core.votes.retry_at_ms = core.now_ms + core.settings.retry_ms
-    answered = core.votes.granted | core.votes.rejected
-    for voter in core.voters.keys:
-        if voter.node_id != core.key.node_id and voter.node_id not in answered:
-            core.send(
-                voter.node_id,
-                VoteRequest(core.key.node_id, core.epoch, core.key, voter, core.log.end, is_pre_vote),
-            )
-
-
-def tick(core: RaftCore) -> None:
-    """Asks again those that have not answered, for as long as the election can be won."""
-    votes = core.votes
-    if core.now_ms < votes.retry_at_ms:
-        return
-    if len(votes.rejected) >= core.voters.majority:
-        votes.retry_at_ms = NEVER_MS
-    else:
-        _ask_those_who_have_not_answered(core, is_pre_vote=core.role is Role.PROSPECTIVE)
-
-
-def on_unreachable(core: RaftCore, *, again_ms: int) -> None:
-    """A request to a node had no answer: those that have not answered are asked again sooner."""
-    if core.role in (Role.PROSPECTIVE, Role.CANDIDATE):
-        core.votes.retry_at_ms = min(core.votes.retry_at_ms, again_ms)
-
-
-def _count(core: RaftCore) -> None:
-    majority = core.voters.majority
-    if len(core.votes.granted) >= majority:
-        if core.role is Role.PROSPECTIVE:
-            become_candidate(core)
-        else:
-            leadership.become_leader(core)
-    elif len(core.votes.rejected) >= majority and core.role is Role.PROSPECTIVE:
-        give_up_pre_vote(core)
-    # A candidate that lost waits for its deadline: the winner makes itself known, or it is time for another round.

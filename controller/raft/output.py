@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pykbroker.controller.raft.local_messages import ChangeAnswer
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.messages import NO_LEADER, Entries, Message
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
-from pykbroker.controller.raft.voter_changes import ChangeAnswer
 
 
 class QuorumState(NamedTuple):

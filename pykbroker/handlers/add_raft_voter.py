@@ -1,7 +1,7 @@
 """AddRaftVoter (key 80): a controller that follows as an observer becomes a voter (KIP-853).
 
 Versions 0-1. v1 may have its answer before the change is committed. Only kraft.version 1 has voters that can change.
-What is checked, in which order and with which text, is in `controller/raft/voter_changes.py`.
+`controller/raft/voter_changes.py` has the checks in their order, `voter_change_errors.py` their texts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterResponse
 from pykbroker.requests.controller_calls import controller_listener_name, inconsistent_cluster
+from pykbroker.requests.voter_change_errors import error_of_change
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.add_raft_voter import AddRaftVoterRequest
@@ -43,7 +44,7 @@ async def handle_add_raft_voter(context: RequestContext, request: AddRaftVoterRe
     answer = await controller.voter_requests.add(
         voter, context.services.config.request_timeout_ms, acks_commit=request.ack_when_committed
     )
-    return _response(answer.error, answer.message)
+    return _response(*error_of_change(answer, voter.key, "adding"))
 
 
 def _response(error: ErrorCode, message: str | None) -> AddRaftVoterResponse:

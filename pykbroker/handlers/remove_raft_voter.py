@@ -1,7 +1,7 @@
 """RemoveRaftVoter (key 81): a voter becomes an observer (KIP-853).
 
-Version 0. A leader that is removed resigns when that is committed. What is checked, and with which text, is in
-`controller/raft/voter_changes.py`.
+Version 0. A leader that is removed resigns when that is committed. `controller/raft/voter_changes.py` has the
+checks in their order, `voter_change_errors.py` their texts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.remove_raft_voter import RemoveRaftVoterResponse
 from pykbroker.requests.controller_calls import inconsistent_cluster
+from pykbroker.requests.voter_change_errors import error_of_change
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
@@ -32,7 +33,7 @@ async def handle_remove_raft_voter(context: RequestContext, request: RemoveRaftV
         return _response(ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter")
     key = ReplicaKey(request.voter_id, request.voter_directory_id)
     answer = await controller.voter_requests.remove(key, context.services.config.request_timeout_ms)
-    return _response(answer.error, answer.message)
+    return _response(*error_of_change(answer, key, "removing"))
 
 
 def _response(error: ErrorCode, message: str | None) -> RemoveRaftVoterResponse:

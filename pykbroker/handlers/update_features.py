@@ -19,6 +19,7 @@ from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.update_features import UpdatableFeatureResult, UpdateFeaturesResponse
 from pykbroker.requests.controller_calls import submit
+from pykbroker.requests.voter_change_errors import text_of_upgrade
 from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
@@ -75,16 +76,21 @@ async def _raise_kraft_version(
     for update in updates:
         if update.name != KRAFT_VERSION:
             continue
-        answer = controller.voter_requests.upgrade(update.level, validate_only=request.validate_only)
-        if answer is None:
-            return UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=None)
-        if answer.why_not is not None:
+        answer = await controller.voter_requests.upgrade(
+            update.level, request.timeout_ms, validate_only=request.validate_only
+        )
+        if answer.failure is not None:
             return UpdateFeaturesResponse(
-                error_code=ErrorCode.INVALID_UPDATE_VERSION,
+                error_code=answer.error,
                 error_message=(
-                    f"The update failed for all features since the following feature had an error: {answer.why_not}"
+                    "The update failed for all features since the following feature had an error: "
+                    f"{text_of_upgrade(answer.failure, update.level)}"
                 ),
             )
+        if answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=None)
+        if answer.error is not ErrorCode.NONE:
+            return UpdateFeaturesResponse(error_code=answer.error, error_message=None)
         if not await controller.applied(answer.end_offset, request.timeout_ms):
             return UpdateFeaturesResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None)
     return None

@@ -19,6 +19,7 @@ from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import TOPIC_RESOURCE, ClusterImage, Endpoint, PartitionImage
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode
+from pykbroker.controller.raft.local_messages import Resign
 from pykbroker.controller.running_clock import RunningClock
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
@@ -249,7 +250,7 @@ async def test_a_node_that_does_not_lead_refuses() -> None:
         epoch = brokers.node.image.brokers[1].epoch
         brokers.nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True):
-            brokers.node._core.resign(0)
+            brokers.node.step(Resign())
             with pytest.raises(CommandRefused) as refused:
                 await brokers.active.heartbeat(Heartbeat(1, epoch, 5))
     assert refused.value.error.code == ErrorCode.NOT_CONTROLLER

@@ -12,6 +12,7 @@ from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.controller.metadata.topics import CreateTopics, DeleteTopics, NewTopic, TopicReference
 from pykbroker.controller.node import ControllerNode
+from pykbroker.controller.raft.local_messages import Resign
 from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.controller.nodes import DATA, make_node, register_broker, running
@@ -142,8 +143,7 @@ async def test_what_a_failed_write_left_is_cut_off_before_the_next_term_begins()
             await node.submit(CreateTopics([NewTopic("refused")]), 1000)
         check_refusal(refused.value)
         filesystem.faults = ()
-        node._perform(node._core.resign(node.clock.now_ms()))
-        node._wakeup.set()
+        node.step(Resign())
         await trio.sleep(10)
         assert node.is_leader
         (result,) = await node.submit(CreateTopics([NewTopic("taken")]), 1000)

@@ -140,15 +140,15 @@ async def test_a_vote_that_was_not_written_is_not_given() -> None:
         epoch = alone.nodes[1].quorum_state().epoch + 5
         for _ in range(2):
             with pytest.raises(StorageFull):
-                alone.nodes[1].deliver(vote_request(2, epoch))
+                alone.nodes[1].step(vote_request(2, epoch))
         assert not votes(sent)
         alone.disks[1].capacity_bytes = None
-        alone.nodes[1].deliver(vote_request(2, epoch))
+        alone.nodes[1].step(vote_request(2, epoch))
         assert votes(sent) == [True]
         alone.kill(1)
         await alone.start(1)
         listen(alone.nodes[1], sent)
-        alone.nodes[1].deliver(vote_request(3, epoch))
+        alone.nodes[1].step(vote_request(3, epoch))
         assert votes(sent) == [True, False]
         nursery.cancel_scope.cancel()
 
@@ -160,7 +160,7 @@ async def test_what_could_not_be_read_is_applied_when_it_can_be() -> None:
         await register_broker(leader)
         follower = three.nodes[leader.settings.node_id % 3 + 1]
         await trio.sleep(1)
-        deliver, read = follower.deliver, follower._storage.read
+        deliver, read = follower.step, follower._storage.read
 
         def delivered(message: Message) -> None:
             # As the handler of a request, which answers with an error.
@@ -170,7 +170,7 @@ async def test_what_could_not_be_read_is_applied_when_it_can_be() -> None:
         def cannot_read(first: int, end: int) -> Iterator[Any]:
             raise StorageError("metadata", "Input/output error")
 
-        follower.deliver = delivered  # type: ignore[method-assign]
+        follower.step = delivered  # type: ignore[method-assign]
         follower._storage.read = cannot_read  # type: ignore[method-assign]
         await create(leader, "t")
         await trio.sleep(2)

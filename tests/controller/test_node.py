@@ -322,7 +322,7 @@ async def test_a_word_from_a_later_epoch_ends_leadership() -> None:
     """Nothing is done that another leader would not know of."""
     async with running(FakeFileSystem()) as node:
         await register_broker(node)
-        node.deliver(VoteResponse(source=2, epoch=9, leader_id=2, is_granted=False, is_pre_vote=False))
+        node.step(VoteResponse(source=2, epoch=9, leader_id=2, is_granted=False, is_pre_vote=False))
         assert not node.is_leader
         with pytest.raises(CommandRefused) as caught:
             await create(node, "t")

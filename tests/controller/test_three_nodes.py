@@ -66,7 +66,7 @@ class Quorum:
         await trio.sleep(DELAY_SECONDS)
         node = self.nodes.get(envelope.destination)
         if node is not None and not {source, envelope.destination} & self.cut_off:
-            node.deliver(envelope.message)
+            node.step(envelope.message)
 
     def kill(self, node_id: int) -> None:
         """As kill -9 and a loss of power."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from pykbroker.controller.metadata import partition_changes
-from pykbroker.controller.raft import election, leadership
+from pykbroker.controller.raft import election, leader
 from pykbroker.controller.raft.log_view import LogView
 from pykbroker.controller.raft.quorum import VoterSet
 from pykbroker.controller.raft.roles import Role
@@ -122,20 +122,20 @@ def _a_minority_elects() -> list[Patch]:
 
 
 def _a_stranger_votes() -> list[Patch]:
-    original = election._count
+    original = election.Nominee.count
 
-    def count(core: Any) -> None:
-        core.votes.granted.add(999)
-        original(core)
+    def count(self: Any) -> None:
+        self.granted.add(999)
+        original(self)
 
-    return [(election, "_count", count)]
+    return [(election.Nominee, "count", count)]
 
 
 def _votes_twice() -> list[Patch]:
-    def may_vote(core: Any, request: Any) -> bool:
-        return core.role is not Role.LEADER and election._is_not_behind(request.log_end, core.log.end)
+    def may_grant(replica: Any, request: Any) -> bool:
+        return replica.role is not Role.LEADER and election.is_not_behind(request.log_end, replica.log.end)
 
-    return [(election, "_may_vote", may_vote)]
+    return [(election, "may_grant", may_grant)]
 
 
 def _vote_is_not_written() -> list[Patch]:
@@ -148,15 +148,15 @@ def _vote_is_not_written() -> list[Patch]:
             self.state = state
         return end
 
-    return [(RaftStorage, "persist", persist), (election, "_is_not_behind", lambda candidate, own: True)]
+    return [(RaftStorage, "persist", persist), (election, "is_not_behind", lambda candidate, own: True)]
 
 
 def _old_logs_win() -> list[Patch]:
-    return [(election, "_is_not_behind", lambda candidate, own: True)]
+    return [(election, "is_not_behind", lambda candidate, own: True)]
 
 
 def _one_log_is_enough() -> list[Patch]:
-    return [(leadership, "offset_of_majority", max)]
+    return [(leader, "offset_of_majority", max)]
 
 
 def _metadata_is_not_synced() -> list[Patch]:

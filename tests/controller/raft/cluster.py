@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from pykbroker.controller.raft import local_messages as local
 from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.log_view import LogView, OffsetAndEpoch
 from pykbroker.controller.raft.messages import (
@@ -27,7 +28,6 @@ from pykbroker.controller.raft.messages import (
 from pykbroker.controller.raft.output import Envelope, Output, QuorumState
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings, Role
-from pykbroker.controller.raft.voter_changes import ChangeAnswer
 from pykbroker.controller.raft.voter_history import ControlRecord, KRaftVersion, LeaderChange
 from pykbroker.protocol.error_codes import ErrorCode
 
@@ -87,14 +87,18 @@ class Member:
             bootstrap_ids=[-2 - node_id for node_id in cluster.members] if cluster.is_dynamic else (),
         )
         self.applied = list(self.disk.snapshot_content)
-        self.perform(self.core.start(cluster.now_ms))
+        self.perform(self.core.tick(cluster.now_ms))
 
     def crash(self) -> None:
         self.core = None
         if self.cluster.refuses:  # its connections break too
             for member in self.cluster.members.values():
                 if member.core is not None and not {self.key.node_id, member.key.node_id} & self.cluster.cut_off:
-                    member.perform(member.core.unreachable(self.key.node_id, self.cluster.now_ms, is_gone=False))
+                    member.step(local.Unreachable(self.key.node_id, False))
+
+    def step(self, message: Message | local.LocalMessage) -> None:
+        assert self.core is not None
+        self.perform(self.core.step(message, self.cluster.now_ms))
 
     def perform(self, output: Output) -> None:
         """The driver's part, in the order that output.py asks for."""
@@ -125,9 +129,9 @@ class Member:
                 self.apply(output.high_watermark)
             if output.fetch_snapshot is not None:
                 self.download(*output.fetch_snapshot)
-                output = core.snapshot_installed(disk.snapshot, cluster.now_ms, disk.snapshot_control)
+                output = core.step(local.SnapshotInstalled(disk.snapshot, disk.snapshot_control), cluster.now_ms)
             elif output.entries:
-                output = core.persisted(disk.end_offset, cluster.now_ms)
+                output = core.step(local.Persisted(disk.end_offset), cluster.now_ms)
             else:
                 return
 
@@ -166,7 +170,7 @@ class Member:
         disk.snapshot_content = tuple(self.applied)
         disk.snapshot_control = core.history.records_at(offset)
         disk.log = [e for e in disk.log if e.base_offset >= offset]
-        core.snapshot_taken(disk.snapshot)
+        core.step(local.SnapshotTaken(disk.snapshot), self.cluster.now_ms)
 
 
 class Probed(NamedTuple):
@@ -227,7 +231,7 @@ class Cluster:
         role = "leads" if leader_id == member.key.node_id else f"follows {leader_id} in"
         self.say(f"{member.key.node_id} {role} epoch {epoch}")
 
-    def on_answer(self, node_id: int, answer: ChangeAnswer) -> None:
+    def on_answer(self, node_id: int, answer: local.ChangeAnswer) -> None:
         core = self.members[node_id].core
         assert core is not None
         if isinstance(answer.change_id, tuple):  # an UpdateRaftVoter of another node
@@ -258,23 +262,22 @@ class Cluster:
             return
         if isinstance(message, Probed):
             if core is not None and self.members[source].core is not None:
-                self.members[destination].perform(core.probed(source, (0, 1), self.now_ms))
+                self.members[destination].step(local.VersionsReceived(source, (0, 1)))
             return
         if core is None:
             sender = self.members[source]
             if self.refuses and sender.core is not None:
-                sender.perform(sender.core.unreachable(destination, self.now_ms, is_gone=True))
+                sender.step(local.Unreachable(destination, True))
             return
+        asked: Message | local.LocalMessage = message
         match message:
             case UpdateVoterRequest():
-                output = core.update_voter((source, message), message.voter, self.now_ms)
+                asked = local.UpdateVoter((source, message), message.voter)
             case AddVoterRequest():
-                output = core.add_voter(None, message.voter, self.now_ms, acks_commit=False)
+                asked = local.AddVoter(None, message.voter, acks_commit=False)
             case RemoveVoterRequest():
-                output = core.remove_voter(None, message.voter, self.now_ms)
-            case _:
-                output = core.step(message, self.now_ms)
-        self.members[destination].perform(output)
+                asked = local.RemoveVoter(None, message.voter)
+        self.members[destination].step(asked)
 
     def settle(self, message_count_max: int = 500) -> None:
         """Delivers messages in the order they were sent until there are none."""
@@ -314,21 +317,15 @@ class Cluster:
         return max(leading, key=lambda m: m.core.epoch if m.core else -1, default=None)
 
     def propose(self, node_id: int, values: Sequence[str]) -> None:
-        member = self.members[node_id]
-        assert member.core is not None
-        member.perform(member.core.propose(tuple(values), len(values), self.now_ms))
+        self.members[node_id].step(local.Propose(tuple(values), len(values)))
 
     def add_voter(self, node_id: int, other: int) -> None:
         """Asks one node to make another a voter."""
-        member = self.members[node_id]
-        assert member.core is not None
-        member.perform(member.core.add_voter(f"add {other}", voter_of(other), self.now_ms))
+        self.members[node_id].step(local.AddVoter(f"add {other}", voter_of(other)))
 
     def remove_voter(self, node_id: int, other: int) -> None:
         """Asks one node to remove a voter."""
-        member = self.members[node_id]
-        assert member.core is not None
-        member.perform(member.core.remove_voter(f"remove {other}", voter_of(other).key, self.now_ms))
+        self.members[node_id].step(local.RemoveVoter(f"remove {other}", voter_of(other).key))
 
 
 def show_state(state: QuorumState) -> str:

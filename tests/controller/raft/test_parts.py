@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pykbroker.controller.raft import local_messages as local
 from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.log_view import Diverging, LogView, OffsetAndEpoch
 from pykbroker.controller.raft.output import QuorumState
@@ -107,37 +108,37 @@ def core(voter_ids: list[int], state: QuorumState, log: LogView | None = None, n
 )
 def test_the_role_after_a_restart(state: QuorumState, role: Role) -> None:
     node = core([1, 2, 3], state)
-    node.start(0)
+    node.tick(0)
     assert node.role is role
 
 
 def test_a_lost_quorum_state_does_not_lead_back_to_an_old_epoch() -> None:
     node = core([1], QuorumState(), view())
-    output = node.start(0)
+    output = node.tick(0)
     assert output.quorum_state == QuorumState(5, 1)
 
 
 def test_a_single_voter_never_needs_a_tick() -> None:
     node = core([1], QuorumState())
-    node.start(0)
-    node.persisted(1, 0)
+    node.tick(0)
+    node.step(local.Persisted(1), 0)
     assert node.next_deadline_ms == NEVER_MS
 
 
 def test_only_a_leader_takes_proposals() -> None:
     node = core([1, 2, 3], QuorumState(3, 2))
-    node.start(0)
+    node.tick(0)
     with pytest.raises(NotLeader) as caught:
-        node.propose(["x"], 1, 0)
+        node.step(local.Propose(["x"], 1), 0)
     assert (caught.value.leader_id, caught.value.epoch) == (2, 3)
 
 
 def test_what_could_not_be_written_was_never_there() -> None:
     node = core([1], QuorumState())
-    node.start(0)
-    node.persisted(1, 0)
-    node.propose(["x"], 1, 0)
-    node.drop_unpersisted()
+    node.tick(0)
+    node.step(local.Persisted(1), 0)
+    node.step(local.Propose(["x"], 1), 0)
+    node.step(local.PersistFailed(), 0)
     assert node.log.end_offset == 1
-    (entries,) = node.propose(["y"], 1, 0).entries
+    (entries,) = node.step(local.Propose(["y"], 1), 0).entries
     assert entries.base_offset == 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pykbroker.controller.raft import local_messages as local
 from pykbroker.controller.raft import messages as raft
 from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.log_view import LogView, OffsetAndEpoch
@@ -38,19 +39,23 @@ class Replica:
             settings,
             random.Random(1),
         )
-        self.take(self.core.start(0))
+        self.take(self.core.tick(0))
 
     def take(self, output: Output) -> None:
         self.output = output
         self.sent += [(envelope.destination, envelope.message) for envelope in output.send]
         if output.entries:
-            self.take(self.core.persisted(self.core.log.end_offset, self.now_ms))
+            self.take(self.core.step(local.Persisted(self.core.log.end_offset), self.now_ms))
 
     def step(self, message: Any) -> list[Any]:
         """What is sent because of a message."""
         self.sent.clear()
         self.take(self.core.step(message, self.now_ms))
         return [sent for _, sent in self.sent]
+
+    def step_local(self, message: local.LocalMessage) -> None:
+        """A message of this node. What is sent is added to `sent`."""
+        self.take(self.core.step(message, self.now_ms))
 
     def wait(self, duration_ms: int) -> list[tuple[int, Any]]:
         """What is sent to whom while time passes."""
@@ -164,7 +169,7 @@ def test_who_has_not_answered_is_asked_again() -> None:
     replica.wait(replica.core.deadline_ms)
     assert replica.core.role is Role.PROSPECTIVE
     replica.step(raft.VoteResponse(2, 0, -1, False, True))
-    replica.core.unreachable(3, replica.now_ms, is_gone=False)
+    replica.core.step(local.Unreachable(3, False), replica.now_ms)
     assert [destination for destination, _ in replica.wait(SETTINGS.retry_backoff_ms)] == [3]
     assert replica.wait(SETTINGS.retry_backoff_ms) == []
 
@@ -209,13 +214,13 @@ def test_a_leader_that_resigned_says_so_until_it_is_heard() -> None:
     replica = leader()
     replica.core.settings = SETTINGS._replace(retry_ms=100, election_timeout_ms=1000)
     replica.sent.clear()
-    replica.take(replica.core.resign(replica.now_ms))
+    replica.step_local(local.Resign())
     assert ends(replica.sent) == [2, 3]
     replica.step(raft.EndQuorumEpochResponse(2, 1, -1, ErrorCode.BROKER_NOT_AVAILABLE))
     assert ends(replica.wait(100)) == [2, 3]
     replica.step(raft.EndQuorumEpochResponse(2, 1, 1))
     assert ends(replica.wait(100)) == [3]
-    replica.core.unreachable(3, replica.now_ms, is_gone=False)
+    replica.core.step(local.Unreachable(3, False), replica.now_ms)
     assert ends(replica.wait(SETTINGS.retry_backoff_ms)) == [3]
     assert len(ends(replica.wait(replica.core.deadline_ms - replica.now_ms - 1))) > 7
     replica.wait(1)
@@ -225,7 +230,7 @@ def test_a_leader_that_resigned_says_so_until_it_is_heard() -> None:
 
 def test_a_leader_that_resigned_is_silent_once_another_leads() -> None:
     replica = leader()
-    replica.take(replica.core.resign(replica.now_ms))
+    replica.step_local(local.Resign())
     replica.step(raft.BeginQuorumEpochRequest(3, 2, key(1)))
     assert ends(replica.wait(1500)) == []
 
@@ -240,7 +245,7 @@ def test_who_waits_at_a_leader_that_resigns_is_told() -> None:
     replica.fetch(2, high_watermark=1)
     replica.fetch(9, high_watermark=1)
     replica.sent.clear()
-    replica.take(replica.core.resign(replica.now_ms))
+    replica.step_local(local.Resign())
     refused = {node_id: message for node_id, message in replica.sent if isinstance(message, raft.FetchResponse)}
     assert set(refused) == {2, 9}
     assert refused[9] == raft.FetchResponse(1, 1, -1, log_start=0, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -291,10 +296,10 @@ def test_a_voter_that_takes_a_snapshot_over_counts_for_the_majority() -> None:
     replica = leader()
     for _ in range(10):
         replica.wait(2000)
-        replica.take(replica.core.snapshot_served(key(3), replica.now_ms))
+        replica.step_local(local.SnapshotServed(key(3)))
         assert replica.core.role is Role.LEADER
     for stranger in (key(7), key(3, directory=8)):
-        replica.take(replica.core.snapshot_served(stranger, replica.now_ms + 2000))
+        replica.take(replica.core.step(local.SnapshotServed(stranger), replica.now_ms + 2000))
     replica.wait(3000)
     assert replica.core.role is Role.RESIGNED
 
@@ -309,7 +314,7 @@ def test_a_follower_stays_while_pieces_of_a_snapshot_come() -> None:
     snapshot_wanted(replica)
     for _ in range(10):
         assert replica.wait(1900) == []
-        replica.take(replica.core.snapshot_piece_fetched(2, replica.now_ms))
+        replica.step_local(local.SnapshotBytesFetched(2))
     assert replica.core.role is Role.FOLLOWER
     replica.wait(2000)
     assert replica.core.role is Role.PROSPECTIVE
@@ -319,7 +324,7 @@ def test_a_follower_stays_while_pieces_of_a_snapshot_come() -> None:
 def test_a_follower_that_does_not_get_the_snapshot_fetches(is_local: bool, pause_ms: int) -> None:
     replica = follower()
     snapshot_wanted(replica)
-    replica.take(replica.core.snapshot_failed(2, replica.now_ms, is_local=is_local))
+    replica.step_local(local.SnapshotFailed(2, is_local))
     assert replica.wait(pause_ms - 1) == []
     ((destination, message),) = replica.wait(1)
     assert destination == 2

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import pytest
 
+from pykbroker.controller.raft.local_messages import Resign
 from tests.controller.raft.cluster import Cluster
 
 FOLDER = Path(__file__).parents[2] / "transcripts" / "raft"
@@ -87,8 +88,7 @@ class Interpreter:
         elif verb == "crash":
             member.crash()
         elif verb == "resign":
-            assert member.core is not None
-            member.perform(member.core.resign(cluster.now_ms))
+            member.step(Resign())
         elif verb == "cut":
             cluster.cut_off.add(node_id)
         elif verb == "mend":

@@ -1,0 +1,66 @@
+"""Error codes and texts of AddRaftVoter, RemoveRaftVoter and UpdateFeatures of kraft.version, as Kafka words them."""
+
+from __future__ import annotations
+
+from pykbroker.controller.raft.local_messages import ChangeAnswer, ChangeFailure, Reason
+from pykbroker.controller.raft.quorum import NO_DIRECTORY_ID, ReplicaKey, VoterSet
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.uuids import uuid_to_text
+
+
+def error_of_change(answer: ChangeAnswer, key: ReplicaKey, what: str) -> tuple[ErrorCode, str | None]:
+    """Error code and text for the answer to a change of the voters.
+
+    Args:
+        key: the voter that was to be added or removed.
+        what: "adding" or "removing".
+    """
+    if answer.failure is not None:
+        return answer.error, _text_of_change(answer.failure, _show(key), what)
+    return answer.error, "The request timed out." if answer.error is ErrorCode.REQUEST_TIMED_OUT else None
+
+
+def _text_of_change(failure: ChangeFailure, voter: str, what: str) -> str:
+    waiting = "Request timed out waiting for"
+    low, high = failure.versions
+    texts = {
+        Reason.CHANGE_PENDING: f"{waiting} leader to handle previous voter change request",
+        Reason.NOTHING_COMMITTED: f"{waiting} leader to establish HWM and fence previous voter changes",
+        Reason.VOTERS_UNCOMMITTED: (
+            f"{waiting} voters to commit the latest voter change at {failure.voters_offset} "
+            f"with HWM {failure.high_watermark}"
+        ),
+        Reason.STATIC_QUORUM: f"Cluster doesn't support {what} voter because the kraft.version feature is 0",
+        Reason.DUPLICATE_VOTER: (
+            f"The voter id for {voter} is already part of the set of voters {_show_all(failure.voters)}."
+        ),
+        Reason.NOT_A_VOTER: f"Cannot remove voter {voter} from the set of voters {_show_all(failure.voters)}",
+        Reason.NO_VERSIONS: (
+            f"Aborted add voter operation for {voter} since API_VERSIONS returned an error {failure.error.name}"
+        ),
+        Reason.VERSION_UNSUPPORTED: (
+            f"Aborted add voter operation for {voter} since the kraft.version range (min: {low}, max: {high}) doesn't "
+            f"support the finalized version {failure.kraft_version}"
+        ),
+        Reason.LAGGING: f"Aborted add voter operation for {voter} since it is lagging behind",
+    }
+    return texts[failure.reason]
+
+
+def text_of_upgrade(failure: ChangeFailure, level: int) -> str:
+    """Text for a kraft.version that cannot be raised to `level`."""
+    if failure.reason is Reason.DOWNGRADE:
+        change = f"from version {failure.kraft_version} to {level}"
+        return f"Invalid upgrade of kraft.version {change} because the new version is a downgrade"
+    if failure.reason is Reason.VOTERS_TOO_OLD:
+        return f"Invalid upgrade of kraft.version to {level} because not all of the voters support it"
+    return f"Directory id must be known for all of the voters: {_show_all(failure.voters)}"
+
+
+def _show(key: ReplicaKey) -> str:
+    directory = "<undefined>" if key.directory_id == NO_DIRECTORY_ID else uuid_to_text(key.directory_id)
+    return f"ReplicaKey(id={key.node_id}, directoryId={directory})"
+
+
+def _show_all(voters: VoterSet) -> str:
+    return f"[{', '.join(map(_show, voters.keys))}]"
