@@ -16,6 +16,7 @@ from pykbroker.controller.metadata.brokers import (
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.elections import changes_when_broker_leaves
 from pykbroker.controller.metadata.image import BrokerImage, ClusterImage
+from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.metadata_versions import CORDONED_LOG_DIRS, DIRECTORY_ASSIGNMENT
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import BrokerRegistrationChangeRecord
@@ -85,7 +86,9 @@ class ProcessHeartbeat(NamedTuple):
         if lost:
             # A broker may begin to serve by the heartbeat that says so: it may then not keep what it has just got.
             if earlier:
-                image = image.apply(earlier, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms)
+                image = apply_records(
+                    image, earlier, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms
+                )
             records += changes_when_broker_leaves(image, context, broker_id, lost)
             left = [directory for directory in broker.log_dirs if directory not in lost]
             records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, log_dirs=left))

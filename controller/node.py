@@ -19,6 +19,7 @@ from pykbroker.controller.formatting import first_command
 from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, RandomSource
 from pykbroker.controller.metadata.features import KRAFT_VERSION
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, InconsistentMetadata
+from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.controller.proposals import (
     ROUND_SIZE_MAX,
@@ -235,8 +236,12 @@ class ControllerNode:
         if self._image is not EMPTY_IMAGE:
             from pykbroker.controller.metadata.image_delta import delta_between
 
-            image = self._image.apply(
-                (), offset=self._image.offset, epoch=self._image.epoch, timestamp_ms=self._image.timestamp_ms
+            image = apply_records(
+                self._image,
+                (),
+                offset=self._image.offset,
+                epoch=self._image.epoch,
+                timestamp_ms=self._image.timestamp_ms,
             )
             image.delta = delta_between(EMPTY_IMAGE, image)
             callback(EMPTY_IMAGE, image)
@@ -404,8 +409,8 @@ class ControllerNode:
         if sum(map(len, values)) > BATCH_SIZE_MAX:
             raise CommandRefused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         end_offset = proposal.end_offset = base_offset + len(values)
-        self._planning_image = image.apply(
-            plan.records, offset=end_offset - 1, epoch=self._core.epoch, timestamp_ms=self._wall_clock_ms()
+        self._planning_image = apply_records(
+            image, plan.records, offset=end_offset - 1, epoch=self._core.epoch, timestamp_ms=self._wall_clock_ms()
         )
         self._uncommitted.append(Uncommitted(base_offset, end_offset, self._planning_image))
         proposed = self._core.step(local.Propose(values, len(values)), self.clock.now_ms())
@@ -483,7 +488,7 @@ class ControllerNode:
         assert last.offset == end_offset, (last, end_offset)
         self._applied = last
         if records:
-            self._publish(self._image.apply(records, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms))
+            self._publish(apply_records(self._image, records, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms))
 
     def _publish(self, image: ClusterImage) -> None:
         old, self._image = self._image, image

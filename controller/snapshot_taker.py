@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
+from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.voter_history import ControlRecord
@@ -89,7 +90,8 @@ class SnapshotTaker:
 
 def image_of_snapshot(snapshot: OffsetAndEpoch, content: Snapshot) -> ClusterImage:
     """The cluster as a checkpoint tells it."""
-    return EMPTY_IMAGE.apply(
+    return apply_records(
+        EMPTY_IMAGE,
         [decode_record(value) for value in content.values],
         offset=snapshot.offset - 1,
         epoch=snapshot.epoch,

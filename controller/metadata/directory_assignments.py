@@ -25,6 +25,7 @@ from pykbroker.controller.metadata.image import (
     BrokerImage,
     ClusterImage,
 )
+from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
@@ -72,7 +73,9 @@ class AssignReplicasToDirs(NamedTuple):
                     lost.add((topic_id, number))
         after = image
         if records:
-            after = image.apply(records, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms)
+            after = apply_records(
+                image, records, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms
+            )
         if lost:
             records += changes_when_replicas_leave(after, context, self.broker_id, lost)
         elif records and broker.is_active:

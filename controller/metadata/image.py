@@ -192,19 +192,6 @@ class ClusterImage:
         self.timestamp_ms = -1
         self.delta = ImageDelta()
 
-    def apply(self, records: Iterable[Any], *, offset: int, epoch: int, timestamp_ms: int) -> ClusterImage:
-        """The image after these records, the last of which has `offset`.
-
-        Raises:
-            InconsistentMetadata: a record speaks of something that does not exist. The log is damaged or was written
-                by a newer version; nothing sensible can follow.
-        """
-        from pykbroker.controller.metadata.image_builder import ImageBuilder
-
-        builder = ImageBuilder(self)
-        builder.replay(records)
-        return builder.build(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
-
     @property
     def is_bootstrapped(self) -> bool:
         """True once the first records of the cluster are in it, which finalize a metadata.version."""

@@ -34,6 +34,20 @@ V = TypeVar("V")
 NO_LEADER_CHANGE = -2
 
 
+def apply_records(
+    image: ClusterImage, records: Iterable[Any], *, offset: int, epoch: int, timestamp_ms: int
+) -> ClusterImage:
+    """The image after these records. `offset`, `epoch` and `timestamp_ms` are those of the last one.
+
+    Raises:
+        InconsistentMetadata: a record names something that does not exist. The log is damaged or was written by a newer
+            version, and nothing after it can be applied.
+    """
+    builder = ImageBuilder(image)
+    builder.replay(records)
+    return builder.build(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
+
+
 class ImageBuilder:
     """The next image in the making. One builder makes one image; the old one stays as it is."""
 

@@ -16,6 +16,7 @@ from pykbroker.controller.metadata.image import (
     ControllerImage,
     PartitionImage,
 )
+from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT, METADATA_VERSION
 from pykbroker.protocol.log_messages.metadata_records import (
     AccessControlEntryRecord,
@@ -67,7 +68,7 @@ def image_to_records(image: ClusterImage) -> Iterator[Any]:
 
 def image_from_records(records: Iterable[Any], *, offset: int, epoch: int, timestamp_ms: int) -> ClusterImage:
     """The image that a snapshot's records make; offset, epoch and time are those of the last log record in it."""
-    return EMPTY_IMAGE.apply(records, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
+    return apply_records(EMPTY_IMAGE, records, offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
 def partition_record(topic_id: bytes, partition: PartitionImage) -> PartitionRecord:

@@ -11,6 +11,7 @@ from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Command, PlanContext
 from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
+from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.protocol.error_codes import ErrorCode
@@ -81,8 +82,12 @@ class World:
     def apply(self, records: Iterable[Any]) -> None:
         records = list(records)
         self.records += records
-        self.image = self.image.apply(
-            records, offset=self.image.offset + len(records), epoch=1, timestamp_ms=self.image.timestamp_ms + 1
+        self.image = apply_records(
+            self.image,
+            records,
+            offset=self.image.offset + len(records),
+            epoch=1,
+            timestamp_ms=self.image.timestamp_ms + 1,
         )
 
     def register(self, broker_id: int, *, rack: str | None = None, incarnation: int = 1, **options: Any) -> int:

@@ -10,6 +10,7 @@ import trio
 
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.config.controller_rules import ServerConfigRules
+from pykbroker.controller.metadata import image_builder
 from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import Command, PlanContext
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
@@ -34,7 +35,7 @@ DIRECTORY_ID = b"directory-id-of"
 
 
 def apply_records(image: ClusterImage, records: Iterable[Any]) -> ClusterImage:
-    return image.apply(list(records), offset=image.offset + 1, epoch=1, timestamp_ms=0)
+    return image_builder.apply_records(image, list(records), offset=image.offset + 1, epoch=1, timestamp_ms=0)
 
 
 class FakeController:

@@ -23,6 +23,7 @@ from pykbroker.controller.metadata.configs import (
     IncrementalAlterConfigs,
 )
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, ImageDelta, InconsistentMetadata
+from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
 from pykbroker.controller.metadata.record_framing import decode_record, encode_record
@@ -100,7 +101,8 @@ def carry_out(world: World, steps: list[Any]) -> None:
 
 def rebuilt(image: ClusterImage, records: list[Any]) -> ClusterImage:
     values = [encode_record(record, 30) for record in records]
-    return EMPTY_IMAGE.apply(
+    return apply_records(
+        EMPTY_IMAGE,
         [decode_record(value) for value in values],
         offset=image.offset,
         epoch=image.epoch,

@@ -35,6 +35,7 @@ from pykbroker.controller.metadata.image import (
     InconsistentMetadata,
     PartitionImage,
 )
+from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.metadata_versions import (
     METADATA_VERSION,
     METADATA_VERSION_LATEST,
@@ -99,7 +100,7 @@ def test_every_level_has_a_name() -> None:
 def test_a_log_of_an_unknown_level_is_not_read_on(level: int, name: str) -> None:
     record = FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
     with pytest.raises(InconsistentMetadata, match=f"metadata.version {name} is not supported, only 7 "):
-        EMPTY_IMAGE.apply([record], offset=0, epoch=1, timestamp_ms=0)
+        apply_records(EMPTY_IMAGE, [record], offset=0, epoch=1, timestamp_ms=0)
 
 
 @pytest.mark.parametrize(("level", "has_transaction"), [(7, False), (12, False), (13, True), (30, True)])
@@ -113,7 +114,7 @@ def test_a_new_cluster_begins_with_a_transaction_where_there_are_some(level: int
 def test_transaction_version_comes_with_40() -> None:
     assert default_levels(23) == {METADATA_VERSION: 23}
     assert default_levels(24) == {METADATA_VERSION: 24, "transaction.version": 2}
-    assert EMPTY_IMAGE.apply((), offset=0, epoch=0, timestamp_ms=0).is_bootstrapped is False
+    assert apply_records(EMPTY_IMAGE, (), offset=0, epoch=0, timestamp_ms=0).is_bootstrapped is False
     assert Bootstrap().levels == default_levels(METADATA_VERSION_LATEST)
 
 
