@@ -16,7 +16,7 @@ _VERSION = "0"
 def read_lines(filesystem: FileSystem, path: str) -> list[str]:
     """The entries' lines; none when the file is missing or empty (Kafka creates empty ones).
 
-    Raises CorruptFile for an unknown version or a count that does not fit.
+    Raises CorruptFile for an unknown version, a count that does not fit, or a last line that does not end.
     """
     content = filesystem.read_file(path)
     if not content:
@@ -25,6 +25,8 @@ def read_lines(filesystem: FileSystem, path: str) -> list[str]:
     if lines[0].strip() != _VERSION:
         raise CorruptFile(path, f"version {lines[0]!r} where {_VERSION!r} was expected")
     entries = lines[2:]
+    if not content.endswith(b"\n"):
+        raise CorruptFile(path, "the last line is cut off")
     if len(lines) < 2 or not lines[1].strip().isdigit() or int(lines[1]) != len(entries):
         raise CorruptFile(path, f"the second line does not say how many lines follow ({len(entries)})")
     return entries
@@ -32,9 +34,17 @@ def read_lines(filesystem: FileSystem, path: str) -> list[str]:
 
 def write_lines(filesystem: FileSystem, path: str, entries: Iterable[str], *, durable: bool = True) -> None:
     """Replace the file's entries."""
+    filesystem.write_file(path, _encoded(entries), durable=durable)
+
+
+def create_lines(filesystem: FileSystem, path: str, entries: Iterable[str]) -> None:
+    """Make the file, which does not exist yet, not durably. A crash may leave a part of it, which `read_lines` sees."""
+    filesystem.create_file(path, _encoded(entries))
+
+
+def _encoded(entries: Iterable[str]) -> bytes:
     lines = list(entries)
-    text = "\n".join([_VERSION, str(len(lines)), *lines, ""])
-    filesystem.write_file(path, text.encode(), durable=durable)
+    return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
 
 
 def read_offsets(filesystem: FileSystem, path: str) -> dict[tuple[str, int], int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from pykbroker.logstore.checkpoint_file import read_lines, write_lines
+from pykbroker.logstore.checkpoint_file import create_lines, read_lines, write_lines
 from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.filesystem import FileSystem
 
@@ -24,7 +24,7 @@ class LeaderEpochs:
     sealed or made durable, and at a stop. A change that cannot be written raises StorageError and has not been made.
     """
 
-    __slots__ = ("_entries", "_filesystem", "_is_pending", "_path", "is_durable", "latest_epoch")
+    __slots__ = ("_entries", "_filesystem", "_has_file", "_is_pending", "_path", "is_durable", "latest_epoch")
 
     def __init__(self, filesystem: FileSystem, path: str, *, is_new: bool = False) -> None:
         """Read the file; a new one is known to be missing."""
@@ -37,7 +37,10 @@ class LeaderEpochs:
         self.is_durable = True
         self._is_pending = False
         entries = []
-        for line in () if is_new else read_lines(filesystem, path):
+        lines = [] if is_new else read_lines(filesystem, path)
+        # An empty file may be there where there are no lines; it is made anew like a missing one.
+        self._has_file = bool(lines)
+        for line in lines:
             try:
                 epoch, start_offset = line.split()
                 entries.append((int(epoch), int(start_offset)))
@@ -55,7 +58,13 @@ class LeaderEpochs:
         self.latest_epoch = entries[-1][0] if entries else UNDEFINED_EPOCH
 
     def _write(self, entries: list[tuple[int, int]]) -> None:
-        write_lines(self._filesystem, self._path, (f"{e} {o}" for e, o in entries), durable=False)
+        lines = (f"{e} {o}" for e, o in entries)
+        if self._has_file:
+            write_lines(self._filesystem, self._path, lines, durable=False)
+        else:
+            # What a kill leaves of the first one is read as damaged, or as empty: all that it says is found in records.
+            create_lines(self._filesystem, self._path, lines)
+            self._has_file = True
         self.is_durable = False
         self._is_pending = False
         self._set(entries)

@@ -155,7 +155,12 @@ class LogCleanup(LogDurability):
         self._sealed_durable_to = min(self._sealed_durable_to, self._active.base_offset)
         self._epochs.truncate_from_end(end_offset)
         self._producers = load_producers(
-            self._segments, self._snapshots, self._start_offset, end_offset, self._load_request()
+            self._segments,
+            self._snapshots,
+            self._start_offset,
+            end_offset,
+            self._load_request(),
+            without_producers_to=self._without_producers_to,
         )
         # Last: while it is the old one, another call does all of this again.
         self._end_offset = end_offset

@@ -364,7 +364,7 @@ class LogDirectory:
         if len(used) < LOGS_SYNCED_AT_ONCE:
             return False
         for log in used:
-            log.write_end()
+            log.write_end(without_empty_snapshot=True)
         try:
             if not self.filesystem.sync_volume(self._lock_handle):
                 return False

@@ -92,11 +92,16 @@ class LogDurability(LogParts):
                 active.sync_all(f"{self.path}/{EPOCHS_FILE}", self._snapshots[-1:])
             self.close_files()
 
-    def write_end(self) -> bool:
-        """Write what a clean stop leaves, without making it durable; whether there are files. Raises StorageError."""
+    def write_end(self, *, without_empty_snapshot: bool = False) -> bool:
+        """Write what a clean stop leaves, without making it durable; whether there are files. Raises StorageError.
+
+        A stop with many logs leaves out the snapshots of those that never had a producer: after a clean stop no
+        snapshot at all means no producer, to Kafka as well, which then makes empty ones.
+        """
         if (active := self._active) is None:
             return False
-        self._take_snapshot()
+        if not without_empty_snapshot or self._producers.producers or self._snapshots:
+            self._take_snapshot()
         self._epochs.write_pending()
         if not active.size and not self.filesystem.exists(active.file.path):
             return False

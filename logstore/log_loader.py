@@ -55,7 +55,10 @@ class Cut(NamedTuple):
 
 
 class LoadedLog(NamedTuple):
-    """A partition's parts, ready to be used. `snapshots` are the offsets of producer snapshots, ascending."""
+    """A partition's parts, ready to be used. `snapshots` are the offsets of producer snapshots, ascending.
+
+    Up to `without_producers_to` no producer is known, which no snapshot says: see `load_producers`.
+    """
 
     segments: list[Segment]
     active: ActiveSegment
@@ -64,6 +67,7 @@ class LoadedLog(NamedTuple):
     recovery_point: int
     producers: ProducerState
     snapshots: list[int]
+    without_producers_to: int
     cut: Cut | None
 
 
@@ -116,9 +120,23 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log_start_offset)
     snapshots = sorted(base_offset_of(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
-    producers = load_producers(segments, snapshots, log_start_offset, end_offset, request, recovery)
+    # A clean stop leaves a snapshot unless there is nothing to say, as Kafka's may.
+    without_producers_to = end_offset if request.is_clean and not snapshots else log_start_offset
+    producers = load_producers(
+        segments, snapshots, log_start_offset, end_offset, request, recovery, without_producers_to=without_producers_to
+    )
     recovery_point = end_offset if request.is_clean else min(request.recovery_point, end_offset)
-    return LoadedLog(segments, active, log_start_offset, end_offset, recovery_point, producers, snapshots, recovery.cut)
+    return LoadedLog(
+        segments,
+        active,
+        log_start_offset,
+        end_offset,
+        recovery_point,
+        producers,
+        snapshots,
+        without_producers_to,
+        recovery.cut,
+    )
 
 
 def _drop_overtaken(segments: list[Segment]) -> None:
@@ -240,8 +258,12 @@ def load_producers(
     end_offset: int,
     request: LoadRequest,
     recovery: _Recovery | None = None,
+    *,
+    without_producers_to: int = 0,
 ) -> ProducerState:
     """Producer state at `end_offset`: the newest usable snapshot and the batches after it (P-57).
+
+    Without a snapshot it is the batches from `without_producers_to` on, where a clean stop knew of no producer.
 
     Snapshots that cannot be used are deleted and taken out of `snapshots`. After a recovery that means those above the
     first segment that was scanned; they are taken anew at the segments' beginnings.
@@ -250,7 +272,7 @@ def load_producers(
     recovered_from = NOT_RECOVERED if recovery is None else recovery.scanned_from
     last_batches = {} if recovery is None else recovery.last_batches
     state = ProducerState()
-    state.end_offset = log_start_offset
+    state.end_offset = max(log_start_offset, min(without_producers_to, end_offset))
     for offset in snapshots[:]:
         if offset > end_offset or offset <= log_start_offset or offset > recovered_from:
             _drop_snapshot(filesystem, request.folder, snapshots, offset)
@@ -280,9 +302,12 @@ def load_producers(
 
 
 def write_snapshot(filesystem: FileSystem, folder: str, state: ProducerState, snapshots: list[int]) -> None:
-    """Write producer state at its end offset. Not durable yet: a flush of the log makes it so."""
+    """Write producer state at its end offset. Not durable yet: a flush of the log makes it so.
+
+    What a crash leaves of it has a CRC that does not fit, and is done without.
+    """
     path = segment_path(folder, state.end_offset, SNAPSHOT_SUFFIX)
-    filesystem.write_file(path, encode_snapshot(state.producers), durable=False)
+    filesystem.create_file(path, encode_snapshot(state.producers))
     snapshots.append(state.end_offset)
 
 

@@ -58,6 +58,7 @@ class LogParts:
         "_swaps",
         "_topic_id",
         "_truncations",
+        "_without_producers_to",
         "cut",
         "is_folder_due",
         "on_point_lowered",
@@ -111,6 +112,7 @@ class LogParts:
         self.is_folder_due = self._is_unused = False
         self._opened_ms = 0
         self._snapshots: list[int] = []
+        self._without_producers_to = 0  # See `load_producers`.
         self._topic_id: bytes | None = None
         self._epochs: LeaderEpochs
         self._producers: ProducerState
@@ -337,6 +339,7 @@ class LogParts:
         self._sealed_durable_to = min(loaded.recovery_point, loaded.active.base_offset)
         self._producers = loaded.producers
         self._snapshots = loaded.snapshots
+        self._without_producers_to = loaded.without_producers_to
         self._active = loaded.active
         self._is_unused = False
         self.cut = loaded.cut

@@ -245,3 +245,16 @@ def test_macos_syncs_to_the_medium(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     filesystem.sync(descriptor)
     filesystem.close(descriptor)
     assert asked == [(descriptor, 51)]
+
+
+def test_a_file_is_created_in_one_call(place: tuple[FileSystem, str]) -> None:
+    filesystem, folder = place
+    for content in (b"new", b""):
+        path = f"{folder}/created-{len(content)}"
+        filesystem.create_file(path, content)
+        assert filesystem.read_file(path) == content
+        filesystem.write_file(path, b"newer")
+        assert filesystem.read_file(path) == b"newer"
+    with pytest.raises(StorageError):
+        filesystem.create_file(f"{folder}/missing/a", b"x")
+    assert not filesystem.exists(f"{folder}/missing/a")

@@ -15,6 +15,7 @@ from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import OsFileSystem
 from pykbroker.logstore.log_directory import LOGS_SYNCED_AT_ONCE, LogDirectory
 from pykbroker.logstore.open_files import OpenFiles, SegmentFile
+from pykbroker.logstore.partition_log import PartitionLog
 from tests.logstore.support import NOW_MS, TOPIC_ID, Place, append, batch, offsets
 from tests.logstore.test_log_directory import CONFIG, content, start
 
@@ -52,7 +53,6 @@ def test_a_stop_makes_many_logs_durable_by_one_sync(memory: Place) -> None:
             "00000000000000000000.index",
             "00000000000000000000.log",
             "00000000000000000000.timeindex",
-            "00000000000000000003.snapshot",
             "leader-epoch-checkpoint",
             "partition.metadata",
         ]
@@ -224,3 +224,44 @@ def test_only_volumes_that_tell_of_errors_are_synced_as_a_whole(
 )
 def test_releases_of_the_kernel(text: str, expected: tuple[int, int]) -> None:
     assert volume_sync.release(text) == expected
+
+
+def end(log: PartitionLog) -> None:
+    """What a stop with many logs does with each, but for the sync."""
+    log.write_end(without_empty_snapshot=True)
+    log.close_files()
+
+
+def test_no_snapshot_is_left_of_no_producers(memory: Place) -> None:
+    """The start after it looks at no batch, and producers that come later outlive a truncation."""
+    log = memory.open()
+    for _ in range(20):
+        append(log, batch(10))
+    end(log)
+    assert not [name for name in memory.names() if name.endswith(".snapshot")]
+    _calls(memory).clear()
+    log = memory.open(is_clean=True)
+    assert (log.log_end_offset, log.producers.producers) == (200, {})
+    assert "view" not in _calls(memory)
+    append(log, batch(5, producer_id=7, producer_epoch=0, base_sequence=0))
+    append(log, batch(5, producer_id=8, producer_epoch=0, base_sequence=0))
+    log.truncate_to(205)
+    assert set(log.producers.producers) == {7}
+    log.truncate_to(150)
+    assert log.producers.producers == {}
+    append(log, batch(1, producer_id=9, producer_epoch=0, base_sequence=0))
+    end(log)
+    assert f"{151:020d}.snapshot" in memory.names()
+    log = memory.open(is_clean=True)
+    assert set(log.producers.producers) == {9}
+
+
+def test_producers_are_known_after_a_kill_without_a_snapshot(memory: Place) -> None:
+    log = memory.open()
+    append(log, batch(5))
+    end(log)
+    log = memory.open(is_clean=True)
+    append(log, batch(5, producer_id=7, producer_epoch=0, base_sequence=0))
+    log.flush()
+    log = memory.open(recovery_point=10)
+    assert set(log.producers.producers) == {7}

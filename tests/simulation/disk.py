@@ -344,6 +344,17 @@ class MountedDisk:
         if dies:
             self._end_here()
 
+    def create_file(self, path: str, content: Buffer) -> None:
+        dies = self._change("create_file", path)
+        if _parent(path) not in self._disk.directories:
+            raise StorageError(path, "No such file or directory")
+        self._need(len(content), path)
+        file = self._create(path)
+        file.touch(0)
+        file.content += content[: self._disk._random.randint(0, len(content))] if dies else content
+        if dies:
+            self._end_here()
+
     def _put(self, path: str, file: _File) -> None:
         files = self._disk.files
         replaced = files.pop(path, None)

@@ -218,6 +218,15 @@ class FakeFileSystem:
         file.modified_ms = self.now_ms
         self._files[path] = file
 
+    def create_file(self, path: str, content: Buffer) -> None:
+        self._called("create_file")
+        if self._parent(path) not in self._directories:
+            raise StorageError(path, "No such file or directory")
+        self._need(len(content), path)
+        file = self._files[path] = _File()
+        file.content = bytearray(content)
+        file.modified_ms = self.now_ms
+
     def rename(self, old_path: str, new_path: str) -> None:
         self._called("rename")
         if old_path in self._files:

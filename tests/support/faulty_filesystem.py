@@ -26,6 +26,7 @@ METHODS = (
     "list",
     "read_file",
     "write_file",
+    "create_file",
     "rename",
     "remove",
     "make_directory",
