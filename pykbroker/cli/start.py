@@ -8,12 +8,14 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.start_options import StartOptions, UsageError, help_text, parse_start_options
 from pykbroker.config.listener_addresses import host_and_port
+from pykbroker.node.process_memory import SettledObjects
 from pykbroker.version import __version__
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+GARBAGE_INTERVAL_S = 10.0
+"""How often it is looked whether it is time for a thorough look for garbage."""
 LEAVE_WITHOUT_PARENT_S = 3.0
 """How long a broker whose parent has ended tries to hand over what it leads."""
 
@@ -178,11 +182,11 @@ async def _serve(
     from pykbroker.node.broker import run_broker
 
     ready, stop = trio.Event(), trio.Event()
+    settled = SettledObjects()
     addresses: list[BrokerAddress] = []
 
     def on_ready(address: BrokerAddress) -> None:
-        # What there is now stays; later collections need not look at it.
-        gc.freeze()
+        settled.begin()
         gc.enable()
         addresses.append(address)
         ready.set()
@@ -190,6 +194,12 @@ async def _serve(
     async def announce_when_ready() -> None:
         await ready.wait()
         await announce(addresses[0])
+
+    async def look_for_garbage() -> None:
+        await ready.wait()
+        while True:
+            await trio.sleep(GARBAGE_INTERVAL_S)
+            settled.look_if_due(trio.current_time(), time.process_time())
 
     async def stop_on_signal() -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -202,11 +212,15 @@ async def _serve(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stop_on_signal)
         nursery.start_soon(announce_when_ready)
+        nursery.start_soon(look_for_garbage)
         hurry = trio.CancelScope()
         if stop_with_stdin:
             nursery.start_soon(_stop_with_stdin, stop, hurry)
-        with hurry:
-            await run_broker(config, cluster_id=cluster_id, on_ready=on_ready, stop=stop)
+        try:
+            with hurry:
+                await run_broker(config, cluster_id=cluster_id, on_ready=on_ready, stop=stop)
+        finally:
+            settled.end()
         nursery.cancel_scope.cancel()
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from pykbroker.controller.metadata.image import PartitionImage, TopicImage
+from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.node.process_memory import anonymous_bytes, environment_for_brokers
+from pykbroker.replication.leadership import Leadership
+from pykbroker.replication.partition import Partition
 from pykbroker.testing.local_broker import LocalBroker
+from tests.support.data_path import batch
+from tests.support.whole_broker import WholeBroker
 
 PROGRAM = """
 from pykbroker.node.process_memory import LOOKS, FreedMemory, anonymous_bytes
@@ -72,3 +80,147 @@ def test_brokers_take_their_memory_from_where_it_goes_back_to(tmp_path: Path) ->
         finally:
             process.terminate()
             assert process.wait(30) == 0
+
+
+OBJECTS = """
+import gc, weakref
+from pykbroker.node import process_memory as memory
+from pykbroker.node.process_memory import SettledObjects
+
+class Thing:
+    def __init__(self, other=None):
+        self.other = other
+
+seen = []
+
+def look(phase, info):
+    if phase == "start" and info["generation"] == 2:
+        seen.append(sum(len(gc.get_objects(generation=generation)) for generation in range(3)))
+
+def used_by_a_closed_topic():
+    thing = Thing()
+    thing.other = Thing(thing)
+    return thing
+
+settled = SettledObjects()
+settled.begin()
+gc.callbacks.append(look)
+"""
+
+GROWTH = """
+things = [Thing([]) for _ in range(200_000)]
+print(len(seen), max(seen), gc.get_freeze_count())
+"""
+
+DELETION = """
+frozen = gc.get_freeze_count()
+things = [Thing([]) for _ in range(100_000)]
+del things
+gc.collect()
+print(gc.get_freeze_count() - frozen)
+"""
+
+SHORT_LIVED = """
+for _ in range(100_000):
+    used_by_a_closed_topic()
+print(len(gc.get_objects(generation=2)), gc.get_freeze_count())
+"""
+
+CYCLES = """
+assert not settled.look_if_due(0.0, 0.0), "nothing has settled"
+things = [used_by_a_closed_topic() for _ in range(memory.THOROUGH_OBJECTS)]
+ends = [weakref.ref(thing) for thing in things]
+del things
+assert sum(end() is not None for end in ends) > memory.THOROUGH_OBJECTS * 0.9, "settled"
+assert not settled.look_if_due(10.0, 8.0), "busy"
+assert settled.look_if_due(20.0, 8.1), "idle"
+assert not any(end() for end in ends)
+assert not settled.look_if_due(30.0, 8.1)
+del ends[:]
+now_s = 100.0
+things = []
+looks = 0
+for _ in range(40):
+    things += [used_by_a_closed_topic() for _ in range(10_000)]
+    now_s += 10
+    looks += settled.look_if_due(now_s, 0.0)
+print(looks)
+things += [used_by_a_closed_topic() for _ in range(400_000)]
+now_s += 10
+assert not settled.look_if_due(now_s, now_s), "busy"
+now_s += memory.THOROUGH_DELAY_S
+assert settled.look_if_due(now_s, now_s), "busy for too long"
+settled.end()
+print(gc.callbacks == [look])
+"""
+
+collects_everything = pytest.mark.skipif(not gc.get_threshold()[2], reason="this Python makes no full collections")
+
+
+def run_with_things(program: str) -> list[str]:
+    """In a process of its own, as the garbage collector is of the whole process."""
+    command = [sys.executable, "-c", OBJECTS + program]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout.split()
+
+
+@collects_everything
+def test_a_full_collection_does_not_look_at_what_has_settled() -> None:
+    count, largest, frozen = map(int, run_with_things(GROWTH))
+    assert count > 10, "each a short one"
+    # It would be a hundred thousand and more.
+    assert largest < 25_000
+    assert frozen > 350_000
+
+
+@collects_everything
+def test_settled_objects_that_nobody_refers_to_are_freed_at_once() -> None:
+    assert int(run_with_things(DELETION)[0]) < 1000
+
+
+@collects_everything
+def test_short_lived_cycles_do_not_settle() -> None:
+    remaining, frozen = map(int, run_with_things(SHORT_LIVED))
+    assert remaining < 25_000
+    assert frozen < 25_000
+
+
+@collects_everything
+def test_settled_cycles_are_found_when_the_process_is_idle_or_an_hour_later() -> None:
+    """A growing process looks ever more rarely."""
+    looks, is_at_end_alone = run_with_things(CYCLES)
+    assert 3 <= int(looks) <= 8
+    assert is_at_end_alone == "True"
+
+
+def objects_of_topics(prefix: str) -> list[str]:
+    """What there is in this process of topics whose name begins so."""
+    kinds = (Partition, PartitionLog, Leadership, TopicImage, PartitionImage)
+    names = [type(found).__name__ for found in gc.get_objects() if type(found) in kinds]
+    topics = [found for found in gc.get_objects() if type(found) is TopicImage and found.name.startswith(prefix)]
+    return [name for name in names if name != "TopicImage"] + [topic.name for topic in topics]
+
+
+def test_deleted_topics_leave_no_cycles(tmp_path: Path) -> None:
+    """What has settled is freed without the garbage collector."""
+    gc.collect()
+    with WholeBroker(tmp_path, {"file.delete.delay.ms": "0"}) as broker:
+        gc.disable()
+        try:
+            assert broker.create_topic("other") == 0
+            before = Counter(objects_of_topics("gone"))
+            for number in range(3):
+                assert broker.create_topic(f"gone-{number}", 3) == 0
+                assert broker.produce(f"gone-{number}", batch(2)) == 0
+                assert broker.fetch(f"gone-{number}", 0, 0).error_code == 0
+            during = Counter(objects_of_topics("gone"))
+            assert during["Partition"] == before["Partition"] + 9
+            for number in range(3):
+                assert broker.delete_topic(f"gone-{number}") == 0
+            # The image before the newest is kept somewhere until the next one comes.
+            assert broker.delete_topic("other") == 0
+            deadline = time.monotonic() + 20
+            while (left := Counter(objects_of_topics("gone")) - before) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert not left
+        finally:
+            gc.enable()
