@@ -119,6 +119,25 @@ def encode_element(message_type: type[Message], element: Message, version: int) 
     return bytes(out)
 
 
+def prepare_to_read(message_type: type[Message], version: int) -> None:
+    """Compile now what `decode` would compile when it is first called. Raises UnsupportedVersion."""
+    _reader_of_message(message_type, version)
+
+
+def prepare_to_write(message_type: type[Message], version: int) -> None:
+    """Compile now what the first such message would: the constructors and `encode`. Raises UnsupportedVersion."""
+    _writer_of_message(message_type, version)
+    _make_each(message_type)
+
+
+def _make_each(message_type: type[Message]) -> None:
+    message_type()
+    for field in message_type.FIELDS:
+        element = field.element.element if field.kind == "array" else field.element
+        if element is not None:
+            _make_each(element)
+
+
 def decode_versioned(message_type: type[M], data: bytes | memoryview) -> M:
     """Decodes what begins with its own int16 version, as coordinator records and consumer-protocol blobs do.
 

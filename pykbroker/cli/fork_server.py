@@ -3,7 +3,8 @@
 A broker from a new interpreter takes 170 ms, most of them imports; one from here 20 ms. The first broker does not wait
 for that: it is forked before the imports and makes them itself. They are made here when nothing was asked for a moment,
 so that the first broker has the processor to itself, and one by one, so that a request in between is served. Once there
-were two brokers more are to be expected: then what they import when clients come is imported here, too.
+were two brokers more are to be expected: then what they import when clients come is imported here, too. Codecs of
+messages are compiled in the same way.
 
 `prepared_process` starts this
 process (`python -m pykbroker.cli.fork_server DESCRIPTOR`) and holds the other end of its connection.
@@ -23,7 +24,6 @@ One thread, no trio here: a fork has nothing but this module's state and what wa
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import os
 import selectors
@@ -65,9 +65,9 @@ class ForkServer:
         self._temporary: set[int] = set()
         self._folders: set[str] = set()
         self._fork_count = 0
-        self._is_importing = False
-        self._not_imported = list(preloaded.MODULES)
-        self._not_imported_for_clients = list(preloaded.USED_BY_CLIENTS)
+        self._is_preparing = False
+        self._unprepared = list(preloaded.AT_START)
+        self._unprepared_for_clients = list(preloaded.FOR_CLIENTS)
         self._wakeups, handlers_end = socket.socketpair()
         for end in (self._wakeups, handlers_end):
             end.setblocking(False)
@@ -82,9 +82,9 @@ class ForkServer:
         self._selector.register(self._wakeups, selectors.EVENT_READ)
         is_connected = True
         while is_connected:
-            events = self._selector.select(self._import_delay_s())
+            events = self._selector.select(self._preparation_delay_s())
             if not events:
-                self._import_next()
+                self._prepare_next()
             for key, _ in events:
                 if key.fileobj is self._wakeups:
                     self._empty_wakeups()
@@ -98,22 +98,22 @@ class ForkServer:
             while self._wakeups.recv(4096):
                 pass
 
-    def _import_delay_s(self) -> float | None:
-        """How long nothing must be asked until the next import; None when there is nothing to import."""
+    def _preparation_delay_s(self) -> float | None:
+        """How long nothing must be asked until the next preparation; None when there is none."""
         if self._fork_count >= FORKS_BEFORE_MORE:
-            self._not_imported += self._not_imported_for_clients
-            self._not_imported_for_clients = []
-        if not self._not_imported or not self._fork_count:
+            self._unprepared += self._unprepared_for_clients
+            self._unprepared_for_clients = []
+        if not self._unprepared or not self._fork_count:
             return None
-        if self._is_importing:
+        if self._is_preparing:
             return 0.0
         return FIRST_QUIET_S if self._fork_count == 1 else QUIET_S
 
-    def _import_next(self) -> None:
-        self._is_importing = True
-        importlib.import_module(self._not_imported.pop(0))
-        if not self._not_imported:
-            # Nothing that was imported is looked at for garbage, or copied for it, in a broker.
+    def _prepare_next(self) -> None:
+        self._is_preparing = True
+        preloaded.prepare(self._unprepared.pop(0))
+        if not self._unprepared:
+            # Nothing that was made by it is looked at for garbage, or copied for it, in a broker.
             gc.collect()
             gc.freeze()
 

@@ -84,10 +84,10 @@ def start_nodes(options: StartOptions) -> int:
         raise CliError(f"{error.filename}: {error.strerror}") from None
     if options.port_file is not None:
         prepare_port_file(options.port_file)
-    # The brokers' modules, for all nodes; then nothing that is alive now is looked at for garbage, nor copied for it.
+    # The brokers' modules and codecs, for all nodes. What lives then is not looked at for garbage, nor copied for it.
     from pykbroker.cli import preloaded
 
-    preloaded.import_all()
+    preloaded.prepare_all()
     gc.freeze()
     supervisor = Supervisor(options, configs, files, _cluster_id(folder))
     try:

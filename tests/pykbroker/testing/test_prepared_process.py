@@ -51,6 +51,41 @@ def test_what_is_imported_in_advance_is_there(name: str) -> None:
     assert find_spec(name) is not None
 
 
+@pytest.mark.parametrize("step", [*preloaded.CODECS, *preloaded.CODECS_USED_BY_CLIENTS], ids=str)
+def test_what_is_compiled_in_advance_is_declared(step: preloaded.CodecStep) -> None:
+    preloaded.prepare(step)
+
+
+PREPARED_START = """
+import os, sys
+from pykbroker.cli import preloaded
+preloaded.prepare_all()
+from pykbroker.cli.start import start
+from pykbroker.protocol import codec
+from pykbroker.protocol.fields import Message
+
+def prepared():
+    messages = [Message]
+    for message in messages:
+        messages += message.__subclasses__()
+    modules = {name for name in sys.modules if name.startswith("pykbroker")}
+    return modules | {*codec._readers} | {*codec._writers} | {m for m in messages if "__init__" in vars(m)}
+
+def tell(address):
+    print(prepared() - before, file=sys.stderr, flush=True)
+    os._exit(0)
+
+before = prepared()
+start(["--port", "0", "--data-dir", sys.argv[1]], tell)
+"""
+
+
+def test_a_start_imports_and_compiles_nothing_that_is_not_prepared(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PREPARED_START, str(tmp_path / "data")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=_environment())
+    assert ran.stderr == "set()\n"
+
+
 class Imports:
     """A prepared process in this thread, whose imports and forks are only noted. Requests are sent from its imports."""
 
@@ -59,8 +94,8 @@ class Imports:
         monkeypatch.setattr("signal.signal", lambda *_: None)
         monkeypatch.setattr("signal.set_wakeup_fd", lambda *_, **__: None)
         monkeypatch.setattr(fork_server, "FIRST_QUIET_S", 0.0)
-        monkeypatch.setattr(preloaded, "MODULES", ("one", "two"))
-        monkeypatch.setattr(preloaded, "USED_BY_CLIENTS", ("three", "four"))
+        monkeypatch.setattr(preloaded, "AT_START", ("one", "two"))
+        monkeypatch.setattr(preloaded, "FOR_CLIENTS", ("three", "four"))
         self.ours, self.theirs = socket.socketpair()
         self.server = fork_server.ForkServer(self.theirs)
         self.imported: list[str] = []
