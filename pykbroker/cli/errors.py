@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
 
 class CliError(Exception):
     """An expected failure; the text says what was wrong and, where it can, what to do."""
@@ -10,3 +15,8 @@ class CliError(Exception):
         super().__init__(text)
         self.text = text
         self.exit_code = exit_code
+
+
+def complain(text: str) -> None:
+    """Print the text to standard error, as a line of this command."""
+    print(f"pykbroker: {text}", file=sys.stderr, flush=True)

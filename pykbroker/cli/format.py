@@ -16,7 +16,7 @@ import click
 
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.format_features import levels_of_options
-from pykbroker.cli.start import config_of
+from pykbroker.cli.node_process import config_of
 from pykbroker.cli.start_config import broker_properties
 from pykbroker.cli.start_options import StartOptions
 from pykbroker.config.broker_config import BrokerConfig

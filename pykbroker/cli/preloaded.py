@@ -22,6 +22,7 @@ class CodecStep(NamedTuple):
 
 
 MODULES = (
+    "pykbroker.cli.node_process",
     "pykbroker.cli.start",
     "pykbroker.cli.start_config",
     "pykbroker.config.environment",

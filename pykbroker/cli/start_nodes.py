@@ -16,19 +16,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from pykbroker.cli.errors import CliError
+from pykbroker.cli.errors import EXIT_FAILED, EXIT_USAGE, CliError, complain
+from pykbroker.cli.node_process import config_of, ignored_key_lines, run_until_stopped
+from pykbroker.cli.port_file import prepare_port_file, remove_if_there, write_atomically
 from pykbroker.cli.standard_streams import take_standard_streams
-from pykbroker.cli.start import (
-    EXIT_FAILED,
-    EXIT_USAGE,
-    complain,
-    config_of,
-    ignored_key_lines,
-    prepare_port_file,
-    remove_if_there,
-    run_until_stopped,
-    write_atomically,
-)
 from pykbroker.testing.cluster_layout import (
     INTERNAL_HOST,
     LayoutError,

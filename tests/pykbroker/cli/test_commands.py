@@ -11,7 +11,7 @@ import kafka
 import pytest
 
 import pykbroker
-from pykbroker.cli import compilation, start
+from pykbroker.cli import compilation, node_process
 from tests.pykbroker.cli.conftest import Run
 
 
@@ -39,10 +39,10 @@ def test_the_version_says_whether_the_hot_loop_was_compiled(
     first, second = output.splitlines()
     assert (code, first, errors) == (0, f"pykbroker {pykbroker.__version__}", "")
     assert re.search(words, second)
-    start._log_compilation()
+    node_process._log_compilation()
     assert caplog.messages == []
     with caplog.at_level("DEBUG"):
-        start._log_compilation()
+        node_process._log_compilation()
     assert [message.removeprefix("this installation is ") for message in caplog.messages] == [second]
 
 
@@ -89,6 +89,8 @@ def test_start_loads_neither_click_nor_rich_nor_a_client_library() -> None:
     assert not {"click", "rich", "kafka", "argparse", "json", "asyncio"} & loaded
     assert {name for name in loaded if name.startswith("pykbroker.cli.")} == {
         "pykbroker.cli.errors",
+        "pykbroker.cli.node_process",
+        "pykbroker.cli.port_file",
         "pykbroker.cli.start",
         "pykbroker.cli.start_config",
         "pykbroker.cli.start_options",
