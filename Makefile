@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 jars format lint check test test-all unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-start bench-cluster bench-failover build clean clean-all
+.PHONY: help setup java spark35 jars format lint check test test-all docs unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-start bench-cluster bench-failover build wheels clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,7 +59,11 @@ simulate: setup ## clusters in one thread: SEED=n replays one, SEEDS=1000 runs m
 
 check: lint unit ## what must pass before a commit: format, lint, types, import contracts, unit tests
 
-lint: setup ## format, lint, types and import contracts without the tests
+docs: ## the documentation site in build/docs/site; fails on a dead link
+	@tools/venv.sh .venvs/docs requirements/docs.txt
+	@.venvs/docs/bin/python tools/docs_site.py
+
+lint: setup docs ## format, lint, types, import contracts and the documentation site, without the tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p pykbroker
@@ -82,8 +86,13 @@ bench-cluster: jars ## three nodes: start, memory, throughput with acks=all, bes
 bench-failover: jars ## three nodes: how long nobody leads after kill -9 and after a stop, beside Apache Kafka's three
 	@$(RUN) -m benchmarks.failover $(ARGS)
 
-build: setup ## sdist and wheel in dist/
-	@$(RUN) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+build: ## sdist and the compiled wheel of this Python in dist/, as docs/releasing.md says
+	@tools/venv.sh .venvs/release requirements/release.txt
+	PYKBROKER_COMPILE=1 .venvs/release/bin/python -m build
+
+wheels: ## the wheels that a release has, in dist/: several Pythons and processors; needs Docker or Podman
+	@tools/venv.sh .venvs/release requirements/release.txt
+	.venvs/release/bin/python -m cibuildwheel --platform linux --output-dir dist
 
 clean: ## remove what was built and measured; the virtual environments and downloads stay (clean-all takes them too)
 	rm -rf build dist reports pykbroker-data *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from packaging.requirements import Requirement
 import pykbroker
 
 ROOT = Path(__file__).resolve().parents[2]
+# These groups have a virtual environment each.
+OWN_ENVIRONMENTS = ("docs", "release")
 LINKED = ("protocol", "logstore", "controller")
 
 
@@ -103,19 +106,23 @@ def test_the_pins_meet_every_requirement() -> None:
     with open(ROOT / "pyproject.toml", "rb") as file:
         declared = tomllib.load(file)
     wanted = [*declared["project"]["dependencies"]]
-    for requirements in [
-        *declared["project"]["optional-dependencies"].values(),
-        *declared["dependency-groups"].values(),
-    ]:
+    groups = dict(declared["dependency-groups"])
+    for group in OWN_ENVIRONMENTS:
+        assert unmet(groups.pop(group), f"{group}.txt") == []
+    for requirements in [*declared["project"]["optional-dependencies"].values(), *groups.values()]:
         wanted += requirements
-    pins = dict(
-        line.split("==")
-        for line in (ROOT / "requirements" / "development.txt").read_text(encoding="utf-8").lower().splitlines()
-        if "==" in line
-    )
-    for requirement in map(Requirement, wanted):
-        assert requirement.name.lower() in pins
-        assert requirement.specifier.contains(pins[requirement.name.lower()]), str(requirement)
+    assert unmet(wanted, "development.txt") == []
+
+
+def unmet(requirements: list[str], file_name: str) -> list[str]:
+    """The requirements that no pin of a file meets."""
+    lines = (ROOT / "requirements" / file_name).read_text(encoding="utf-8").lower().splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    return [
+        str(requirement)
+        for requirement in map(Requirement, requirements)
+        if not requirement.specifier.contains(pins.get(requirement.name.lower(), "0.dev0"))
+    ]
 
 
 def test_no_client_library_is_a_dependency() -> None:
@@ -125,3 +132,14 @@ def test_no_client_library_is_a_dependency() -> None:
     names = {Requirement(text).name for text in project["dependencies"]}
     assert not names & {"kafka-python", "confluent-kafka", "aiokafka", "rich"}
     assert "kafka-python" in {Requirement(text).name for text in project["optional-dependencies"]["cli"]}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.name)
+def test_the_workflows_run_what_is_there(path: Path) -> None:
+    """Their steps are targets of the Makefile and programs of this repository."""
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    commands = re.findall(r"- run: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert commands
+    for command in commands:
+        program, *words = command.split()
+        assert (program == "make" and set(words) <= targets) or os.access(ROOT / program, os.X_OK)
