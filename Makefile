@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 jars format lint check test test-all docs unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-start bench-cluster bench-failover build wheels clean clean-all
+.PHONY: help setup java spark35 jars format lint check test test-all docs coverage unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-start bench-cluster bench-failover build wheels clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,11 @@ spark: java setup spark35 ## the Spark tests alone, with Spark 4 and with Spark 
 	@$(RUN) -m pytest interop_tests/test_spark*.py $(ARGS)
 	@PYKBROKER_PYTHON=$(CURDIR)/$(RUN) .venvs/spark35/bin/python -m pytest interop_tests/test_spark*.py $(ARGS)
 
+coverage: setup ## which lines of the four folders the unit tests do not run; ARGS go to pytest. Processes that tests start are not counted
+	@mkdir -p reports/coverage && $(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q -m "not java" $(or $(ARGS),tests --ignore=tests/examples --ignore=tests/hostile --ignore=tests/installation --ignore=tests/simulation)
+	@$(BIN)/coverage combine -q && $(BIN)/coverage report
+
 fuzz: setup ## hostile frames at a broker process, for SECONDS=60; SEED=n repeats a run, findings go to reports/fuzz
 	@$(RUN) -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
@@ -67,6 +72,7 @@ lint: setup docs ## format, lint, types, import contracts and the documentation 
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p pykbroker
+	$(BIN)/mypy benchmarks spark_jobs tools
 	$(BIN)/lint-imports
 	@$(RUN) tools/long_code.py
 

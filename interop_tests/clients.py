@@ -36,7 +36,8 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, *, replicas: in
     # Apache Kafka answers when its controller knows the topic; its broker may take a moment more to tell of it, and
     # another to lead its partitions: what is sent with acks=0 in between is lost.
     wait_until(lambda: admin.list_topics(name, TIMEOUT_S).topics[name].error is None, f"{name} to be known")
-    ends = {confluent_kafka.TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
+    latest: OffsetSpec = OffsetSpec.latest()
+    ends = {confluent_kafka.TopicPartition(name, number): latest for number in range(partitions)}
     wait_until(
         lambda: all(future.exception(TIMEOUT_S) is None for future in admin.list_offsets(ends).values()),
         f"{name} to be led",
@@ -184,10 +185,11 @@ class ConfluentReader:
     def ends(self) -> dict[Place, int]:
         """By ListOffsets; asked again while a partition has no leader."""
         ends: dict[Place, int] = {}
+        latest: OffsetSpec = OffsetSpec.latest()
 
         def are_known() -> bool:
             asked = self._admin.list_offsets(
-                dict.fromkeys(self.places, OffsetSpec.latest()), isolation_level=self._level, request_timeout=TIMEOUT_S
+                dict.fromkeys(self.places, latest), isolation_level=self._level, request_timeout=TIMEOUT_S
             )
             try:
                 ends.update(((one.topic, one.partition), asked[one].result(TIMEOUT_S).offset) for one in self.places)
@@ -204,16 +206,18 @@ class ConfluentReader:
         """The records that arrive within 200 ms."""
         found = []
         for message in self._consumer.consume(1000, 0.2):
-            place = message.topic(), message.partition()
-            if message.error() is None:
-                found.append(Message(message.key(), message.value(), message.partition(), message.offset()))
-                self._positions[place] = message.offset() + 1
-            elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+            error = message.error()
+            if error is None:
+                place, offset = position_of(message)
+                found.append(Message(message.key(), message.value(), place[1], offset))
+                self._positions[place] = offset + 1
+            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 # Control records and aborted ones before it were passed over.
-                self._positions[place] = message.offset()
+                place, offset = position_of(message)
+                self._positions[place] = offset
             else:
                 # A broker that has just elected itself, or a topic just made, is a matter of a retry.
-                assert message.error().retriable(), message.error()
+                assert error.retriable(), error
         return found
 
     def position(self, place: Place) -> int:
@@ -261,17 +265,28 @@ def confluent_group_consume(bootstrap: str, topic: str, group: str, count: int =
         consumer.close()
 
 
+def position_of(message: confluent_kafka.Message) -> tuple[Place, int]:
+    """Topic and partition, and offset; an event that is about no partition has none of them."""
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None, message.error()
+    assert partition is not None, message.error()
+    assert offset is not None, message.error()
+    return (topic, partition), offset
+
+
 def poll_confluent(consumer: confluent_kafka.Consumer, count: int, timeout_s: float = TIMEOUT_S) -> list[Message]:
     """The next `count` records of an assigned or subscribed consumer. What is behind them is left unread."""
     found: list[Message] = []
 
     def enough() -> bool:
         for message in consumer.consume(max(count - len(found), 1), 0.2):
-            if message.error() is not None:
+            error = message.error()
+            if error is not None:
                 # A broker that has just elected itself, or a topic just made, is a matter of a retry.
-                assert message.error().retriable(), message.error()
+                assert error.retriable(), error
                 continue
-            found.append(Message(message.key(), message.value(), message.partition(), message.offset()))
+            (_, partition), offset = position_of(message)
+            found.append(Message(message.key(), message.value(), partition, offset))
         return len(found) >= count
 
     wait_until(enough, f"{count} records, {{}} so far".format, found, timeout_s=timeout_s)

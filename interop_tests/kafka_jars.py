@@ -156,9 +156,9 @@ def _is_complete(folder: Path) -> bool:
     marker = folder / MARKER
     if not marker.is_file():
         return False
-    expected = dict(reversed(line.split("  ", 1)) for line in marker.read_text().splitlines())
+    expected = [line.split("  ", 1) for line in marker.read_text().splitlines()]
     return bool(expected) and all(
-        (folder / name).is_file() and _sha256(folder / name) == digest for name, digest in expected.items()
+        (folder / name).is_file() and _sha256(folder / name) == digest for digest, name in expected
     )
 
 

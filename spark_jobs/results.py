@@ -51,13 +51,16 @@ class CountsReader:
         messages = self._consumer.consume(5000, timeout_s)
         for message in messages:
             error, value = message.error(), message.value()
+            partition, offset = message.partition(), message.offset()
+            if partition is None or offset is None:
+                continue  # an error that is about no partition
             if error is None:
-                self.positions[message.partition()] = message.offset() + 1
+                self.positions[partition] = offset + 1
                 if value is not None:
                     self._take(value)
             elif error.code() == KafkaError._PARTITION_EOF:
                 # Control records before it have offsets and are not delivered.
-                self.positions[message.partition()] = message.offset()
+                self.positions[partition] = offset
 
     def _take(self, value: bytes) -> None:
         row = json.loads(value)
