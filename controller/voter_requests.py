@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import trio
 
-from pykbroker.controller.proposals import TIMEOUT_MIN_MS
+from pykbroker.controller.command_queue import TIMEOUT_MIN_MS
 from pykbroker.controller.raft.local_messages import (
     AddVoter,
     ChangeAnswer,
@@ -18,22 +18,11 @@ from pykbroker.controller.raft.local_messages import (
     VersionsReceived,
 )
 from pykbroker.controller.raft.output import Output
-from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
+from pykbroker.controller.raft.quorum import ReplicaKey, Voter
+from pykbroker.controller.transport import KRaftVersions, NoResponse, Transport
 from pykbroker.protocol.error_codes import ErrorCode
 
 log = logging.getLogger(__name__)
-
-KRaftVersions = tuple[int, int]
-
-Probe = Callable[[Voter], Awaitable["KRaftVersions | None"]]
-"""Asks the node at a voter's address for the kraft.versions it can run, None if it names none.
-
-Raises ProbeFailed when it does not answer.
-"""
-
-
-class ProbeFailed(Exception):
-    """The node at a voter's address does not answer, or with an error."""
 
 
 class _Waiter:
@@ -51,19 +40,12 @@ class VoterRequests:
 
     Args:
         step: gives a message to the state machine and does what its output asks for.
-        probe: see above; None for a node without others.
-        on_voters: is called with the voters, first and whenever they change.
+        transport: asks other nodes, and is told of the voters.
     """
 
-    def __init__(
-        self,
-        step: Callable[[LocalMessage], None],
-        probe: Probe | None,
-        on_voters: Callable[[VoterSet], None] | None,
-    ) -> None:
+    def __init__(self, step: Callable[[LocalMessage], None], transport: Transport) -> None:
         self._step = step
-        self._probe = probe
-        self._on_voters = on_voters
+        self._transport = transport
         self._wanted: list[Voter] = []
         self._count = 0
         self._waiting: dict[int, _Waiter] = {}
@@ -96,10 +78,10 @@ class VoterRequests:
         return waiter.answer or ChangeAnswer(number, ErrorCode.REQUEST_TIMED_OUT)
 
     def take(self, output: Output) -> bool:
-        """Hands on what an output says of voters: answers to who waits for them. Whether there is somebody to probe."""
+        """Gives answers to the requests that wait for them. True if there are nodes to ask for their versions."""
         if output.voters is not None:
             log.info("the voters are %s now", ", ".join(map(str, output.voters.ids)))
-            self.tell_voters(output.voters)
+            self._transport.set_voters(output.voters)
         self._wanted += output.probes
         for answer in output.answers:
             waiter = self._waiting.get(answer.change_id) if isinstance(answer.change_id, int) else None
@@ -108,22 +90,16 @@ class VoterRequests:
                 waiter.done.set()
         return bool(self._wanted)
 
-    def tell_voters(self, voters: VoterSet) -> None:
-        if self._on_voters is not None:
-            self._on_voters(voters)
-
     def start_probes(self, nursery: trio.Nursery) -> None:
-        """Begins to ask the nodes that the state machine wants to know about."""
+        """Sends the ApiVersions requests that the state machine wants."""
         while self._wanted:
-            voter = self._wanted.pop()
-            if self._probe is not None:
-                nursery.start_soon(self._ask_node, self._probe, voter)
+            nursery.start_soon(self._probe, self._wanted.pop())
 
-    async def _ask_node(self, ask: Probe, voter: Voter) -> None:
+    async def _probe(self, voter: Voter) -> None:
         versions: KRaftVersions | None = None
         error = ErrorCode.NONE
         try:
-            versions = await ask(voter)
-        except ProbeFailed:
+            versions = await self._transport.supported_versions(voter)
+        except NoResponse:
             error = ErrorCode.BROKER_NOT_AVAILABLE
         self._step(VersionsReceived(voter.key.node_id, versions, error))

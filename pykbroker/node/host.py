@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -17,6 +17,9 @@ from pykbroker.controller.node_client import OpenStream
 from pykbroker.logstore.filesystem import FileSystem, OsFileSystem
 from pykbroker.network.listening import Listening
 from pykbroker.wall_clock import SystemWallClock, WallClock
+
+if TYPE_CHECKING:
+    from pykbroker.controller.node import NodeObserver
 
 
 class Host(NamedTuple):
@@ -29,6 +32,7 @@ class Host(NamedTuple):
         open_stream: connects to another node; raises OSError.
         bind: reserves a listener's address; raises `listener.BindError`.
         run_in_thread: runs blocking work without holding up the other tasks; raises what the work raises.
+        quorum_observer: is told what this node does in the metadata quorum; for simulations.
     """
 
     filesystem: FileSystem
@@ -37,6 +41,7 @@ class Host(NamedTuple):
     open_stream: OpenStream
     bind: Callable[[str, int], Sequence[Listening]]
     run_in_thread: Callable[[Callable[[], None]], Awaitable[None]]
+    quorum_observer: NodeObserver | None = None
 
     @classmethod
     def real(cls) -> Host:

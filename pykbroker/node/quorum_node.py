@@ -26,6 +26,7 @@ from pykbroker.version import __version__
 if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.node_client import NodeAddress, OpenStream
+    from pykbroker.controller.peer_links import PeerLinks
     from pykbroker.controller.peers import Peers
     from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.logstore.meta_properties import MetaProperties
@@ -59,19 +60,18 @@ class QuorumNode(NamedTuple):
 
 def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: MetaProperties, host: Host) -> QuorumNode:
     """Builds the node; nothing is opened yet."""
-    peers: Peers | None = None
+    links: PeerLinks | None = None
     if config.has_peers:
         from pykbroker.controller.node_client import NodeAddress
-        from pykbroker.controller.peers import Peers
+        from pykbroker.controller.peer_links import PeerLinks
 
-        peers = Peers(
+        links = PeerLinks(
             config.node_id,
             identity.cluster_id,
             {node_id: NodeAddress(*address) for node_id, address in config.quorum_voters.items()},
             controller_opener(config, host),
             software_version=__version__,
             request_timeout_ms=config.controller_quorum_request_timeout_ms,
-            fetch_wait_max_ms=_fetch_wait_max_ms(config),
             snapshot_piece_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
             bootstrap=[NodeAddress(*address) for address in config.quorum_bootstrap_servers],
             endpoints=voter_endpoints(config),
@@ -84,14 +84,14 @@ def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: Me
         random=host.random,
         wall_clock_ms=host.clock.now_ms,
         run_in_thread=host.run_in_thread,
-        send=None if peers is None else peers.send,
-        download=None if peers is None else peers.download,
-        probe=None if peers is None else peers.probe,
-        on_voters=None if peers is None else peers.set_voters,
+        transport=links,
+        observer=host.quorum_observer,
     )
-    if peers is not None:
-        peers.attach(controller)
-    return QuorumNode(controller, peers)
+    if links is None:
+        return QuorumNode(controller, None)
+    from pykbroker.controller.peers import Peers
+
+    return QuorumNode(controller, Peers(controller, links, fetch_wait_max_ms=_fetch_wait_max_ms(config)))
 
 
 def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> ControllerSettings:

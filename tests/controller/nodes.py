@@ -13,8 +13,8 @@ from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import Endpoint
 from pykbroker.controller.node import ControllerNode, ControllerSettings
-from pykbroker.controller.raft.output import Envelope
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
+from pykbroker.controller.transport import Transport
 from pykbroker.logstore.filesystem import FileSystem
 from tests.controller.world import FewConfigs, directory_id
 
@@ -28,7 +28,7 @@ def make_node(
     data_directory: str = DATA,
     seed: int = 3,
     node_id: int = 1,
-    send: Callable[[Envelope], None] | None = None,
+    transport: Transport | None = None,
     run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = trio.to_thread.run_sync,
     **settings: Any,
 ) -> ControllerNode:
@@ -42,7 +42,7 @@ def make_node(
         random=random.Random(seed),
         wall_clock_ms=lambda: WALL_CLOCK_MS + int(trio.current_time() * 1000),
         run_in_thread=run_in_thread,
-        send=send,
+        transport=transport,
     )
 
 

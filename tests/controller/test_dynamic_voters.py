@@ -15,6 +15,7 @@ from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.node_client import NodeAddress
+from pykbroker.controller.peer_links import PeerLinks
 from pykbroker.controller.peers import Peers
 from pykbroker.controller.quorum_state_file import FILE_NAME
 from pykbroker.controller.raft.local_messages import ChangeAnswer, Reason
@@ -48,7 +49,7 @@ class DynamicWorld(World):
         disk = self.disks.setdefault(node_id, FakeFileSystem())
         disk.make_directory(DATA)
         endpoints = voter(node_id, port=port).endpoints
-        peers = Peers(
+        links = PeerLinks(
             node_id,
             CLUSTER,
             {},
@@ -71,12 +72,9 @@ class DynamicWorld(World):
             config_rules=FewConfigs(),
             random=random.Random(node_id),
             wall_clock_ms=lambda: WALL_CLOCK_MS + int(trio.current_time() * 1000),
-            send=peers.send,
-            download=peers.download,
-            probe=peers.probe,
-            on_voters=peers.set_voters,
+            transport=links,
         )
-        peers.attach(node)
+        peers = Peers(node, links)
         node.open()
         self.moved[port or node_id] = node_id
         self.nodes[node_id], self.peers[node_id] = node, peers

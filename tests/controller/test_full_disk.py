@@ -10,7 +10,6 @@ import pytest
 import trio
 
 from pykbroker.controller.metadata.commands import CommandRefused
-from pykbroker.controller.node import ControllerNode
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.messages import Message, VoteRequest, VoteResponse
 from pykbroker.controller.raft.quorum import ReplicaKey
@@ -134,22 +133,19 @@ async def test_a_vote_that_was_not_written_is_not_given() -> None:
         alone = Quorum(nursery, StorageSettings())
         alone.cut_off = {2, 3}
         await alone.start(1)
-        sent: list[Message] = []
-        listen(alone.nodes[1], sent)
         fill_disk(alone, 1)
         epoch = alone.nodes[1].quorum_state().epoch + 5
         for _ in range(2):
             with pytest.raises(StorageFull):
                 alone.nodes[1].step(vote_request(2, epoch))
-        assert not votes(sent)
+        assert not votes(alone.sent)
         alone.disks[1].capacity_bytes = None
         alone.nodes[1].step(vote_request(2, epoch))
-        assert votes(sent) == [True]
+        assert votes(alone.sent) == [True]
         alone.kill(1)
         await alone.start(1)
-        listen(alone.nodes[1], sent)
         alone.nodes[1].step(vote_request(3, epoch))
-        assert votes(sent) == [True, False]
+        assert votes(alone.sent) == [True, False]
         nursery.cancel_scope.cancel()
 
 
@@ -187,7 +183,3 @@ def vote_request(candidate: int, epoch: int) -> VoteRequest:
 
 def votes(sent: list[Message]) -> list[bool]:
     return [message.is_granted for message in sent if isinstance(message, VoteResponse)]
-
-
-def listen(node: ControllerNode, sent: list[Message]) -> None:
-    node._send_to_peer = lambda envelope: sent.append(envelope.message)

@@ -9,6 +9,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykbroker.controller.command_queue import ROUND_SIZE_MAX
 from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.commands import Command, CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
@@ -18,7 +19,6 @@ from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
 from pykbroker.controller.metadata.record_framing import encode_record
 from pykbroker.controller.metadata.topics import CreateTopics, DeleteTopics, NewTopic, TopicReference
 from pykbroker.controller.node import ControllerNode
-from pykbroker.controller.proposals import ROUND_SIZE_MAX
 from pykbroker.controller.raft.messages import VoteResponse
 from pykbroker.controller.raft.quorum import ReplicaKey
 from pykbroker.logstore.errors import CorruptFile, InconsistentDirectory, StorageError
@@ -265,11 +265,12 @@ async def test_a_subscriber_that_fails_ends_the_controller() -> None:
     """Nobody would know any more what this node believes. A full disk of a subscriber is not the controller's."""
 
     def fail(old: ClusterImage, new: ClusterImage) -> None:
-        raise StorageError("/data/t-0", "no space left on the volume")
+        if old is not EMPTY_IMAGE:
+            raise StorageError("/data/t-0", "no space left on the volume")
 
     async def run() -> None:
         async with running(FakeFileSystem(), stops_cleanly=False) as node:
-            node._subscribers.append(fail)
+            node.subscribe(fail)
             await register_broker(node)
 
     with pytest.raises(ExceptionGroup) as caught:
@@ -335,7 +336,7 @@ def checkpoints(filesystem: FakeFileSystem) -> list[str]:
 
 async def settle(node: ControllerNode) -> None:
     """Lets a snapshot that is due be written; its thread does not move the clock."""
-    while node._snapshots.is_writing or node._snapshots.is_due(node._image, node._applied):
+    while node._snapshots.is_writing or node._snapshots.is_due(node.image, node._publisher.applied):
         await trio.sleep(0.001)
 
 

@@ -204,7 +204,7 @@ async def test_voters_without_pre_votes_elect_all_the_same(monkeypatch: pytest.M
 async def test_what_a_node_should_not_answer_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     async with wire_world(1, 2) as world:
         await world.wait_for_leader()
-        world.peers[2]._cluster_id = "other"
+        world.peers[2]._links.cluster_id = "other"
         await trio.sleep(20)
     said = [record.getMessage() for record in caplog.records if "another cluster" in record.getMessage()]
     assert len(said) == 2, "each of the other"

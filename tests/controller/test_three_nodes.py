@@ -13,9 +13,11 @@ import trio.testing
 from pykbroker.controller.metadata.commands import CommandRefused
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode, ControllerSettings
+from pykbroker.controller.raft.messages import Message
 from pykbroker.controller.raft.output import Envelope
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 from pykbroker.controller.raft_storage import StorageSettings
+from pykbroker.controller.transport import Transport
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.controller.nodes import DATA, WALL_CLOCK_MS, register_broker
 from tests.controller.world import FewConfigs
@@ -26,8 +28,23 @@ TICK_MS = 125
 DEFAULT_STORAGE = StorageSettings()
 
 
+class Carrier(Transport):
+    """Messages of one node as tasks."""
+
+    def __init__(self, quorum: Quorum, node_id: int) -> None:
+        self.quorum = quorum
+        self.node_id = node_id
+
+    def send(self, envelope: Envelope) -> None:
+        self.quorum.sent.append(envelope.message)
+        self.quorum.nursery.start_soon(self.quorum.carry, self.node_id, envelope)
+
+
 class Quorum:
-    """Nodes 1 to 3 by id, each on a disk of its own; messages take 2 ms, those to or from `cut_off` are lost."""
+    """Nodes 1 to 3 by id, each on a disk of its own; messages take 2 ms, those to or from `cut_off` are lost.
+
+    `sent` has all messages that were sent.
+    """
 
     def __init__(self, nursery: trio.Nursery, storage: StorageSettings) -> None:
         self.nursery = nursery
@@ -37,13 +54,11 @@ class Quorum:
         self.nodes: dict[int, ControllerNode] = {}
         self.scopes: dict[int, trio.CancelScope] = {}
         self.cut_off: set[int] = set()
+        self.sent: list[Message] = []
 
     async def start(self, node_id: int) -> None:
         disk = self.disks[node_id]
         disk.make_directory(DATA)
-
-        def send(envelope: Envelope) -> None:
-            self.nursery.start_soon(self.carry, node_id, envelope)
 
         node = ControllerNode(
             ControllerSettings(node_id, DATA, self.voters, storage=self.storage, running_tick_ms=TICK_MS),
@@ -51,7 +66,7 @@ class Quorum:
             config_rules=FewConfigs(),
             random=random.Random(node_id),
             wall_clock_ms=lambda: WALL_CLOCK_MS + int(trio.current_time() * 1000),
-            send=send,
+            transport=Carrier(self, node_id),
         )
         node.open()
         self.nodes[node_id] = node

@@ -22,6 +22,7 @@ from pykbroker.controller.formatting import write_first_voters
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.node_client import NodeAddress, NodeClient
+from pykbroker.controller.peer_links import PeerLinks
 from pykbroker.controller.peers import Peers
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.logstore.filesystem import OsFileSystem
@@ -102,7 +103,7 @@ class RealWorld(World):
 
     async def join(self, itself: Voter, *, is_first: bool = False) -> ControllerNode:
         node_id = itself.key.node_id
-        peers = Peers(
+        links = PeerLinks(
             node_id,
             CLUSTER,
             {},
@@ -128,12 +129,9 @@ class RealWorld(World):
             config_rules=FewConfigs(),
             random=random.Random(node_id),
             wall_clock_ms=lambda: int(time.time() * 1000),
-            send=peers.send,
-            download=peers.download,
-            probe=peers.probe,
-            on_voters=peers.set_voters,
+            transport=links,
         )
-        peers.attach(node)
+        peers = Peers(node, links)
         node.open()
         self.nodes[node_id], self.peers[node_id] = node, peers
         serve = partial(self.serve, node_id)

@@ -20,6 +20,7 @@ import trio
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.node_client import NodeAddress
+from pykbroker.controller.peer_links import PeerLinks
 from pykbroker.controller.peers import Peers
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings
@@ -90,7 +91,7 @@ class RealWorld(World):
         node_id: int,
         raft: RaftSettings = RaftSettings(),  # noqa: B008  immutable
     ) -> ControllerNode:
-        peers = Peers(node_id, CLUSTER, self.addresses, trio.open_tcp_stream, software_version="1")
+        links = PeerLinks(node_id, CLUSTER, self.addresses, trio.open_tcp_stream, software_version="1")
         data = self.folder / f"node-{node_id}"
         data.mkdir(exist_ok=True)
         node = ControllerNode(
@@ -104,10 +105,9 @@ class RealWorld(World):
             config_rules=FewConfigs(),
             random=random.Random(node_id),
             wall_clock_ms=lambda: int(time.time() * 1000),
-            send=peers.send,
-            download=peers.download,
+            transport=links,
         )
-        peers.attach(node)
+        peers = Peers(node, links)
         node.open()
         self.nodes[node_id], self.peers[node_id] = node, peers
         if node_id in self.addresses:

@@ -14,6 +14,7 @@ import trio.testing
 
 from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.node_client import NodeAddress, OpenStream, response_class
+from pykbroker.controller.peer_links import PeerLinks
 from pykbroker.controller.peers import Peers
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 from pykbroker.handlers.add_raft_voter import handle_add_raft_voter
@@ -86,7 +87,7 @@ class World:
         disk = self.disks.setdefault(node_id, FakeFileSystem())
         disk.make_directory(DATA)
         addresses = {voter: NodeAddress("memory", voter) for voter in self.voters}
-        peers = Peers(
+        links = PeerLinks(
             node_id,
             CLUSTER,
             addresses,
@@ -101,13 +102,10 @@ class World:
             config_rules=FewConfigs(),
             random=random.Random(node_id),
             wall_clock_ms=lambda: WALL_CLOCK_MS + int(trio.current_time() * 1000),
-            send=peers.send,
-            download=peers.download,
-            probe=peers.probe,
-            on_voters=peers.set_voters,
+            transport=links,
             run_in_thread=run_here,
         )
-        peers.attach(node)
+        peers = Peers(node, links)
         node.open()
         self.nodes[node_id], self.peers[node_id] = node, peers
         self.scopes[node_id] = await self.nursery.start(self.run, node, peers)

@@ -18,6 +18,7 @@ from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.node import ControllerNode
+from pykbroker.controller.peer_links import PeerLinks
 from pykbroker.controller.peers import Peers
 from pykbroker.controller.raft.quorum import VoterEndpoint
 from pykbroker.protocol.codec import decode, encode
@@ -84,10 +85,10 @@ def services_of(node: ControllerNode, active: ActiveController, peers: Peers) ->
 async def replay() -> tuple[list[Answer], list[Answer]]:
     taken: list[tuple[str, int, Message]] = []
     script = Script()
-    peers = Peers(NODE_ID, CLUSTER_ID, {}, trio.open_tcp_stream, software_version="1", endpoints=ENDPOINTS)
-    own: dict[str, Any] = {"node_id": NODE_ID, "directory_id": b"own directory !!", "send": peers.send}
+    links = PeerLinks(NODE_ID, CLUSTER_ID, {}, trio.open_tcp_stream, software_version="1", endpoints=ENDPOINTS)
+    own: dict[str, Any] = {"node_id": NODE_ID, "directory_id": b"own directory !!", "transport": links}
     async with (
-        running(FakeFileSystem(), before_run=peers.attach, run_in_thread=run_here, **own) as node,
+        running(FakeFileSystem(), run_in_thread=run_here, **own) as node,
         trio.open_nursery() as nursery,
     ):
         settings = ActiveControllerSettings(
@@ -99,7 +100,7 @@ async def replay() -> tuple[list[Answer], list[Answer]]:
         active = ActiveController(node, settings)
         node.subscribe(active.on_metadata_change)
         await nursery.start(active.run)
-        services = services_of(node, active, peers)
+        services = services_of(node, active, Peers(node, links))
         steps = script.run()
         step = next(steps)
         try:
@@ -118,7 +119,9 @@ async def replay() -> tuple[list[Answer], list[Answer]]:
         except StopIteration:
             pass
         written = [
-            decode_record(value) for batch in node._storage.read(0, node._applied.offset) for value in batch.values
+            decode_record(value)
+            for batch in node.read_log(0, node.quorum_state().high_watermark)
+            for value in batch.values
         ]
         nursery.cancel_scope.cancel()
     answers = [

@@ -1,15 +1,16 @@
-"""What every node believes is looked at while a run goes on: wrappers around a few methods of the broker.
+"""What every node believes is looked at while a run goes on. A difference between two nodes is a broken rule.
 
-They change nothing; they tell `Observed` who leads which epoch and what is committed, and a difference between two
-nodes is a broken rule.
+Nodes of the quorum report it themselves (`Host.quorum_observer`); of partitions, the public method by which a leader
+appends is wrapped.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from pykbroker.controller.node import ControllerNode
 from pykbroker.replication.partition import Partition
@@ -58,49 +59,29 @@ class Observed:
                 f"{checksum:08x}, before it was of {before[0]} with {before[1]:08x}"
             )
 
+    # The seam of ControllerNode, NodeObserver
+
+    def on_leadership(self, node: ControllerNode) -> None:
+        if node.is_leader:
+            self.leads_quorum(node.known_leader()[1])
+
+    def on_applied(self, node: ControllerNode, start_offset: int, end_offset: int) -> None:
+        self.controllers[NODE.get()] = node
+        if end_offset > start_offset:
+            for batch in node.read_log(start_offset, end_offset):
+                self.commits(batch.last_offset + 1, batch.epoch, zlib.crc32(b"\0".join(batch.values)))
+
+    # Partitions
+
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """While a run goes on."""
-        with (
-            _wrapped(ControllerNode, "_apply", self._apply),
-            _wrapped(ControllerNode, "_on_leadership", self._on_leadership),
-            _wrapped(Partition, "append_as_leader", self._append_as_leader),
-        ):
+        """While a run goes on: appends of leaders, wherever they come from."""
+        original = Partition.append_as_leader
+
+        def append_as_leader(partition: Partition, *arguments: Any, **options: Any) -> Any:
+            result = original(partition, *arguments, **options)
+            self.appends(partition.topic_id, partition.partition, partition.leader_epoch)
+            return result
+
+        with patch.object(Partition, "append_as_leader", append_as_leader):
             yield
-
-    def _apply(self, original: Callable[..., Any], node: ControllerNode, *arguments: Any) -> Any:
-        start = node._applied.offset
-        result = original(node, *arguments)
-        end = node._applied.offset
-        self.controllers[NODE.get()] = node
-        if end > start:
-            for batch in node._storage.read(start, end):
-                checksum = zlib.crc32(b"\0".join(batch.values))
-                self.commits(batch.last_offset + 1, batch.epoch, checksum)
-        return result
-
-    def _on_leadership(self, original: Callable[..., Any], node: ControllerNode, *arguments: Any) -> Any:
-        if node.is_leader:
-            self.leads_quorum(node._core.epoch)
-        return original(node, *arguments)
-
-    def _append_as_leader(
-        self, original: Callable[..., Any], partition: Partition, *arguments: Any, **options: Any
-    ) -> Any:
-        result = original(partition, *arguments, **options)
-        self.appends(partition.topic_id, partition.partition, partition.leader_epoch)
-        return result
-
-
-@contextmanager
-def _wrapped(owner: type, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    original = getattr(owner, name)
-
-    def wrapper(self: Any, *arguments: Any, **options: Any) -> Any:
-        return around(original, self, *arguments, **options)
-
-    setattr(owner, name, wrapper)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)

@@ -82,6 +82,7 @@ class Machine:
             open_stream,
             world.network.bind_of(self.name),
             _in_place,
+            world.observed,
         )
         world.trace.add(self.name, f"starts, life {self.lives}")
         world.nursery.start_soon(self._live, life, host)

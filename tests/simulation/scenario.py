@@ -16,7 +16,6 @@ from tests.simulation.copier import Copier
 from tests.simulation.faults import Faults
 from tests.simulation.groups import GroupMember, fetch_committed
 from tests.simulation.history import History
-from tests.simulation.hooks import Observed
 from tests.simulation.logs import FinalCheck
 from tests.simulation.producers import CarelessProducer, IdempotentProducer
 from tests.simulation.readers import READ_COMMITTED, READ_UNCOMMITTED, Reader
@@ -85,7 +84,7 @@ class _Run:
             for voter in self.voters:
                 format_disk(world.machines[f"n{voter.key.node_id}"], world.cluster_id, voter, first)
         world.broker_names = self.shape.brokers
-        self.observed = Observed(world)
+        self.observed = world.observed
         self.history = History(world)
         self._control = Client(world, "c0", is_new=True)
         self._clients = 0

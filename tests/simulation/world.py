@@ -14,6 +14,7 @@ from pykbroker.controller import space_reserve
 from pykbroker.node import process_memory as memory
 from pykbroker.node import quorum_node
 from tests.simulation.disk import FILL_INTERVAL_MS, RELEASE_BYTES, RESERVE_BYTES
+from tests.simulation.hooks import Observed
 from tests.simulation.machines import WALL_CLOCK_MS, Machine
 from tests.simulation.network import Network
 from tests.simulation.timeline import Timeline
@@ -54,6 +55,7 @@ class World:
         self.replicas: dict[tuple[str, int], list[str]] = {}
         self._may_start = True
         self.nursery: trio.Nursery
+        self.observed = Observed(self)
         self.is_over = False
         self._violation: RuleBroken | None = None
 

@@ -1,0 +1,171 @@
+"""CommandQueue: commands from submission to their result, and the images that are planned and not committed yet.
+
+A command is planned on the newest image, committed or not, into records. It has its result when its records are
+committed and applied. A round plans the commands that wait at that moment, one on the image of the other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import trio
+
+from pykbroker.controller.metadata.commands import Command, CommandRefused, PlanContext
+from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
+from pykbroker.controller.metadata.image_builder import apply_records
+from pykbroker.controller.metadata.record_framing import encode_records
+from pykbroker.controller.raft.roles import NEVER_MS
+from pykbroker.logstore.errors import StorageError
+from pykbroker.protocol.error_codes import ErrorCode
+
+TIMEOUT_MIN_MS = 100
+"""A command gets at least this long: clients send a timeout of 0 and want the result all the same."""
+
+ROUND_SIZE_MAX = 256
+"""Commands in one write at most: the first need not wait until the thousandth is planned."""
+
+BATCH_SIZE_MAX = 8 << 20
+"""Kafka's limit for one batch of the metadata log (KafkaRaftClient); a node could not fetch a larger one."""
+
+
+class PendingCommand:
+    """A submitted command. `end_offset` is where the log must be applied to before it has its result."""
+
+    __slots__ = ("command", "done", "end_offset", "failure", "result")
+
+    def __init__(self, command: Command[Any]) -> None:
+        self.command = command
+        self.done = trio.Event()
+        self.end_offset = -1
+        self.result: Any = None
+        self.failure: Exception | None = None
+
+    def fail(self, failure: Exception) -> None:
+        self.failure = failure
+        self.done.set()
+
+
+class PlannedImage(NamedTuple):
+    """The image after the records from `base_offset` to below `end_offset`, which are not committed yet."""
+
+    base_offset: int
+    end_offset: int
+    image: ClusterImage
+
+
+class CommandQueue:
+    """See the module's text.
+
+    Attributes:
+        image: what the next command is planned on.
+        planned: images whose records are in the log and not committed, oldest first.
+        linger_until_ms: when the commands that wait for more are planned, NEVER_MS while none do.
+    """
+
+    def __init__(self, linger_ms: int) -> None:
+        """`linger_ms`: how long commands are gathered for one write (`controller.quorum.append.linger.ms`)."""
+        self.image = EMPTY_IMAGE
+        self.planned: deque[PlannedImage] = deque()
+        self.linger_until_ms = NEVER_MS
+        self._linger_ms = linger_ms
+        self._waiting: deque[PendingCommand] = deque()
+        self._in_log: deque[PendingCommand] = deque()
+
+    def put(self, command: Command[Any], *, is_first: bool = False) -> PendingCommand:
+        """Adds a command at the end of those that wait, or before them."""
+        pending = PendingCommand(command)
+        (self._waiting.appendleft if is_first else self._waiting.append)(pending)
+        return pending
+
+    def __bool__(self) -> bool:
+        """True if commands wait to be planned."""
+        return bool(self._waiting)
+
+    def must_linger(self, now_ms: int) -> bool:
+        """True if the commands should wait for more; the time runs from the first call."""
+        if not self._linger_ms or len(self._waiting) >= ROUND_SIZE_MAX:
+            return False
+        if self.linger_until_ms == NEVER_MS:
+            self.linger_until_ms = now_ms + self._linger_ms
+        return now_ms < self.linger_until_ms
+
+    def plan_round(
+        self,
+        context: Callable[[], PlanContext],
+        propose: Callable[[list[bytes]], None],
+        *,
+        epoch: int,
+        timestamp_ms: Callable[[], int],
+    ) -> None:
+        """Plans the commands that wait, ROUND_SIZE_MAX at most.
+
+        Args:
+            context: gives the context for the next command, with the offset of its first record.
+            propose: appends the encoded records of one command to the log as one batch.
+        """
+        for _ in range(min(len(self._waiting), ROUND_SIZE_MAX)):
+            pending = self._waiting.popleft()
+            try:
+                self._plan(pending, context(), propose, epoch, timestamp_ms)
+            except Exception as error:  # a refusal, or a fault of the command, which has changed nothing
+                pending.fail(error)
+            else:
+                self._in_log.append(pending)
+
+    def _plan(
+        self,
+        pending: PendingCommand,
+        context: PlanContext,
+        propose: Callable[[list[bytes]], None],
+        epoch: int,
+        timestamp_ms: Callable[[], int],
+    ) -> None:
+        base_offset, image = context.next_offset, self.image
+        plan = pending.command.plan(image, context)
+        pending.result = plan.result
+        pending.end_offset = base_offset
+        if not plan.records:
+            return
+        values = encode_records(plan.records, image.metadata_version)
+        if sum(map(len, values)) > BATCH_SIZE_MAX:
+            raise CommandRefused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        end_offset = pending.end_offset = base_offset + len(values)
+        self.image = apply_records(image, plan.records, offset=end_offset - 1, epoch=epoch, timestamp_ms=timestamp_ms())
+        self.planned.append(PlannedImage(base_offset, end_offset, self.image))
+        propose(values)
+
+    def on_applied(self, image: ClusterImage, end_offset: int) -> None:
+        """The log is applied below `end_offset`, and `image` is the result: commands up to there are done."""
+        if not self.planned:
+            self.image = image
+        while self._in_log and self._in_log[0].end_offset <= end_offset:
+            self._in_log.popleft().done.set()
+
+    def on_records_dropped(self, image: ClusterImage, end_offset: int, error: StorageError) -> None:
+        """The records from `end_offset` on were not written: their commands fail. `image` is the newest applied one."""
+        while self.planned and self.planned[-1].end_offset > end_offset:
+            self.planned.pop()
+        self.image = self.planned[-1].image if self.planned else image
+        while self._in_log and self._in_log[-1].end_offset > end_offset:
+            self._in_log.pop().fail(not_written(error))
+
+    def fail_all(self, failure: CommandRefused) -> None:
+        """Fails every command; those in the log may be committed all the same, by another leader."""
+        for pending in (*self._in_log, *self._waiting):
+            pending.fail(failure)
+        self._in_log.clear()
+        self._waiting.clear()
+
+
+def not_written(error: StorageError) -> CommandRefused:
+    return CommandRefused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+
+def stopping() -> CommandRefused:
+    return CommandRefused(ErrorCode.NOT_CONTROLLER, "The controller is stopping.")
+
+
+def not_leader() -> CommandRefused:
+    return CommandRefused(ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster.")

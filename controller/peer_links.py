@@ -1,0 +1,370 @@
+"""PeerLinks: the connections over which a node of the quorum sends raft's messages to the others.
+
+Messages between state machines are one-way and may be lost; on the wire they are requests and responses. A request of
+this node leaves over the link to its destination, and the response comes back as a message. A request of another node
+waits here until the state machine sends the answer to it: at once, or for a Fetch, when there is something to fetch.
+
+A link has two connections, because a Fetch may wait at the leader for half a second and votes must not wait behind it.
+On each, a message replaces an older one of its kind that could not be sent yet: the older one is out of date.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+import trio
+
+from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable, OpenStream, VersionTooOld
+from pykbroker.controller.raft import local_messages as local
+from pykbroker.controller.raft import messages as raft
+from pykbroker.controller.raft.log_view import OffsetAndEpoch
+from pykbroker.controller.raft.output import Envelope
+from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
+from pykbroker.controller.raft_wire import (
+    PRE_VOTE_SINCE,
+    Request,
+    Response,
+    VoterRequest,
+    address_in_response,
+    error_of_response,
+    message_from_response,
+    message_from_voter_response,
+    request_for_wire,
+)
+from pykbroker.controller.snapshot_exchange import SnapshotUnavailable, download_snapshot
+from pykbroker.controller.transport import KRaftVersions, NoResponse, Step, Transport
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.errors import ProtocolError
+
+log = logging.getLogger(__name__)
+
+KRAFT_VERSION = "kraft.version"
+NEWEST_VERSION = 1 << 15
+CONNECT_BACKOFF_MS = 50
+"""Pause after a request that failed: as Kafka's `controller.quorum.retry.backoff.ms`, and a little more."""
+
+ANSWER_SLACK_MS = 1000
+"""How much longer than it wants to wait a Fetch of another node is kept, if the state machine does not answer it."""
+
+_ANSWER_TO: dict[type, type] = {
+    raft.VoteRequest: raft.VoteResponse,
+    raft.BeginQuorumEpochRequest: raft.BeginQuorumEpochResponse,
+    raft.EndQuorumEpochRequest: raft.EndQuorumEpochResponse,
+    raft.FetchRequest: raft.FetchResponse,
+}
+
+_EXPECTED = frozenset(
+    (
+        ErrorCode.NONE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    )
+)
+"""What a node may well answer while leaders come and go."""
+
+_EXPECTED_OF_VOTERS = _EXPECTED | {
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.DUPLICATE_VOTER,
+    ErrorCode.VOTER_NOT_FOUND,
+    ErrorCode.UNSUPPORTED_VERSION,
+}
+"""The same of requests about voters, which are made again after a while."""
+
+
+class _Waiter:
+    """A request of another node that the state machine has not answered yet."""
+
+    __slots__ = ("answer", "done")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.answer: Response | None = None
+
+
+class PeerLinks(Transport):
+    """See the module's text. Requests leave while `run` runs.
+
+    Args:
+        node_id: of this node.
+        cluster_id: is in every request; a node of another cluster refuses it.
+        voters: addresses of the configured voters, by node id.
+        request_timeout_ms: `controller.quorum.request.timeout.ms`.
+        snapshot_piece_bytes: `controller.quorum.fetch.snapshot.max.bytes`.
+        bootstrap: `controller.quorum.bootstrap.servers`; raft knows them as nodes -2, -3, ...
+        endpoints: where this node listens for the others.
+        listener_name: name of the listener at which a VotersRecord's voters are addressed.
+    """
+
+    can_download = True
+
+    def __init__(
+        self,
+        node_id: int,
+        cluster_id: str,
+        voters: Mapping[int, NodeAddress],
+        open_stream: OpenStream,
+        *,
+        software_version: str,
+        request_timeout_ms: int = 2000,
+        snapshot_piece_bytes: int = 1 << 20,
+        bootstrap: Sequence[NodeAddress] = (),
+        endpoints: Sequence[VoterEndpoint] = (),
+        listener_name: str = "CONTROLLER",
+    ) -> None:
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.request_timeout_ms = request_timeout_ms
+        self._snapshot_piece_bytes = snapshot_piece_bytes
+        self._waiters: dict[tuple[int, type], _Waiter] = {}
+        # Voters that did not answer the last request to them.
+        self._silent: set[int] = set()
+        # What was wrong with the last request of a kind to a node, where that is worth a line in the log.
+        self._complaints: dict[tuple[int, str], ErrorCode] = {}
+        self._open_stream = open_stream
+        self._software_version = software_version
+        self._endpoints = endpoints
+        self.listener_name = listener_name
+        self._configured = {**voters, **dict(zip(range(-2, -2 - len(bootstrap), -1), bootstrap, strict=True))}
+        self._voters = VoterSet(())
+        # Where leaders said that they listen: it may be newer than what the voters' record says.
+        self._leaders: dict[int, NodeAddress] = {}
+        self._lanes: dict[tuple[int, bool], _Lane] = {}
+        self._running: tuple[trio.Nursery, Step] | None = None
+
+    def send(self, envelope: Envelope) -> None:
+        """Takes a message of this node: an answer for who waits for it, or a request for the link to a voter.
+
+        What has nobody to go to is dropped, as raft allows.
+        """
+        message = envelope.message
+        assert not isinstance(message, raft.UpdateVoterResponse), "that answer is `VoterRequests`'"
+        if isinstance(message, Response):
+            waiter = self._waiters.pop((envelope.destination, type(message)), None)
+            if waiter is not None:
+                waiter.answer = message
+                waiter.done.set()
+            return
+        if self.address_of(envelope.destination) is not None:
+            self._lane(envelope.destination, is_fetch=isinstance(message, raft.FetchRequest)).put(message)
+
+    def set_voters(self, voters: VoterSet) -> None:
+        """Takes note of who votes, and of where they listen if that is known.
+
+        Who votes no longer may still lead, until that is committed: its address is kept.
+        """
+        for old in self._voters.ids:
+            address = self.address_of(old)
+            if voters.voter(old) is None and address is not None:
+                self._leaders[old] = address
+        self._voters = voters
+        for voter in voters.voters:
+            if voter.endpoints:
+                self._leaders.pop(voter.key.node_id, None)
+
+    def address_of(self, node_id: int) -> NodeAddress | None:
+        """Where a node listens for the others, None if that is not known."""
+        if node_id == self.node_id:
+            return NodeAddress(*self._endpoints[0][1:]) if self._endpoints else self._configured.get(node_id)
+        voter = self._voters.voter(node_id)
+        endpoint = voter.endpoint(self.listener_name) if voter is not None else None
+        recorded = self._configured.get(node_id) if endpoint is None else NodeAddress(endpoint.host, endpoint.port)
+        return self._leaders.get(node_id, recorded)
+
+    def learn(self, node_id: int, address: NodeAddress) -> None:
+        """Takes note of where a leader says that it listens."""
+        if node_id >= 0 and node_id != self.node_id and self.address_of(node_id) != address:
+            self._leaders[node_id] = address
+
+    def _lane(self, node_id: int, *, is_fetch: bool) -> _Lane:
+        lane = self._lanes.get((node_id, is_fetch))
+        if lane is None:
+            lane = self._lanes[node_id, is_fetch] = _Lane(self, node_id)
+            if self._running is not None:
+                nursery, step = self._running
+                nursery.start_soon(lane.run, step)
+        return lane
+
+    def client(self, address: NodeAddress) -> NodeClient:
+        """A client with a connection of its own."""
+        client_id = f"raft-client-{self.node_id}"
+        return NodeClient(address, self._open_stream, client_id=client_id, software_version=self._software_version)
+
+    async def run(self, step: Step) -> None:
+        """Sends requests and gives their responses to `step`, until it is cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._running = nursery, step
+            for lane in list(self._lanes.values()):
+                nursery.start_soon(lane.run, step)
+            await trio.sleep_forever()
+
+    def are_gone(self, voters: Collection[int]) -> bool:
+        """Whether so many of these voters did not answer when asked last that the others are no majority."""
+        return 2 * sum(voter not in self._silent for voter in voters) <= len(voters)
+
+    async def answer_of(self, asked: Request, step: Step, timeout_ms: int) -> Response | None:
+        """The state machine's answer to a request of another node, None if there is none in time."""
+        key = (asked.source, _ANSWER_TO[type(asked)])
+        # A node that asks again does not wait for the first answer: that connection is gone.
+        waiter = self._waiters[key] = _Waiter()
+        try:
+            step(asked)
+            with trio.move_on_after(timeout_ms / 1000):
+                await waiter.done.wait()
+        finally:
+            if self._waiters.get(key) is waiter:
+                del self._waiters[key]
+        return waiter.answer
+
+    async def download(
+        self, leader_id: int, epoch: int, snapshot: OffsetAndEpoch, replica: ReplicaKey, step: Step
+    ) -> bytes:
+        address = self.address_of(leader_id)
+        if address is None:
+            raise NoResponse(f"node {leader_id} leads, but nobody told where it listens")
+        client = self.client(address)
+        try:
+            return await download_snapshot(
+                client,
+                snapshot,
+                epoch,
+                replica,
+                self.cluster_id,
+                self.request_timeout_ms,
+                max_bytes=self._snapshot_piece_bytes,
+                on_piece=lambda: step(local.SnapshotBytesFetched(leader_id)),
+            )
+        except SnapshotUnavailable as refusal:
+            if refusal.known is not None:
+                known_leader, known_epoch = refusal.known
+                step(raft.FetchResponse(leader_id, known_epoch, known_leader, error=refusal.error))
+            raise NoResponse(str(refusal)) from refusal
+        except (NodeUnreachable, ProtocolError) as error:
+            raise NoResponse(str(error)) from error
+        finally:
+            with trio.CancelScope(shield=True):
+                await client.close()
+
+    async def supported_versions(self, voter: Voter) -> KRaftVersions | None:
+        endpoint = voter.endpoint(self.listener_name)
+        if endpoint is None:
+            raise NoResponse(f"node {voter.key.node_id} has no listener {self.listener_name}")
+        client = self.client(NodeAddress(endpoint.host, endpoint.port))
+        try:
+            return (await client.features(self.request_timeout_ms)).get(KRAFT_VERSION)
+        except (NodeUnreachable, ProtocolError) as error:
+            raise NoResponse(str(error)) from error
+        finally:
+            with trio.CancelScope(shield=True):
+                await client.close()
+
+    async def ask(self, voter: int, client: NodeClient, asked: Request | VoterRequest, step: Step) -> None:
+        """Sends one request, and gives `step` the message that the response is.
+
+        Raises:
+            NodeUnreachable, ProtocolError: it has no usable response.
+        """
+        request = request_for_wire(asked, self.cluster_id, self._endpoints, change_timeout_ms=self.request_timeout_ms)
+        is_pre_vote = isinstance(asked, raft.VoteRequest) and asked.is_pre_vote
+        try:
+            response = await client.request(request, self.request_timeout_ms, PRE_VOTE_SINCE if is_pre_vote else 0)
+        except VersionTooOld:
+            error = ErrorCode.UNSUPPORTED_VERSION
+            step(raft.VoteResponse(voter, -1, raft.NO_LEADER, False, True, error))
+            return
+        self._silent.discard(voter)
+        self._complain(voter, asked, error_of_response(response))
+        leader = address_in_response(response)
+        if leader is not None:
+            self.learn(leader[0], NodeAddress(*leader[1:]))
+        message: raft.Message | None
+        if isinstance(asked, raft.UpdateVoterRequest | raft.AddVoterRequest | raft.RemoveVoterRequest):
+            message = message_from_voter_response(asked, voter, response)
+        else:
+            message = message_from_response(asked, voter, response)
+        if message is not None:
+            step(message)
+
+    def _complain(self, voter: int, asked: Request | VoterRequest, error: ErrorCode) -> None:
+        """Says once, not at every attempt, that a node refuses what it should not."""
+        kind = type(asked).__name__
+        said = {known for (node_id, _), known in self._complaints.items() if node_id == voter}
+        self._complaints.pop((voter, kind), None)
+        if error in (_EXPECTED_OF_VOTERS if isinstance(asked, VoterRequest) else _EXPECTED):
+            return
+        self._complaints[voter, kind] = error
+        if error in said:
+            return
+        if error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            log.error("node %d of the quorum belongs to another cluster than this node, %s", voter, self.cluster_id)
+        elif error is ErrorCode.INVALID_VOTER_KEY:
+            log.warning("node %d of the quorum says that it is not the voter that it is taken for", voter)
+        else:
+            log.error("node %d of the quorum answers a %s with %s", voter, kind, error.name)
+
+    def note_silent(self, voter: int) -> None:
+        """A request to a voter got no response."""
+        self._silent.add(voter)
+
+
+class _Lane:
+    """One connection to a voter, and the newest unsent message of each kind."""
+
+    def __init__(self, links: PeerLinks, voter: int) -> None:
+        self._links = links
+        self._voter = voter
+        self._client: NodeClient | None = None
+        self._unsent: dict[type, Request | VoterRequest] = {}
+        self._filled = trio.Event()
+        self._has_failed = False
+
+    def put(self, message: Request | VoterRequest) -> None:
+        """Takes the place of an unsent message of its kind."""
+        self._unsent.pop(type(message), None)
+        self._unsent[type(message)] = message
+        self._filled.set()
+
+    async def run(self, step: Step) -> None:
+        """Sends the messages one after the other, until it is cancelled."""
+        try:
+            while True:
+                await self._filled.wait()
+                self._filled = trio.Event()
+                while self._unsent:
+                    await self._send_next(step)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._close()
+
+    async def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def _send_next(self, step: Step) -> None:
+        kind = next(iter(self._unsent))
+        message = self._unsent.pop(kind)
+        address = self._links.address_of(self._voter)
+        if address is None:
+            return
+        if self._client is None or self._client.address != address:
+            await self._close()
+            self._client = self._links.client(address)
+        try:
+            await self._links.ask(self._voter, self._client, message, step)
+        except (NodeUnreachable, ProtocolError) as error:
+            # Said once per failure, not per attempt: a node that is away is asked several times a second.
+            if not self._has_failed:
+                log.warning("node %d of the quorum: %s", self._voter, error)
+            is_first, self._has_failed = not self._has_failed, True
+            if isinstance(error, NodeUnreachable):
+                self._links.note_silent(self._voter)
+                step(local.Unreachable(self._voter, error.is_refused))
+            if not is_first:
+                await trio.sleep(CONNECT_BACKOFF_MS / 1000)
+        else:
+            if self._has_failed:
+                log.info("node %d of the quorum answers again", self._voter)
+            self._has_failed = False
