@@ -95,7 +95,7 @@ class ActiveController:
         self._has_suspects = trio.Event()
         self._epoch = -1
         self._heartbeats = BrokerHeartbeats(settings.session_timeout_ms)
-        self._hurry = trio.Event()
+        self._wakeup = trio.Event()
         self._unclean_due_ms = NEVER_MS
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -114,7 +114,7 @@ class ActiveController:
         for key in new.delta.configs:
             if new.configs.get(key, {}).get(UNCLEAN_KEY) != old.configs.get(key, {}).get(UNCLEAN_KEY):
                 self._unclean_due_ms = 0
-                self._hurry.set()
+                self._wakeup.set()
 
     # What brokers ask for
 
@@ -156,7 +156,7 @@ class ActiveController:
             is_first = heartbeats.next_expiry_ms() == NEVER_MS
             heartbeats.contact(heartbeat.broker_id, heartbeat.broker_epoch, self._now_ms())
             if is_first:
-                self._hurry.set()
+                self._wakeup.set()
         command = ProcessHeartbeat(heartbeats, heartbeat, offline_log_dirs, cordoned_log_dirs)
         # As in Kafka: whoever has waited longer than this sends the next one soon.
         result = await self._node.submit(command, self._settings.heartbeat_interval_ms // 2)
@@ -198,7 +198,7 @@ class ActiveController:
         for broker in image.brokers.values():
             self.connection_lost(broker.broker_id, broker.epoch)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._look_after_suspects, heartbeats)
+            nursery.start_soon(self._check_suspects, heartbeats)
             await self._watch(heartbeats)
 
     async def _watch(self, heartbeats: BrokerHeartbeats) -> None:
@@ -208,7 +208,7 @@ class ActiveController:
         self._unclean_due_ms = self._now_ms() + self._settings.unclean_interval_ms
         while True:
             await self._sleep_until(min(heartbeats.next_expiry_ms() + 1, balance_due_ms, self._unclean_due_ms))
-            await self._fence_the_silent(heartbeats)
+            await self._fence_expired(heartbeats)
             if self._now_ms() >= balance_due_ms:
                 has_more = await self._do(ElectPreferredLeaders())
                 balance_due_ms = self._now_ms() if has_more else self._now_ms() + balance_ms
@@ -220,10 +220,10 @@ class ActiveController:
     async def _sleep_until(self, due_ms: int) -> None:
         """Or until there is something else to do, or a little earlier after a stall: whoever calls it looks again."""
         with trio.move_on_at(self._node.clock.trio_time(due_ms)):
-            await self._hurry.wait()
-        self._hurry = trio.Event()
+            await self._wakeup.wait()
+        self._wakeup = trio.Event()
 
-    async def _fence_the_silent(self, heartbeats: BrokerHeartbeats) -> None:
+    async def _fence_expired(self, heartbeats: BrokerHeartbeats) -> None:
         """One after the other, so that each election sees what the one before has left."""
         while (expired := heartbeats.take_expired(self._now_ms())) is not None:
             broker_id, epoch = expired
@@ -234,18 +234,18 @@ class ActiveController:
             if not await self._do(FenceBroker(broker_id, epoch)):
                 heartbeats.contact(broker_id, epoch, self._now_ms() + RETRY_MS - self._settings.session_timeout_ms)
 
-    async def _look_after_suspects(self, heartbeats: BrokerHeartbeats) -> None:
+    async def _check_suspects(self, heartbeats: BrokerHeartbeats) -> None:
         """Asks of those whose connection broke, all at the same time, whether they are there."""
         if self._refuses is None:
             return
         async with trio.open_nursery() as nursery:
             while True:
                 while self._suspects:
-                    nursery.start_soon(self._look_after, heartbeats, self._refuses, *self._suspects.popitem()[0])
+                    nursery.start_soon(self._check_suspect, heartbeats, self._refuses, *self._suspects.popitem()[0])
                 await self._has_suspects.wait()
                 self._has_suspects = trio.Event()
 
-    async def _look_after(self, heartbeats: BrokerHeartbeats, refuses: Refuses, broker_id: int, epoch: int) -> None:
+    async def _check_suspect(self, heartbeats: BrokerHeartbeats, refuses: Refuses, broker_id: int, epoch: int) -> None:
         for pause_s in LOOKS_S:
             await trio.sleep(pause_s)
             broker = self._node.image.brokers.get(broker_id)

@@ -2,7 +2,7 @@
 
 A quorum whose voters stand in the log begins with a checkpoint of no records that says who votes first,
 `00000000000000000000-0000000000.checkpoint`. The records that a new cluster begins with are in `bootstrap.checkpoint`
-beside the log's folder, or in that first checkpoint, where Apache Kafka's format step wrote them. Both are read here.
+beside its directory, or in that first checkpoint, where Apache Kafka's format step wrote them. Both are read here.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ BOOTSTRAP_FILE = "bootstrap.checkpoint"
 
 
 def write_first_voters(filesystem: FileSystem, data_directory: str, voters: VoterSet, now_ms: int) -> None:
-    """Makes the metadata log's folder with the checkpoint that says who votes first."""
-    folder = f"{data_directory}/{TOPIC}-0"
-    filesystem.make_directory(folder)
+    """Makes the metadata log's directory with the checkpoint that says who votes first."""
+    directory = f"{data_directory}/{TOPIC}-0"
+    filesystem.make_directory(directory)
     write_snapshot(
         filesystem,
-        folder,
+        directory,
         BEGINNING,
         (),
         log_timestamp_ms=now_ms,

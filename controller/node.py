@@ -28,12 +28,12 @@ from pykbroker.controller.raft.output import Output
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
 from pykbroker.controller.raft.roles import NEVER_MS, QuorumDescription, Role
 from pykbroker.controller.raft_driver import RaftDriver
-from pykbroker.controller.raft_storage import TO_MEND, TOPIC, CommittedBatch, RaftStorage
+from pykbroker.controller.raft_storage import HOW_TO_REPAIR, TOPIC, CommittedBatch, RaftStorage
 from pykbroker.controller.running_clock import RunningClock
 from pykbroker.controller.settings import ControllerSettings as ControllerSettings
-from pykbroker.controller.snapshot_download import SnapshotDownload
 from pykbroker.controller.snapshot_file import Snapshot
-from pykbroker.controller.snapshot_taker import SnapshotTaker, image_of_snapshot
+from pykbroker.controller.snapshot_generator import SnapshotGenerator, image_of_snapshot
+from pykbroker.controller.snapshot_installer import SnapshotInstaller
 from pykbroker.controller.transport import Transport
 from pykbroker.controller.voter_requests import VoterRequests
 from pykbroker.logstore.errors import CorruptSegment, InconsistentDirectory, StorageError
@@ -95,7 +95,7 @@ class ControllerNode:
         self._run_in_thread = run_in_thread
         self._observer = observer
         self.voter_requests = VoterRequests(self.step_or_resign, self._transport)
-        self._download = SnapshotDownload(self._transport)
+        self._download = SnapshotInstaller(self._transport)
         self._queue = CommandQueue(settings.append_linger_ms)
         self._publisher = ImagePublisher()
         self._wakeup = trio.Event()
@@ -105,7 +105,7 @@ class ControllerNode:
         self._storage: RaftStorage
         self._core: RaftCore
         self._driver: RaftDriver
-        self._snapshots: SnapshotTaker
+        self._snapshots: SnapshotGenerator
         self._bootstrap: Command[Any]
 
     # Life
@@ -125,7 +125,7 @@ class ControllerNode:
                 path, f"the metadata in it cannot be read: {error}: was it written by newer software?"
             ) from error
         except CorruptSegment as error:
-            raise InconsistentDirectory(error.path, f"{error.reason}; {TO_MEND}") from error
+            raise InconsistentDirectory(error.path, f"{error.reason}; {HOW_TO_REPAIR}") from error
 
     def _open(self, *, is_clean: bool) -> None:
         settings = self.settings
@@ -169,7 +169,7 @@ class ControllerNode:
             wall_clock_ms=self._wall_clock_ms,
         )
         self._transport.set_voters(self._core.voters)
-        self._snapshots = SnapshotTaker(
+        self._snapshots = SnapshotGenerator(
             self._storage, settings, self._wall_clock_ms, self._run_in_thread, has_one=newest is not None
         )
         self._cycle()

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import trio
 
+from pykbroker.controller.fetch_snapshot import SnapshotUnavailable, download_snapshot
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable, OpenStream, VersionTooOld
 from pykbroker.controller.raft import local_messages as local
 from pykbroker.controller.raft import messages as raft
@@ -22,7 +23,7 @@ from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft.output import Envelope
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.controller.raft_wire import (
-    PRE_VOTE_SINCE,
+    PRE_VOTE_VERSION,
     Request,
     Response,
     VoterRequest,
@@ -32,7 +33,6 @@ from pykbroker.controller.raft_wire import (
     message_from_voter_response,
     request_for_wire,
 )
-from pykbroker.controller.snapshot_exchange import SnapshotUnavailable, download_snapshot
 from pykbroker.controller.transport import KRaftVersions, NoResponse, Step, Transport
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
@@ -269,7 +269,7 @@ class PeerLinks(Transport):
         request = request_for_wire(asked, self.cluster_id, self._endpoints, change_timeout_ms=self.request_timeout_ms)
         is_pre_vote = isinstance(asked, raft.VoteRequest) and asked.is_pre_vote
         try:
-            response = await client.request(request, self.request_timeout_ms, PRE_VOTE_SINCE if is_pre_vote else 0)
+            response = await client.request(request, self.request_timeout_ms, PRE_VOTE_VERSION if is_pre_vote else 0)
         except VersionTooOld:
             error = ErrorCode.UNSUPPORTED_VERSION
             step(raft.VoteResponse(voter, -1, raft.NO_LEADER, False, True, error))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
+from pykbroker.controller.fetch_snapshot import snapshot_response
 from pykbroker.controller.node import ControllerNode
 from pykbroker.controller.node_client import NodeAddress
 from pykbroker.controller.peer_links import PeerLinks
@@ -13,15 +14,14 @@ from pykbroker.controller.raft import local_messages as local
 from pykbroker.controller.raft import messages as raft
 from pykbroker.controller.raft.quorum import ReplicaKey
 from pykbroker.controller.raft_wire import (
-    ENDPOINTS_SINCE,
-    Belief,
+    ENDPOINTS_VERSION,
+    KnownLeader,
     Refusal,
     leader_of_response,
     message_from_request,
     name_leaders_address,
     response_for_wire,
 )
-from pykbroker.controller.snapshot_exchange import snapshot_response
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -65,7 +65,7 @@ class Peers:
         """
         node, links = self._node, self._links
         try:
-            known = Belief(*node.known_leader(), node.log_start)
+            known = KnownLeader(*node.known_leader(), node.log_start)
             asked = message_from_request(request, links.node_id, links.cluster_id, known)
         except Refusal as refusal:
             log.warning("refusing %s: %s", type(request).__name__, refusal)
@@ -84,7 +84,7 @@ class Peers:
     def _with_address(self, request: Any, response: Any, leader_id: int, api_version: int) -> Any:
         """The response, with the leader's address if that is known and the version has it."""
         address = self._links.address_of(leader_id) if leader_id >= 0 else None
-        if address is not None and api_version >= ENDPOINTS_SINCE[type(request).__name__]:
+        if address is not None and api_version >= ENDPOINTS_VERSION[type(request).__name__]:
             name_leaders_address(response, leader_id, *address)
         return response
 

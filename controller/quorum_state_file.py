@@ -18,13 +18,13 @@ FILE_NAME = "quorum-state"
 _FIELD = re.compile(r'"(\w+)"\s*:\s*(-?\d+|"[^"]*")')
 
 
-def read_quorum_state(filesystem: FileSystem, folder: str) -> QuorumState | None:
+def read_quorum_state(filesystem: FileSystem, directory: str) -> QuorumState | None:
     """The remembered state, None when there is no file.
 
     Raises:
         CorruptFile: the file cannot be understood. A node must not vote on a guess.
     """
-    path = f"{folder}/{FILE_NAME}"
+    path = f"{directory}/{FILE_NAME}"
     content = filesystem.read_file(path)
     if content is None:
         return None
@@ -45,7 +45,7 @@ def read_quorum_state(filesystem: FileSystem, folder: str) -> QuorumState | None
 
 
 def write_quorum_state(
-    filesystem: FileSystem, folder: str, state: QuorumState, voters: VoterSet, kraft_version: int
+    filesystem: FileSystem, directory: str, state: QuorumState, voters: VoterSet, kraft_version: int
 ) -> None:
     """Replaces the file, durably: an answer that speaks of this state may only leave afterwards."""
     voted = state.voted or ReplicaKey(-1)
@@ -60,4 +60,4 @@ def write_quorum_state(
             f'{{"leaderId":{state.leader_id},"leaderEpoch":{state.epoch},"votedId":{voted.node_id},'
             f'"votedDirectoryId":"{uuid_to_text(voted.directory_id)}","data_version":1}}'
         )
-    filesystem.write_file(f"{folder}/{FILE_NAME}", text.encode())
+    filesystem.write_file(f"{directory}/{FILE_NAME}", text.encode())

@@ -110,7 +110,7 @@ class RaftDriver:
     def _persist(self, output: Output) -> int:
         """The first part of an output; the offset below which the log is durable then."""
         core, storage = self._core, self._storage
-        if output.must_persist or (output.send and storage.owes_state):
+        if output.must_persist or (output.send and storage.has_unwritten_state):
             return storage.persist(output, self._wall_clock_ms(), core.voters, core.kraft_version)
         return core.log.persisted_offset
 

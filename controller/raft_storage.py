@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 TOPIC = "__cluster_metadata"
-TO_MEND = f"restore {TOPIC}-0 from a backup, or begin with another data directory"
+HOW_TO_REPAIR = f"restore {TOPIC}-0 from a backup, or begin with another data directory"
 SNAPSHOTS_KEPT = 2
 
 
@@ -80,14 +80,14 @@ class RaftStorage:
         reserve: space for what must be written on a full disk.
     """
 
-    def __init__(self, folder: str, log: PartitionLog, filesystem: FileSystem, reserve: SpaceReserve) -> None:
+    def __init__(self, directory: str, log: PartitionLog, filesystem: FileSystem, reserve: SpaceReserve) -> None:
         """Takes files that `open` made; the arguments are as there."""
         self.reserve = reserve
-        self._folder = folder
+        self._directory = directory
         self._log = log
         self._filesystem = filesystem
-        self.state = read_quorum_state(filesystem, folder) or QuorumState()
-        self._owed: QuorumState | None = None
+        self.state = read_quorum_state(filesystem, directory) or QuorumState()
+        self._unwritten_state: QuorumState | None = None
         self.snapshots: list[OffsetAndEpoch] = []
         self._start = BEGINNING
 
@@ -102,7 +102,7 @@ class RaftStorage:
         is_clean: bool = False,
         is_sole_voter: bool = False,
     ) -> RaftStorage:
-        """Opens or makes the folder. `is_clean`: the last stop was in order, the log need not be scanned.
+        """Opens or makes the directory. `is_clean`: the last stop was in order, the log need not be scanned.
 
         `is_sole_voter`: nothing that this node wrote was ever cut off, and nobody else has it. So a log that has become
         shorter is refused. Of several voters one may lose what the others did not agree to, and gets the rest anew.
@@ -111,9 +111,9 @@ class RaftStorage:
             CorruptFile, StorageError: the files cannot be used; nothing was changed.
             InconsistentDirectory: records are missing at the end of the log.
         """
-        folder = f"{data_directory}/{TOPIC}-0"
-        is_new = not filesystem.exists(folder)
-        snapshots = [] if is_new else list_snapshots(filesystem, folder)
+        directory = f"{data_directory}/{TOPIC}-0"
+        is_new = not filesystem.exists(directory)
+        snapshots = [] if is_new else list_snapshots(filesystem, directory)
         # With two checkpoints the log begins behind the older one, even if a crash came before it was cut.
         start = snapshots[-SNAPSHOTS_KEPT] if len(snapshots) >= SNAPSHOTS_KEPT else BEGINNING
         config = LogConfig(
@@ -127,7 +127,7 @@ class RaftStorage:
 
         def open_log(*, is_clean: bool) -> PartitionLog:
             log = PartitionLog.open(
-                folder,
+                directory,
                 TOPIC,
                 0,
                 config,
@@ -141,7 +141,7 @@ class RaftStorage:
             assert log.log_end_offset >= 0  # reads what there is
             return log
 
-        evidence = _evidence(filesystem, data_directory, folder) if is_sole_voter else _Evidence([], 0)
+        evidence = _evidence(filesystem, data_directory, directory) if is_sole_voter else _Evidence([], 0)
         try:
             log = open_log(is_clean=is_clean)
         except (CorruptFile, CorruptSegment):
@@ -151,9 +151,9 @@ class RaftStorage:
             log = open_log(is_clean=False)
         if is_new:
             filesystem.sync_directory(data_directory)
-        _check_end(filesystem, folder, evidence, max([log.log_end_offset, *(found.offset for found in snapshots)]))
+        _check_end(filesystem, directory, evidence, max([log.log_end_offset, *(found.offset for found in snapshots)]))
         reserve = SpaceReserve(filesystem, f"{data_directory}/{RESERVE_FILE}", settings.reserve_bytes)
-        storage = cls(folder, log, filesystem, reserve)
+        storage = cls(directory, log, filesystem, reserve)
         if snapshots and snapshots[-1].offset > log.log_end_offset:
             # The checkpoint came from a leader, and the stop came before the log was cut.
             log.truncate_fully_and_start_at(snapshots[-1].offset, now_ms)
@@ -168,9 +168,9 @@ class RaftStorage:
             self._with_reserve(self._log.close)
         finally:
             self._log.close_files()
-        for name, is_directory in self._filesystem.list(self._folder):
+        for name, is_directory in self._filesystem.list(self._directory):
             if not is_directory and not name.endswith(".log"):
-                self._filesystem.sync_file(f"{self._folder}/{name}")
+                self._filesystem.sync_file(f"{self._directory}/{name}")
 
     @property
     def end_offset(self) -> int:
@@ -194,7 +194,7 @@ class RaftStorage:
         """
         for snapshot in self.snapshots:
             try:
-                content = read_snapshot(self._filesystem, self._folder, snapshot)
+                content = read_snapshot(self._filesystem, self._directory, snapshot)
             except CorruptFile:
                 continue  # `newest_snapshot` says so where it matters
             for record in content.control:
@@ -216,13 +216,13 @@ class RaftStorage:
                 `take_back`.
         """
         if output.quorum_state is not None:
-            self._owed = output.quorum_state
+            self._unwritten_state = output.quorum_state
         return self._with_reserve(lambda: self._persist(output, now_ms, voters, kraft_version))
 
     @property
-    def owes_state(self) -> bool:
+    def has_unwritten_state(self) -> bool:
         """Whether a vote, or an epoch, is still to be written: until then nothing may be said that rests upon it."""
-        return self._owed is not None
+        return self._unwritten_state is not None
 
     def _with_reserve(self, write: Callable[[], R]) -> R:
         """Does what may be done again from the beginning, with what can be given back of the reserve if it must be."""
@@ -234,9 +234,9 @@ class RaftStorage:
                     raise
 
     def _persist(self, output: Output, now_ms: int, voters: VoterSet, kraft_version: int) -> int:
-        if self._owed is not None:
-            write_quorum_state(self._filesystem, self._folder, self._owed, voters, kraft_version)
-            self.state, self._owed = self._owed, None
+        if self._unwritten_state is not None:
+            write_quorum_state(self._filesystem, self._directory, self._unwritten_state, voters, kraft_version)
+            self.state, self._unwritten_state = self._unwritten_state, None
         if output.truncate_to is not None:
             self._log.truncate_to(output.truncate_to, now_ms)
         if output.entries:
@@ -296,7 +296,7 @@ class RaftStorage:
                 batch.base_offset, batch.last_offset, batch.partition_leader_epoch, batch.max_timestamp, values
             )
         if expected < to_offset:
-            raise CorruptFile(self._folder, f"no valid record batch at offset {expected}; {TO_MEND}")
+            raise CorruptFile(self._directory, f"no valid record batch at offset {expected}; {HOW_TO_REPAIR}")
 
     def read_entries(self, from_offset: int, size_max: int) -> list[Entries]:
         """Batches for a follower as they are in the log from `from_offset` on: one at least, about `size_max` bytes."""
@@ -320,7 +320,7 @@ class RaftStorage:
         failure: CorruptFile | None = None
         for snapshot in reversed(self.snapshots):
             try:
-                return snapshot, read_snapshot(self._filesystem, self._folder, snapshot)
+                return snapshot, read_snapshot(self._filesystem, self._directory, snapshot)
             except CorruptFile as error:
                 failure = failure or error
         if failure is not None and self._log.log_start_offset > 0:
@@ -343,7 +343,7 @@ class RaftStorage:
         """Writes a checkpoint file. May be called in another thread: it touches nothing else."""
         write_snapshot(
             self._filesystem,
-            self._folder,
+            self._directory,
             snapshot,
             values,
             log_timestamp_ms=log_timestamp_ms,
@@ -355,7 +355,7 @@ class RaftStorage:
         """Size of a checkpoint file, and its bytes from a position on; None if there is no such file."""
         if snapshot not in self.snapshots:
             return None
-        path = f"{self._folder}/{snapshot_name(snapshot)}"
+        path = f"{self._directory}/{snapshot_name(snapshot)}"
         descriptor = self._filesystem.open(path)
         try:
             return self._filesystem.file_size(path), self._filesystem.read(descriptor, size_max, position)
@@ -369,13 +369,13 @@ class RaftStorage:
             CorruptFile: the bytes are no whole checkpoint; nothing has changed.
             StorageError: it could not be written.
         """
-        path = f"{self._folder}/{snapshot_name(snapshot)}"
+        path = f"{self._directory}/{snapshot_name(snapshot)}"
         found = parse_snapshot(path, content)
         self._filesystem.write_file(path, content)
         self._log.truncate_fully_and_start_at(snapshot.offset, now_ms)
         for old in self.snapshots:
             if old != snapshot:
-                self._filesystem.remove(f"{self._folder}/{snapshot_name(old)}")
+                self._filesystem.remove(f"{self._directory}/{snapshot_name(old)}")
         self.snapshots = [snapshot]
         self._start = snapshot
         return found
@@ -385,7 +385,7 @@ class RaftStorage:
         before that. Returns the checkpoint that the log begins behind now, (0, 0) when there is none."""
         self.snapshots.append(snapshot)
         while len(self.snapshots) > SNAPSHOTS_KEPT:
-            self._filesystem.remove(f"{self._folder}/{snapshot_name(self.snapshots.pop(0))}")
+            self._filesystem.remove(f"{self._directory}/{snapshot_name(self.snapshots.pop(0))}")
         if len(self.snapshots) < SNAPSHOTS_KEPT:
             return self._start
         oldest = self._start = self.snapshots[0]
@@ -402,24 +402,24 @@ class _Evidence(NamedTuple):
     end_offset: int
 
 
-def _evidence(filesystem: FileSystem, data_directory: str, folder: str) -> _Evidence:
+def _evidence(filesystem: FileSystem, data_directory: str, directory: str) -> _Evidence:
     """What is known of the end of the log without it."""
-    entries = filesystem.list(folder) if filesystem.exists(folder) else []
+    entries = filesystem.list(directory) if filesystem.exists(directory) else []
     names = [entry.name for entry in entries if not entry.is_directory]
     files = [
         (path, filesystem.read_file(path) or b"")
-        for path in (f"{folder}/{name}" for name in names if name.endswith(SNAPSHOT_SUFFIX) or name == EPOCHS_FILE)
+        for path in (f"{directory}/{name}" for name in names if name.endswith(SNAPSHOT_SUFFIX) or name == EPOCHS_FILE)
     ]
     ends = [base_offset_of(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
     with suppress(CorruptFile):  # It is made anew from the log.
-        ends += [start_offset for _, start_offset in LeaderEpochs(filesystem, f"{folder}/{EPOCHS_FILE}").entries]
+        ends += [start_offset for _, start_offset in LeaderEpochs(filesystem, f"{directory}/{EPOCHS_FILE}").entries]
     if any(key[0] != TOPIC for entry in filesystem.list(data_directory) if (key := parse_folder_name(entry.name))):
         # Whoever has partitions has the record of its broker, behind that of its leader.
         ends.append(2)
     return _Evidence(files, max(ends, default=0))
 
 
-def _check_end(filesystem: FileSystem, folder: str, evidence: _Evidence, end_offset: int) -> None:
+def _check_end(filesystem: FileSystem, directory: str, evidence: _Evidence, end_offset: int) -> None:
     """Refuses a log that ends too early, and leaves the files that told so as they were.
 
     Raises:
@@ -430,9 +430,9 @@ def _check_end(filesystem: FileSystem, folder: str, evidence: _Evidence, end_off
     for path, content in evidence.files:
         filesystem.write_file(path, content)
     raise InconsistentDirectory(
-        folder,
+        directory,
         f"its records end at offset {end_offset} and once went to {evidence.end_offset} at least: a .log file in it is "
-        f"missing or was cut; {TO_MEND}",
+        f"missing or was cut; {HOW_TO_REPAIR}",
     )
 
 

@@ -39,7 +39,7 @@ VoterRequest = raft.UpdateVoterRequest | raft.AddVoterRequest | raft.RemoveVoter
 """What a node asks of the leader about itself; the answers to these from others are not the state machine's alone."""
 Response = raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.EndQuorumEpochResponse | raft.FetchResponse
 
-ENDPOINTS_SINCE = {
+ENDPOINTS_VERSION = {
     "FetchRequest": 17,
     "VoteRequest": 1,
     "BeginQuorumEpochRequest": 1,
@@ -48,11 +48,11 @@ ENDPOINTS_SINCE = {
 }
 """From which version on the responses name the leader's address (KIP-853)."""
 
-PRE_VOTE_SINCE = 2
+PRE_VOTE_VERSION = 2
 """From which version of Vote on there are pre-votes (KIP-996)."""
 
 
-class Belief(NamedTuple):
+class KnownLeader(NamedTuple):
     """What a node knows of the quorum, -1 where it does not: for answers that the state machine has no part in."""
 
     leader_id: int
@@ -206,7 +206,7 @@ def _fetch_request(message: raft.FetchRequest, cluster_id: str) -> fetch.FetchRe
 # Requests, from the wire
 
 
-def message_from_request(request: Any, node_id: int, cluster_id: str, known: Belief) -> Request:
+def message_from_request(request: Any, node_id: int, cluster_id: str, known: KnownLeader) -> Request:
     """What a request means to the state machine of this node, which knows what `known` says.
 
     Raises:
@@ -315,7 +315,7 @@ _RESPONSE_CLASSES: dict[type, type[Any]] = {
 def response_for_wire(request: Any, answer: Response) -> Any:
     """Kafka's response to `request`, out of the state machine's answer to what it meant."""
     log_start = answer.log_start if isinstance(answer, raft.FetchResponse) else -1
-    response = _response(request, answer.error, Belief(answer.leader_id, answer.epoch, log_start))
+    response = _response(request, answer.error, KnownLeader(answer.leader_id, answer.epoch, log_start))
     partition = _only_partition(response)
     if isinstance(answer, raft.VoteResponse):
         partition.vote_granted = answer.is_granted
@@ -346,7 +346,7 @@ def name_leaders_address(response: Any, leader_id: int, host: str, port: int) ->
     response.node_endpoints = [module.NodeEndpoint(node_id=leader_id, host=host, port=port)]
 
 
-def _response(request: Any, error: ErrorCode, known: Belief) -> Any:
+def _response(request: Any, error: ErrorCode, known: KnownLeader) -> Any:
     leader_id, epoch = known.leader_id, known.epoch
     if isinstance(request, fetch.FetchRequest):
         fetched = fetch.PartitionData(

@@ -38,10 +38,10 @@ def snapshot_name(snapshot: OffsetAndEpoch) -> str:
     return f"{snapshot.offset:020d}-{snapshot.epoch:010d}{SUFFIX}"
 
 
-def list_snapshots(filesystem: FileSystem, folder: str) -> list[OffsetAndEpoch]:
-    """The checkpoint files in a folder, oldest first."""
+def list_snapshots(filesystem: FileSystem, directory: str) -> list[OffsetAndEpoch]:
+    """The checkpoint files in a directory, oldest first."""
     found = []
-    for name, is_directory in filesystem.list(folder):
+    for name, is_directory in filesystem.list(directory):
         stem = name.removesuffix(SUFFIX)
         offset, dash, epoch = stem.partition("-")
         if not is_directory and stem != name and dash and offset.isdigit() and epoch.isdigit():
@@ -51,7 +51,7 @@ def list_snapshots(filesystem: FileSystem, folder: str) -> list[OffsetAndEpoch]:
 
 def write_snapshot(
     filesystem: FileSystem,
-    folder: str,
+    directory: str,
     snapshot: OffsetAndEpoch,
     values: Iterable[bytes],
     *,
@@ -61,7 +61,7 @@ def write_snapshot(
 ) -> None:
     """Writes a checkpoint file in one step, durably."""
     content = b"".join(_batches(snapshot, values, control, log_timestamp_ms, now_ms))
-    filesystem.write_file(f"{folder}/{snapshot_name(snapshot)}", content)
+    filesystem.write_file(f"{directory}/{snapshot_name(snapshot)}", content)
 
 
 def first_records(values: Iterable[bytes], now_ms: int) -> bytes:
@@ -103,13 +103,13 @@ def _control(kind: ControlRecordType, value: bytes, now_ms: int) -> Record:
     return Record(0, now_ms, control_record_key(kind), value)
 
 
-def read_snapshot(filesystem: FileSystem, folder: str, snapshot: OffsetAndEpoch) -> Snapshot:
+def read_snapshot(filesystem: FileSystem, directory: str, snapshot: OffsetAndEpoch) -> Snapshot:
     """What a checkpoint file holds.
 
     Raises:
         CorruptFile: it is cut off or damaged.
     """
-    path = f"{folder}/{snapshot_name(snapshot)}"
+    path = f"{directory}/{snapshot_name(snapshot)}"
     return parse_snapshot(path, filesystem.read_file(path) or b"")
 
 

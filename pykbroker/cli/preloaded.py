@@ -40,7 +40,7 @@ MODULES = (
     "pykbroker.controller.metadata.topic_names",
     "pykbroker.controller.metadata.topics",
     "pykbroker.controller.peers",
-    "pykbroker.controller.snapshot_exchange",
+    "pykbroker.controller.fetch_snapshot",
     "pykbroker.node.controller_registration",
     "pykbroker.node.controller_server",
     "pykbroker.handlers.api_versions",

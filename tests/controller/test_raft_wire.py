@@ -12,7 +12,7 @@ from pykbroker.controller.raft import messages as raft
 from pykbroker.controller.raft.log_view import Diverging, OffsetAndEpoch
 from pykbroker.controller.raft.quorum import ReplicaKey
 from pykbroker.controller.raft_wire import (
-    Belief,
+    KnownLeader,
     Refusal,
     error_of_response,
     message_from_request,
@@ -29,7 +29,7 @@ from pykbroker.protocol.records.record import Record
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 OWN_ID = 2
-KNOWN = Belief(leader_id=3, epoch=7, log_start=20)
+KNOWN = KnownLeader(leader_id=3, epoch=7, log_start=20)
 NO_DIRECTORY = bytes(16)
 
 ids = st.integers(0, 5)

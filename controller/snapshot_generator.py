@@ -15,7 +15,7 @@ from pykbroker.controller.snapshot_file import Snapshot
 from pykbroker.logstore.errors import StorageError
 
 
-class SnapshotTaker:
+class SnapshotGenerator:
     """Checkpoints of one node, one at a time, by the log's growth or by age.
 
     `is_writing` is to be set by who is about to call `write`.

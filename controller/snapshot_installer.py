@@ -1,4 +1,4 @@
-"""SnapshotDownload: the leader's snapshot takes the place of this node's log, one download at a time."""
+"""SnapshotInstaller: the leader's snapshot takes the place of this node's log, one download at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pykbroker.logstore.errors import StorageError
 log = logging.getLogger(__name__)
 
 
-class SnapshotDownload:
+class SnapshotInstaller:
     """A follower needs it when its log ends before the leader's log starts.
 
     Attributes:
