@@ -1,8 +1,8 @@
-"""What the node that leads the quorum does beyond carrying out commands: it watches the brokers and balances leaders.
+"""ActiveController: sessions of brokers and periodic elections, on the node that leads the quorum.
 
-`run` it on every controller; it acts while its node leads, and knows nothing of the term before. All decisions are in
-commands (`broker_commands`, `metadata.periodic_elections`) and in the pure `heartbeats`; here are the clock and the
-order of things.
+`run` it on every controller. It acts while its node leads, and keeps nothing from an epoch to the next. The decisions
+are in commands (`broker_commands`, `metadata.periodic_elections`) and in `heartbeats`, which is pure; here are the
+clock and the order.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ R = TypeVar("R")
 
 COMMAND_TIMEOUT_MS = 60_000
 RETRY_MS = 1000
-"""Pause after a duty could not be done, as on a full disk."""
+"""Pause before a command is submitted again that failed, on a full disk for instance."""
 
 LOOKS_S = (0.0, 0.1)
-"""Pauses before a suspect is looked at: a process that ends closes its connections and its ports one after another."""
+"""Pauses before each check of a suspect: a process that ends closes its connections first and its ports later."""
 
 
 class ActiveControllerSettings(NamedTuple):
@@ -43,8 +43,8 @@ class ActiveControllerSettings(NamedTuple):
     balance_interval_ms    `leader.imbalance.check.interval.seconds`; 0 for `auto.leader.rebalance.enable=false`. As in
                            Kafka's controller, `leader.imbalance.per.broker.percentage` has no effect
     unclean_interval_ms    `unclean.leader.election.interval.ms`
-    local_broker_id        the broker in the process of the only voter: what was registered under its id before this
-                           process is gone, and has no session; None elsewhere
+    local_broker_id        id of the broker in the process of the only voter. The process that was registered under it
+                           before has ended and gets no session. None elsewhere
     """
 
     session_timeout_ms: int = 9000
@@ -55,7 +55,7 @@ class ActiveControllerSettings(NamedTuple):
 
 
 Refuses = Callable[[Endpoint], Awaitable[bool]]
-"""Whether the machine at an address refuses connections to it: nothing listens there any more."""
+"""True if the machine at an address refuses connections, so that nothing listens there any more."""
 
 
 class LeadingNode(Protocol):
@@ -82,9 +82,9 @@ class ActiveController:
 
     Args:
         node: this controller.
-        refuses: asked of a broker whose connection broke, and of all brokers after an election: where it is true the
-            process is gone, and nobody waits for the end of its session. That is sooner than Kafka, and safe: being
-            fenced costs a broker that lives a moment, not data. None to wait for sessions, as Kafka does.
+        refuses: checks a broker whose connection broke, and all brokers after an election. If it is true the process
+            has ended, and the broker is fenced at once. Kafka waits for the end of the session. It is safe: a broker
+            that is fenced by mistake loses a moment, not data. None to wait for sessions only.
     """
 
     def __init__(self, node: LeadingNode, settings: ActiveControllerSettings, refuses: Refuses | None = None) -> None:
@@ -99,7 +99,7 @@ class ActiveController:
         self._unclean_due_ms = NEVER_MS
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Does the duties of a leader whenever this node leads, until it is cancelled."""
+        """Watches brokers and runs periodic elections while this node leads, until it is cancelled."""
         task_status.started()
         while True:
             async with trio.open_nursery() as nursery:
@@ -110,16 +110,16 @@ class ActiveController:
                 nursery.cancel_scope.cancel()
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
-        """To be subscribed: what may be led by an unclean election since a moment ago does not wait for its turn."""
+        """Subscriber of images: a change of unclean.leader.election.enable makes the next unclean elections due now."""
         for key in new.delta.configs:
             if new.configs.get(key, {}).get(UNCLEAN_KEY) != old.configs.get(key, {}).get(UNCLEAN_KEY):
                 self._unclean_due_ms = 0
                 self._wakeup.set()
 
-    # What brokers ask for
+    # Requests of brokers
 
     async def register(self, registration: RegisterBroker) -> int:
-        """Registers a broker process, which is fenced at first; its broker epoch.
+        """Registers a broker process, fenced at first, and returns its broker epoch.
 
         Raises:
             CommandRefused: NOT_CONTROLLER; DUPLICATE_BROKER_REGISTRATION while another process with its id is alive.
@@ -130,7 +130,7 @@ class ActiveController:
         except CommandRefused as refused:
             existing = self._node.image.brokers.get(registration.broker_id)
             if refused.error.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION and existing is not None:
-                # A process that was started again knocks before anybody has noticed that the one before is gone.
+                # A process that was restarted registers before the end of the one before was noticed.
                 self.connection_lost(existing.broker_id, existing.epoch)
             raise
         if is_new:
@@ -144,21 +144,21 @@ class ActiveController:
         offline_log_dirs: Sequence[bytes] = (),
         cordoned_log_dirs: Sequence[bytes] | None = None,
     ) -> HeartbeatResult:
-        """Takes in a heartbeat and does what the broker wants, as far as it is time for it.
+        """Processes a heartbeat: session, fencing, unfencing, controlled shutdown.
 
         Raises:
-            CommandRefused: NOT_CONTROLLER, STALE_BROKER_EPOCH; REQUEST_TIMED_OUT: it was heard of, and no more.
+            CommandRefused: NOT_CONTROLLER, STALE_BROKER_EPOCH; REQUEST_TIMED_OUT: it has only extended the session.
         """
         heartbeats = self._of_this_term()
         broker = self._node.image.brokers.get(heartbeat.broker_id)
         if broker is not None and broker.epoch == heartbeat.broker_epoch:
-            # At once: a busy controller must not take those for dead who wait for it.
+            # Before the command: a busy controller must not fence brokers whose heartbeats wait for it.
             is_first = heartbeats.next_expiry_ms() == NEVER_MS
             heartbeats.contact(heartbeat.broker_id, heartbeat.broker_epoch, self._now_ms())
             if is_first:
                 self._wakeup.set()
         command = ProcessHeartbeat(heartbeats, heartbeat, offline_log_dirs, cordoned_log_dirs)
-        # As in Kafka: whoever has waited longer than this sends the next one soon.
+        # As in Kafka: the broker sends its next heartbeat soon after this.
         result = await self._node.submit(command, self._settings.heartbeat_interval_ms // 2)
         heartbeats.note(heartbeat, result.after, result.end_offset)
         if result.after is not result.before:
@@ -166,12 +166,12 @@ class ActiveController:
         return result
 
     def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
-        """A connection broke over which this process sent heartbeats; most brokers only make another one."""
+        """The connection of a broker's heartbeats broke: a suspect until it is checked. Most brokers reconnect."""
         self._suspects[(broker_id, broker_epoch)] = None
         self._has_suspects.set()
 
     def _of_this_term(self) -> BrokerHeartbeats:
-        """The heartbeats of the epoch that this node leads now.
+        """The sessions of the epoch that this node leads now.
 
         Raises:
             CommandRefused: NOT_CONTROLLER.
@@ -202,7 +202,7 @@ class ActiveController:
             await self._watch(heartbeats)
 
     async def _watch(self, heartbeats: BrokerHeartbeats) -> None:
-        """What comes with time."""
+        """Ends of sessions and periodic elections."""
         balance_ms = self._settings.balance_interval_ms
         balance_due_ms = self._now_ms() + balance_ms if balance_ms else NEVER_MS
         self._unclean_due_ms = self._now_ms() + self._settings.unclean_interval_ms
@@ -218,13 +218,13 @@ class ActiveController:
                     self._unclean_due_ms = self._now_ms()
 
     async def _sleep_until(self, due_ms: int) -> None:
-        """Or until there is something else to do, or a little earlier after a stall: whoever calls it looks again."""
+        """Returns earlier when something else is due, or after a stall; the caller checks again."""
         with trio.move_on_at(self._node.clock.trio_time(due_ms)):
             await self._wakeup.wait()
         self._wakeup = trio.Event()
 
     async def _fence_expired(self, heartbeats: BrokerHeartbeats) -> None:
-        """One after the other, so that each election sees what the one before has left."""
+        """One broker after the other, so that each election sees the result of the one before."""
         while (expired := heartbeats.take_expired(self._now_ms())) is not None:
             broker_id, epoch = expired
             broker = self._node.image.brokers.get(broker_id)
@@ -235,7 +235,7 @@ class ActiveController:
                 heartbeats.contact(broker_id, epoch, self._now_ms() + RETRY_MS - self._settings.session_timeout_ms)
 
     async def _check_suspects(self, heartbeats: BrokerHeartbeats) -> None:
-        """Asks of those whose connection broke, all at the same time, whether they are there."""
+        """Checks the brokers whose connection broke, all at the same time."""
         if self._refuses is None:
             return
         async with trio.open_nursery() as nursery:
@@ -259,7 +259,7 @@ class ActiveController:
                 return
 
     async def _do(self, command: Command[R]) -> R | None:
-        """Carries a duty out; None when that is not possible now."""
+        """Submits a command; None if it was refused."""
         try:
             return await self._node.submit(command, COMMAND_TIMEOUT_MS)
         except CommandRefused as refused:

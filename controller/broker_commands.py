@@ -1,4 +1,4 @@
-"""Commands about brokers that need to know who was heard of: heartbeats and registrations that come from outside."""
+"""Commands about brokers that depend on their sessions: heartbeats and registrations."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from pykbroker.protocol.log_messages.metadata_records import BrokerRegistrationC
 
 
 class CurrentImage(NamedTuple):
-    """Changes nothing; the result is the newest image, which a new leader has when it knows all that was committed."""
+    """Writes nothing; the result is the newest image. A new leader has it when it has applied all that is committed."""
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[ClusterImage]:
         return Plan((), image)
 
 
 class HeartbeatResult(NamedTuple):
-    """before, after   what the broker was and is
+    """before, after   state of the broker before and after the heartbeat
     end_offset      of the last record that was written for this heartbeat or before it"""
 
     before: BrokerState
@@ -40,12 +40,12 @@ class HeartbeatResult(NamedTuple):
 
 
 class ProcessHeartbeat(NamedTuple):
-    """What a heartbeat brings about: fencing, unfencing, controlled shutdown. The result is a HeartbeatResult.
+    """Fences, unfences or shuts down a broker as its heartbeat wants. The result is a HeartbeatResult.
 
-    offline_log_dirs    directories that the broker cannot use any more
-    cordoned_log_dirs   directories that shall get no new replicas (KIP-1066); None while the broker does not know
+    offline_log_dirs    ids of directories that the broker cannot use any more
+    cordoned_log_dirs   ids of directories that get no new replicas (KIP-1066); None while the broker does not know
 
-    Neither is looked at where metadata.version has no records for it.
+    They are ignored if metadata.version has no records for them.
 
     Raises:
         CommandRefused: STALE_BROKER_EPOCH.
@@ -84,7 +84,7 @@ class ProcessHeartbeat(NamedTuple):
         if image.metadata_version >= DIRECTORY_ASSIGNMENT:
             lost = [directory for directory in broker.log_dirs if directory in self.offline_log_dirs]
         if lost:
-            # A broker may begin to serve by the heartbeat that says so: it may then not keep what it has just got.
+            # The same heartbeat may unfence the broker, and so give it leaders in the lost directory.
             if earlier:
                 image = apply_records(
                     image, earlier, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms
@@ -103,7 +103,8 @@ class ProcessHeartbeat(NamedTuple):
 
 
 class AdmitBroker(NamedTuple):
-    """Registers a broker unless another process under its id is still alive. The result is (epoch, whether it is new).
+    """Registers a broker, unless another process with its id has a session. The result is (broker epoch, is_new):
+    is_new is False for a process that was registered already.
 
     Raises:
         CommandRefused: DUPLICATE_BROKER_REGISTRATION, and what RegisterBroker refuses.

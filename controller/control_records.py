@@ -1,4 +1,4 @@
-"""Raft's own records in log and checkpoints: how LeaderChange, KRaftVersion and voters are written (KIP-853)."""
+"""Encoding of raft's control records in log and snapshots: LeaderChange, KRaftVersion, Voters (KIP-853)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def control_values(batch: RecordBatch) -> Iterator[tuple[ControlRecordType, byte
 
 
 def control_of(batch: RecordBatch) -> tuple[ControlRecord | None, ...]:
-    """What the records of a control batch mean to raft, None for each that means nothing to it.
+    """The control records of a batch; None in the place of each that raft has no use for.
 
     Raises:
         ProtocolError: they cannot be read.
@@ -66,7 +66,7 @@ def control_of(batch: RecordBatch) -> tuple[ControlRecord | None, ...]:
 
 
 def read_control(kind: ControlRecordType, value: bytes) -> ControlRecord | None:
-    """What a control record means to raft."""
+    """Decodes a control record; None for a kind that raft has no use for."""
     if kind is ControlRecordType.KRAFT_VERSION:
         return KRaftVersion(decode(raft_records.KRaftVersionRecord, 0, value).kraft_version)
     if kind is ControlRecordType.KRAFT_VOTERS:

@@ -1,6 +1,6 @@
-"""FetchSnapshot (key 59, KIP-630): the leader's checkpoint file goes to a node whose log the leader cannot continue.
+"""FetchSnapshot (key 59, KIP-630): the leader's snapshot for a replica whose log ends before the leader's starts.
 
-The file travels as it is, in pieces. What comes is only trusted when it has been read as a whole checkpoint.
+The file is sent as it is, in pieces. The replica uses it only after it has parsed it as a whole snapshot.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pykbroker.protocol.messages.fetch_snapshot import (
 TOPIC = "__cluster_metadata"
 PARTITION = 0
 PIECE_SIZE_MAX = 8 << 20
-"""So much at most is read at a time, whatever is asked for."""
+"""Bytes that are read for one response at most, whatever the request says."""
 
 SNAPSHOT_SIZE_MAX = 2 << 30
 """Kafka's own limit: a position is an int32 there in effect."""
@@ -38,11 +38,11 @@ ReadSlice = Callable[[OffsetAndEpoch, int, int], "tuple[int, bytes] | None"]
 
 
 class SnapshotUnavailable(Exception):
-    """The leader does not have the snapshot any more, or is no leader: the next Fetch tells what to do.
+    """The leader does not have the snapshot any more, or does not lead. The next Fetch finds out.
 
     Attributes:
-        error: what it said, NONE if its answer made no sense.
-        known: leader and epoch as it said, None if it did not.
+        error: of the response; NONE if it has other bytes than requested.
+        known: leader id and epoch of the response, None if it has none.
     """
 
     def __init__(self, why: str, error: ErrorCode = ErrorCode.NONE, known: tuple[int, int] | None = None) -> None:
@@ -54,7 +54,7 @@ class SnapshotUnavailable(Exception):
 def snapshot_response(
     request: FetchSnapshotRequest, cluster_id: str, leader: tuple[int, int], is_leader: bool, read_slice: ReadSlice
 ) -> FetchSnapshotResponse:
-    """The answer to a node that fetches a piece. `leader` is who leads which epoch as far as is known here."""
+    """The response to a FetchSnapshot request. `leader` is (leader id, epoch) as this node knows them."""
     if request.cluster_id is not None and request.cluster_id != cluster_id:
         return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
@@ -103,16 +103,16 @@ async def download_snapshot(
     max_bytes: int,
     on_piece: Callable[[], None],
 ) -> bytes:
-    """The bytes of a leader's checkpoint file.
+    """Downloads a leader's snapshot file and returns its bytes.
 
     Args:
         timeout_ms: for each piece.
         max_bytes: of each piece (`controller.quorum.fetch.snapshot.max.bytes`).
-        on_piece: is called for each that came.
+        on_piece: called after each piece.
 
     Raises:
-        SnapshotUnavailable: the leader does not give it, or gives something else.
-        NodeUnreachable, ProtocolError: no usable answer.
+        SnapshotUnavailable: the leader refuses, or sends other bytes than requested.
+        NodeUnreachable, ProtocolError: no usable response.
     """
     content = bytearray()
     while True:

@@ -1,8 +1,8 @@
-"""What a data directory is formatted with before its first start, and what is read of it then (KIP-853).
+"""The files that formatting a data directory leaves for its first start (KIP-853), written and read.
 
-A quorum whose voters stand in the log begins with a checkpoint of no records that says who votes first,
-`00000000000000000000-0000000000.checkpoint`. The records that a new cluster begins with are in `bootstrap.checkpoint`
-beside its directory, or in that first checkpoint, where Apache Kafka's format step wrote them. Both are read here.
+A dynamic quorum begins with a snapshot at offset 0, `00000000000000000000-0000000000.checkpoint`, which has the first
+voters. The first records of a new cluster are in `bootstrap.checkpoint` beside the directory of the log, or in that
+snapshot, where Apache Kafka's format step writes them. Both are read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BOOTSTRAP_FILE = "bootstrap.checkpoint"
 
 
 def write_first_voters(filesystem: FileSystem, data_directory: str, voters: VoterSet, now_ms: int) -> None:
-    """Makes the metadata log's directory with the checkpoint that says who votes first."""
+    """Makes the metadata log's directory with the snapshot that has the first voters."""
     directory = f"{data_directory}/{TOPIC}-0"
     filesystem.make_directory(directory)
     write_snapshot(
@@ -46,7 +46,7 @@ def write_first_voters(filesystem: FileSystem, data_directory: str, voters: Vote
 
 
 def write_first_levels(filesystem: FileSystem, data_directory: str, levels: Mapping[str, int], now_ms: int) -> None:
-    """Writes `bootstrap.checkpoint`, by which a new cluster begins with these feature levels."""
+    """Writes `bootstrap.checkpoint` with the feature levels that a new cluster finalizes first."""
     names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
     # Level 0 is what a feature has that is not named.
     records = [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name]]
@@ -57,16 +57,16 @@ def write_first_levels(filesystem: FileSystem, data_directory: str, levels: Mapp
 def first_command(
     filesystem: FileSystem, settings: ControllerSettings, values: Iterable[bytes], *, is_new: bool
 ) -> Bootstrap:
-    """The command that begins a new cluster. Features of the format step that do not exist here are left out, and said.
+    """The command for the first records of a new cluster. Features that do not exist here are left out and logged.
 
     Args:
-        filesystem, settings: of the node, in whose data directory `bootstrap.checkpoint` may lie.
-        values: the records of the first checkpoint, which come before those of the file.
-        is_new: whether the log is empty; otherwise nothing is looked for.
+        filesystem, settings: of the node; its data directory may have a `bootstrap.checkpoint`.
+        values: the records of the snapshot at offset 0. If there are any, the file is not read.
+        is_new: False if the log has records; no file is read then.
 
     Raises:
-        InconsistentDirectory: they begin the cluster at a metadata.version that this software does not have. Another
-            level in its place would not be what the directory was formatted for.
+        InconsistentDirectory: this software does not support their metadata.version. Another level in its place would
+            not be what the directory was formatted for.
         CorruptFile: `bootstrap.checkpoint` is damaged.
         DecodeError: it has records that this software does not know.
     """

@@ -1,11 +1,10 @@
-"""Which brokers are alive, as the active controller hears from them: pure, the time comes as an argument.
+"""BrokerHeartbeats: sessions of brokers and their controlled shutdowns, as Kafka's BrokerHeartbeatManager. Pure.
 
-It is the running time of the controller (`running_time`): a session does not end while its controller stands still.
+Times are in milliseconds of the controller's running time (`running_time`): no session ends while it stands still.
 
-As Kafka's BrokerHeartbeatManager. None of this is in the metadata log: a new controller knows nobody's last heartbeat
-and begins every session anew when it is elected. What a broker *is* (fenced, in controlled shutdown) stands in the
-image; here is what only its heartbeats tell: when the last one came, how far it has read the metadata, and up to where
-the others must have read before it may stop.
+None of this is in the metadata log. A new controller begins every session anew when it is elected. The image says
+whether a broker is fenced or in controlled shutdown. Its heartbeats alone say when it was heard of last and how far it
+has applied the metadata; and up to where others must have applied it before a broker may stop is known only here.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ UNKNOWN_OFFSET = -1
 
 
 class BrokerState(Enum):
-    """What the controller makes of a broker."""
+    """States of BrokerHeartbeatManager's BrokerControlState."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -29,12 +28,12 @@ class BrokerState(Enum):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether it serves nobody: who may stop does so no more."""
+        """True if it serves no clients; one that may shut down does not either."""
         return self in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW)
 
 
 class Heartbeat(NamedTuple):
-    """What a broker says of itself. `metadata_offset`: of the last record that it has applied."""
+    """A BrokerHeartbeat request. `metadata_offset` is that of the last record that the broker has applied."""
 
     broker_id: int
     broker_epoch: int
@@ -44,7 +43,7 @@ class Heartbeat(NamedTuple):
 
 
 class BrokerHeartbeats:
-    """The soft state of one controller's term. `begin` it when all is known that earlier controllers have committed.
+    """See the module's text. For one epoch; `begin` it when all that earlier controllers have committed is applied.
 
     Args:
         session_timeout_ms: `broker.session.timeout.ms`.
@@ -57,31 +56,31 @@ class BrokerHeartbeats:
         self._shutdown_offsets: dict[int, int] = {}
 
     def begin(self, image: ClusterImage, now_ms: int) -> None:
-        """Every broker that is registered has a session from now on, if it has not been heard of already."""
+        """Begins a session for every registered broker that has not sent a heartbeat yet."""
         for broker in image.brokers.values():
             self._contacts.setdefault((broker.broker_id, broker.epoch), now_ms)
 
     # Sessions
 
     def contact(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A heartbeat arrived; it counts from now, however long it then waits to be dealt with."""
+        """A heartbeat arrived: the session is extended from now, however long the heartbeat waits to be processed."""
         self._contacts[(broker_id, broker_epoch)] = now_ms
 
     def has_session(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
-        """Whether this process was heard of within the session timeout."""
+        """True if this broker process sent a heartbeat within the session timeout."""
         contact_ms = self._contacts.get((broker_id, broker_epoch))
         return contact_ms is not None and now_ms <= contact_ms + self._session_timeout_ms
 
     def end_session(self, broker_id: int, broker_epoch: int) -> None:
-        """The process is known to be gone: another may register under its id at once."""
+        """The process has ended: another may register under its id at once."""
         self._contacts.pop((broker_id, broker_epoch), None)
 
     def next_expiry_ms(self) -> int:
-        """When the next session ends if nothing is heard; `NEVER_MS` without sessions."""
+        """End of the session that ends first without another heartbeat; NEVER_MS without sessions."""
         return min(self._contacts.values(), default=NEVER_MS - self._session_timeout_ms) + self._session_timeout_ms
 
     def take_expired(self, now_ms: int) -> tuple[int, int] | None:
-        """(broker, epoch) of one session that is over, which is forgotten then; the longest silent one first."""
+        """Removes the session that ended first and returns its (broker id, broker epoch); None if none has ended."""
         if not self._contacts:
             return None
         key = min(self._contacts, key=lambda one: (self._contacts[one], one))
@@ -102,7 +101,7 @@ class BrokerHeartbeats:
         return BrokerState.FENCED if broker.is_fenced else BrokerState.UNFENCED
 
     def next_state(self, image: ClusterImage, heartbeat: Heartbeat) -> BrokerState:
-        """What follows from a heartbeat of a broker that is registered under this epoch."""
+        """The state after a heartbeat of a broker that is registered under this epoch."""
         broker = image.brokers[heartbeat.broker_id]
         state = self.state_of(broker)
         if state is BrokerState.FENCED:
@@ -119,7 +118,7 @@ class BrokerHeartbeats:
             if _leads_something(image, broker.broker_id):
                 return BrokerState.CONTROLLED_SHUTDOWN
             return BrokerState.SHUTDOWN_NOW
-        # Who leads nothing any more still waits until all that serve know it: nobody asks it any more then.
+        # It leads nothing any more, but waits until all active brokers know that: then no client asks it any more.
         if _leads_something(image, broker.broker_id):
             return BrokerState.CONTROLLED_SHUTDOWN
         if self._shutdown_offsets[broker.broker_id] > self.lowest_active_offset(image):
@@ -127,7 +126,7 @@ class BrokerHeartbeats:
         return BrokerState.SHUTDOWN_NOW
 
     def lowest_active_offset(self, image: ClusterImage) -> int:
-        """How far all brokers that serve have read the metadata."""
+        """The metadata offset that all active brokers have applied, those in controlled shutdown not counted."""
         return min(
             (
                 self._metadata_offsets.get(broker.broker_id, UNKNOWN_OFFSET)
@@ -138,7 +137,7 @@ class BrokerHeartbeats:
         )
 
     def note(self, heartbeat: Heartbeat, state: BrokerState, end_offset: int) -> None:
-        """What a heartbeat brought about. `end_offset`: of the last record that was written for it or before it."""
+        """Notes the result of a heartbeat. `end_offset` is that of the last record written for it or before it."""
         broker_id = heartbeat.broker_id
         self._metadata_offsets[broker_id] = heartbeat.metadata_offset
         if state is BrokerState.CONTROLLED_SHUTDOWN:
@@ -149,7 +148,7 @@ class BrokerHeartbeats:
             self.end_session(broker_id, heartbeat.broker_epoch)
 
     def forget(self, broker_id: int) -> None:
-        """Another process is registered under this id, or none: what the earlier one said does not count."""
+        """Removes all of a broker id: another process is registered under it, or none."""
         self._metadata_offsets.pop(broker_id, None)
         self._shutdown_offsets.pop(broker_id, None)
         for key in [key for key in self._contacts if key[0] == broker_id]:
@@ -157,7 +156,7 @@ class BrokerHeartbeats:
 
 
 def is_caught_up(broker: BrokerImage, heartbeat: Heartbeat) -> bool:
-    """Whether the broker has read its own registration.
+    """True if the broker has applied its own registration.
 
     A broker's epoch is the offset of the first record of its registration, and what is written together is applied
     together.

@@ -30,7 +30,7 @@ LENT_BUFFER_SIZE_KEPT = 16 << 20
 
 
 class NodeAddress(NamedTuple):
-    """Where a node listens for the others."""
+    """Host and port at which a node listens for the others."""
 
     host: str
     port: int
@@ -197,7 +197,7 @@ class NodeClient:
 
 
 def is_refused(error: BaseException | None) -> bool:
-    """Whether every address that was tried refused the connection."""
+    """True if every address that was tried refused the connection."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(is_refused, error.exceptions))
     return isinstance(error, ConnectionRefusedError) or (error is not None and is_refused(error.__cause__))

@@ -40,12 +40,8 @@ from pykbroker.protocol.errors import ProtocolError
 log = logging.getLogger(__name__)
 
 KRAFT_VERSION = "kraft.version"
-NEWEST_VERSION = 1 << 15
 CONNECT_BACKOFF_MS = 50
-"""Pause after a request that failed: as Kafka's `controller.quorum.retry.backoff.ms`, and a little more."""
-
-ANSWER_SLACK_MS = 1000
-"""How much longer than it wants to wait a Fetch of another node is kept, if the state machine does not answer it."""
+"""Pause after the second and each further failed request: a little more than Kafka's quorum.retry.backoff.ms."""
 
 _ANSWER_TO: dict[type, type] = {
     raft.VoteRequest: raft.VoteResponse,
@@ -63,7 +59,7 @@ _EXPECTED = frozenset(
         ErrorCode.BROKER_NOT_AVAILABLE,
     )
 )
-"""What a node may well answer while leaders come and go."""
+"""Errors that are normal while leaders change, and not logged."""
 
 _EXPECTED_OF_VOTERS = _EXPECTED | {
     ErrorCode.REQUEST_TIMED_OUT,
@@ -71,7 +67,7 @@ _EXPECTED_OF_VOTERS = _EXPECTED | {
     ErrorCode.VOTER_NOT_FOUND,
     ErrorCode.UNSUPPORTED_VERSION,
 }
-"""The same of requests about voters, which are made again after a while."""
+"""The same for requests about voters, which are repeated."""
 
 
 class _Waiter:
@@ -119,9 +115,9 @@ class PeerLinks(Transport):
         self.request_timeout_ms = request_timeout_ms
         self._snapshot_piece_bytes = snapshot_piece_bytes
         self._waiters: dict[tuple[int, type], _Waiter] = {}
-        # Voters that did not answer the last request to them.
+        # Voters that did not respond to the last request.
         self._silent: set[int] = set()
-        # What was wrong with the last request of a kind to a node, where that is worth a line in the log.
+        # (node id, kind of request) to the error of the last response, if it was logged.
         self._complaints: dict[tuple[int, str], ErrorCode] = {}
         self._open_stream = open_stream
         self._software_version = software_version
@@ -129,15 +125,15 @@ class PeerLinks(Transport):
         self.listener_name = listener_name
         self._configured = {**voters, **dict(zip(range(-2, -2 - len(bootstrap), -1), bootstrap, strict=True))}
         self._voters = VoterSet(())
-        # Where leaders said that they listen: it may be newer than what the voters' record says.
+        # Addresses that leaders named for themselves; they may be newer than the VotersRecord.
         self._leaders: dict[int, NodeAddress] = {}
         self._lanes: dict[tuple[int, bool], _Lane] = {}
         self._running: tuple[trio.Nursery, Step] | None = None
 
     def send(self, envelope: Envelope) -> None:
-        """Takes a message of this node: an answer for who waits for it, or a request for the link to a voter.
+        """Gives an answer to the request that waits for it, and a request to the link to its destination.
 
-        What has nobody to go to is dropped, as raft allows.
+        A message without a destination is dropped, as raft allows.
         """
         message = envelope.message
         assert not isinstance(message, raft.UpdateVoterResponse), "that answer is `VoterRequests`'"
@@ -151,9 +147,9 @@ class PeerLinks(Transport):
             self._lane(envelope.destination, is_fetch=isinstance(message, raft.FetchRequest)).put(message)
 
     def set_voters(self, voters: VoterSet) -> None:
-        """Takes note of who votes, and of where they listen if that is known.
+        """Notes the voters and their endpoints.
 
-        Who votes no longer may still lead, until that is committed: its address is kept.
+        A leader that is removed leads until that is committed, so the addresses of former voters are kept.
         """
         for old in self._voters.ids:
             address = self.address_of(old)
@@ -165,7 +161,7 @@ class PeerLinks(Transport):
                 self._leaders.pop(voter.key.node_id, None)
 
     def address_of(self, node_id: int) -> NodeAddress | None:
-        """Where a node listens for the others, None if that is not known."""
+        """The address at which a node listens for the others, None if it is not known."""
         if node_id == self.node_id:
             return NodeAddress(*self._endpoints[0][1:]) if self._endpoints else self._configured.get(node_id)
         voter = self._voters.voter(node_id)
@@ -174,7 +170,7 @@ class PeerLinks(Transport):
         return self._leaders.get(node_id, recorded)
 
     def learn(self, node_id: int, address: NodeAddress) -> None:
-        """Takes note of where a leader says that it listens."""
+        """Notes the address that a leader names for itself."""
         if node_id >= 0 and node_id != self.node_id and self.address_of(node_id) != address:
             self._leaders[node_id] = address
 
@@ -188,7 +184,7 @@ class PeerLinks(Transport):
         return lane
 
     def client(self, address: NodeAddress) -> NodeClient:
-        """A client with a connection of its own."""
+        """Makes a client with a connection of its own, not connected yet."""
         client_id = f"raft-client-{self.node_id}"
         return NodeClient(address, self._open_stream, client_id=client_id, software_version=self._software_version)
 
@@ -201,7 +197,7 @@ class PeerLinks(Transport):
             await trio.sleep_forever()
 
     def are_gone(self, voters: Collection[int]) -> bool:
-        """Whether so many of these voters did not answer when asked last that the others are no majority."""
+        """True if so many of these voters did not respond when asked last that the others are no majority."""
         return 2 * sum(voter not in self._silent for voter in voters) <= len(voters)
 
     async def answer_of(self, asked: Request, step: Step, timeout_ms: int) -> Response | None:
@@ -288,7 +284,7 @@ class PeerLinks(Transport):
             step(message)
 
     def _complain(self, voter: int, asked: Request | VoterRequest, error: ErrorCode) -> None:
-        """Says once, not at every attempt, that a node refuses what it should not."""
+        """Logs an unexpected error once, not at every attempt."""
         kind = type(asked).__name__
         said = {known for (node_id, _), known in self._complaints.items() if node_id == voter}
         self._complaints.pop((voter, kind), None)
@@ -310,7 +306,7 @@ class PeerLinks(Transport):
 
 
 class _Lane:
-    """One connection to a voter, and the newest unsent message of each kind."""
+    """One connection to a node, and the newest unsent request of each kind."""
 
     def __init__(self, links: PeerLinks, voter: int) -> None:
         self._links = links
@@ -321,7 +317,7 @@ class _Lane:
         self._has_failed = False
 
     def put(self, message: Request | VoterRequest) -> None:
-        """Takes the place of an unsent message of its kind."""
+        """Queues a request; it replaces an unsent one of its kind."""
         self._unsent.pop(type(message), None)
         self._unsent[type(message)] = message
         self._filled.set()
@@ -355,7 +351,7 @@ class _Lane:
         try:
             await self._links.ask(self._voter, self._client, message, step)
         except (NodeUnreachable, ProtocolError) as error:
-            # Said once per failure, not per attempt: a node that is away is asked several times a second.
+            # Logged once per failure, not per attempt: an absent node gets several requests a second.
             if not self._has_failed:
                 log.warning("node %d of the quorum: %s", self._voter, error)
             is_first, self._has_failed = not self._has_failed, True

@@ -1,6 +1,6 @@
-"""The `quorum-state` file: what a replica remembers of epochs and votes (protocol.md 1.4), byte for byte as Kafka's.
+"""The `quorum-state` file with epoch, leader and vote of a replica, byte for byte as Kafka's.
 
-Data version 0 belongs to a static quorum (kraft.version 0), 1 to one with directory ids (KIP-853).
+Data version 0 is that of a static quorum (kraft.version 0), 1 has directory ids (KIP-853).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FIELD = re.compile(r'"(\w+)"\s*:\s*(-?\d+|"[^"]*")')
 
 
 def read_quorum_state(filesystem: FileSystem, directory: str) -> QuorumState | None:
-    """The remembered state, None when there is no file.
+    """Reads the quorum state, None if there is no file.
 
     Raises:
         CorruptFile: the file cannot be understood. A node must not vote on a guess.
@@ -47,7 +47,7 @@ def read_quorum_state(filesystem: FileSystem, directory: str) -> QuorumState | N
 def write_quorum_state(
     filesystem: FileSystem, directory: str, state: QuorumState, voters: VoterSet, kraft_version: int
 ) -> None:
-    """Replaces the file, durably: an answer that speaks of this state may only leave afterwards."""
+    """Replaces the file durably. Responses that depend on this state may be sent only afterwards."""
     voted = state.voted or ReplicaKey(-1)
     if kraft_version == 0:
         ids = ",".join(f'{{"voterId":{voter_id}}}' for voter_id in voters.ids)

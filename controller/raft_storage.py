@@ -1,9 +1,9 @@
-"""RaftStorage: what a replica of the metadata log keeps on disk, in `<data directory>/__cluster_metadata-0`.
+"""RaftStorage: the files of a replica of the metadata log, in `<data directory>/__cluster_metadata-0`.
 
-The log itself, `quorum-state`, and checkpoint files. What `persist` was asked for is durable when it returns.
+The log itself, `quorum-state`, and snapshots. All that `persist` gets is durable when it returns.
 
-Of the checkpoints the newest two are kept, and the log from the older one on: should the newest not be readable, the
-older one and the log behind it still tell everything.
+The newest two snapshots are kept, and the log from the older one on: if the newest cannot be read, the older one and
+the log after it still have everything.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SNAPSHOTS_KEPT = 2
 
 
 class StorageSettings(NamedTuple):
-    """`metadata.log.*` of Kafka's settings. `reserve_bytes`: what is set aside for a full disk, see `SpaceReserve`."""
+    """Kafka's settings `metadata.log.*`. `reserve_bytes` is the size of the SpaceReserve."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000
@@ -62,7 +62,7 @@ class StorageSettings(NamedTuple):
 
 
 class CommittedBatch(NamedTuple):
-    """A batch of metadata records as read from the log: the values of its records, none for a control batch."""
+    """A batch as read from the log. `values` are its encoded metadata records; empty for a control batch."""
 
     base_offset: int
     last_offset: int
@@ -75,9 +75,9 @@ class RaftStorage:
     """The files of one replica. Build it with `open`, end with `close`.
 
     Attributes:
-        state: the remembered quorum state.
-        snapshots: checkpoints on disk, oldest first.
-        reserve: space for what must be written on a full disk.
+        state: the quorum state in the file.
+        snapshots: the snapshots on disk, oldest first.
+        reserve: space for the log and the quorum state when the disk is full.
     """
 
     def __init__(self, directory: str, log: PartitionLog, filesystem: FileSystem, reserve: SpaceReserve) -> None:
@@ -102,10 +102,12 @@ class RaftStorage:
         is_clean: bool = False,
         is_sole_voter: bool = False,
     ) -> RaftStorage:
-        """Opens or makes the directory. `is_clean`: the last stop was in order, the log need not be scanned.
+        """Opens or makes the directory.
 
-        `is_sole_voter`: nothing that this node wrote was ever cut off, and nobody else has it. So a log that has become
-        shorter is refused. Of several voters one may lose what the others did not agree to, and gets the rest anew.
+        Args:
+            is_clean: the last stop was in order, so the log need not be scanned.
+            is_sole_voter: no record of this log was ever truncated, and no other node has it: a log that has become
+                shorter is refused. One of several voters may lose records that were not committed, and fetches others.
 
         Raises:
             CorruptFile, StorageError: the files cannot be used; nothing was changed.
@@ -114,7 +116,7 @@ class RaftStorage:
         directory = f"{data_directory}/{TOPIC}-0"
         is_new = not filesystem.exists(directory)
         snapshots = [] if is_new else list_snapshots(filesystem, directory)
-        # With two checkpoints the log begins behind the older one, even if a crash came before it was cut.
+        # With two snapshots the log starts at the end of the older one, even if a crash came before it was cut.
         start = snapshots[-SNAPSHOTS_KEPT] if len(snapshots) >= SNAPSHOTS_KEPT else BEGINNING
         config = LogConfig(
             segment_bytes=settings.segment_bytes,
@@ -147,7 +149,7 @@ class RaftStorage:
         except (CorruptFile, CorruptSegment):
             if not is_clean:
                 raise
-            # The mark of a clean stop is older than the log's last records: a start that did not get far wrote them.
+            # The mark of a clean stop is older than the last records: a start that failed early wrote them.
             log = open_log(is_clean=False)
         if is_new:
             filesystem.sync_directory(data_directory)
@@ -155,7 +157,7 @@ class RaftStorage:
         reserve = SpaceReserve(filesystem, f"{data_directory}/{RESERVE_FILE}", settings.reserve_bytes)
         storage = cls(directory, log, filesystem, reserve)
         if snapshots and snapshots[-1].offset > log.log_end_offset:
-            # The checkpoint came from a leader, and the stop came before the log was cut.
+            # A leader's snapshot was written, and the process ended before the log was emptied.
             log.truncate_fully_and_start_at(snapshots[-1].offset, now_ms)
             start = snapshots[-1]
         storage.snapshots = snapshots
@@ -163,7 +165,7 @@ class RaftStorage:
         return storage
 
     def close(self) -> None:
-        """Writes what a clean stop leaves, and closes the files, also when it raises StorageError."""
+        """Writes what a clean stop writes and closes the files, also if it raises StorageError."""
         try:
             self._with_reserve(self._log.close)
         finally:
@@ -174,29 +176,29 @@ class RaftStorage:
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """Offset of the next record."""
         return self._log.log_end_offset
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in the log, checkpoints not counted."""
+        """Bytes in the log, without snapshots."""
         return self._log.size_bytes
 
     def log_view(self) -> LogView:
-        """What RaftCore must know of the log."""
+        """Offsets and epochs of the log, for RaftCore."""
         return LogView(self._log.leader_epochs.entries, self._log.log_end_offset, self._start)
 
     def control_records(self) -> Iterator[tuple[int, ControlRecord]]:
-        """What checkpoints and log say of voters and kraft.version, with the offsets from which it holds.
+        """(offset, record) of the control records in snapshots and log.
 
         Raises:
-            CorruptFile: a checkpoint that is needed cannot be read.
+            CorruptFile: the log cannot be read.
         """
         for snapshot in self.snapshots:
             try:
                 content = read_snapshot(self._filesystem, self._directory, snapshot)
             except CorruptFile:
-                continue  # `newest_snapshot` says so where it matters
+                continue  # `newest_snapshot` raises it where the snapshot is needed
             for record in content.control:
                 yield snapshot.offset - 1, record
         for batch in self._log.iter_batches(self._log.log_start_offset):
@@ -206,10 +208,10 @@ class RaftStorage:
                         yield offset, found
 
     def persist(self, output: Output, now_ms: int, voters: VoterSet, kraft_version: int = 0) -> int:
-        """Does the first part of an output: quorum state, cut, entries; the log's end offset is durable then.
+        """Does the first part of an output: quorum state, truncation, entries. Returns the end of the durable log.
 
-        The quorum state names the voters while kraft.version is 0. On a full disk the reserve is used. A quorum state
-        that could not be written stays owed, as the state machine has it already: the next call writes it first.
+        The quorum state has the voters while kraft.version is 0. On a full disk the reserve is used. A quorum state
+        that could not be written is kept, as the state machine has it already: the next call writes it first.
 
         Raises:
             StorageError: something could not be written. The log is then as long as it was or longer; see
@@ -221,11 +223,11 @@ class RaftStorage:
 
     @property
     def has_unwritten_state(self) -> bool:
-        """Whether a vote, or an epoch, is still to be written: until then nothing may be said that rests upon it."""
+        """True if a vote or an epoch is still to be written; no message may be sent before."""
         return self._unwritten_state is not None
 
     def _with_reserve(self, write: Callable[[], R]) -> R:
-        """Does what may be done again from the beginning, with what can be given back of the reserve if it must be."""
+        """Calls `write`, which may be repeated as a whole; frees the reserve step by step while the disk is full."""
         while True:
             try:
                 return write()
@@ -241,7 +243,7 @@ class RaftStorage:
             self._log.truncate_to(output.truncate_to, now_ms)
         if output.entries:
             if self._log.log_end_offset > output.entries[0].base_offset:
-                # What an append left that failed, and could not be cut then; another term may have begun since.
+                # An append failed and could not be cut off then; another epoch may have begun since.
                 self._log.truncate_to(output.entries[0].base_offset, now_ms)
             self._append(output.entries, now_ms)
             self._sync_records()
@@ -257,7 +259,7 @@ class RaftStorage:
                 work.finish()
 
     def take_back(self, end_offset: int, now_ms: int) -> None:
-        """Cuts off what an append left that failed later, at the sync for instance."""
+        """Cuts off the records of an append that failed, at the sync for instance."""
         self._with_reserve(lambda: self._log.truncate_to(end_offset, now_ms))
 
     def _append(self, entries: Sequence[Entries], now_ms: int) -> None:
@@ -299,7 +301,7 @@ class RaftStorage:
             raise CorruptFile(self._directory, f"no valid record batch at offset {expected}; {HOW_TO_REPAIR}")
 
     def read_entries(self, from_offset: int, size_max: int) -> list[Entries]:
-        """Batches for a follower as they are in the log from `from_offset` on: one at least, about `size_max` bytes."""
+        """Batches for a follower from `from_offset` on, as in the log: at least one, about `size_max` bytes."""
         read = self._log.read(from_offset, size_max, self._log.log_end_offset, at_least_one=True)
         if read.range is None:
             return []
@@ -309,13 +311,13 @@ class RaftStorage:
             read.range.release()
         return [_entries_of(batch) for batch in iter_batches(data) if batch.base_offset >= from_offset]
 
-    # Checkpoints
+    # Snapshots
 
     def newest_snapshot(self) -> tuple[OffsetAndEpoch, Snapshot] | None:
-        """The newest checkpoint that can be read, None when there is none and the log tells everything.
+        """The newest snapshot that can be read, None if there is none and the log has everything.
 
         Raises:
-            CorruptFile: none can be read, and the log begins behind them.
+            CorruptFile: none can be read, and the log does not start at offset 0.
         """
         failure: CorruptFile | None = None
         for snapshot in reversed(self.snapshots):
@@ -328,7 +330,7 @@ class RaftStorage:
         return None
 
     def roll(self, now_ms: int) -> None:
-        """Begins a new segment, so that what a checkpoint at the log's end replaces can go as whole segments."""
+        """Begins a new segment, so that the log before a snapshot at its end can be deleted as whole segments."""
         self._log.roll(now_ms)
 
     def write_snapshot(
@@ -340,7 +342,7 @@ class RaftStorage:
         now_ms: int,
         control: Sequence[ControlRecord] = (),
     ) -> None:
-        """Writes a checkpoint file. May be called in another thread: it touches nothing else."""
+        """Writes a snapshot file. May be called in another thread: it touches nothing else."""
         write_snapshot(
             self._filesystem,
             self._directory,
@@ -352,7 +354,7 @@ class RaftStorage:
         )
 
     def snapshot_slice(self, snapshot: OffsetAndEpoch, position: int, size_max: int) -> tuple[int, bytes] | None:
-        """Size of a checkpoint file, and its bytes from a position on; None if there is no such file."""
+        """Size of a snapshot file, and its bytes from a position on; None if there is no such file."""
         if snapshot not in self.snapshots:
             return None
         path = f"{self._directory}/{snapshot_name(snapshot)}"
@@ -363,10 +365,10 @@ class RaftStorage:
             self._filesystem.close(descriptor)
 
     def install_snapshot(self, snapshot: OffsetAndEpoch, content: bytes, now_ms: int) -> Snapshot:
-        """Takes a leader's checkpoint file in the place of everything; the log is empty and begins behind it then.
+        """Replaces everything by a leader's snapshot file; the log is empty then and starts at its end.
 
         Raises:
-            CorruptFile: the bytes are no whole checkpoint; nothing has changed.
+            CorruptFile: the bytes are no whole snapshot; nothing has changed.
             StorageError: it could not be written.
         """
         path = f"{self._directory}/{snapshot_name(snapshot)}"
@@ -381,8 +383,10 @@ class RaftStorage:
         return found
 
     def truncate_behind(self, snapshot: OffsetAndEpoch, now_ms: int) -> OffsetAndEpoch:
-        """Takes note of a new checkpoint, and drops what is no longer needed: older checkpoints but one, and the log
-        before that. Returns the checkpoint that the log begins behind now, (0, 0) when there is none."""
+        """Notes a new snapshot and deletes what it replaces: all older snapshots but one, and the log before that one.
+
+        Returns the snapshot at whose end the log starts now, (0, 0) if there is none.
+        """
         self.snapshots.append(snapshot)
         while len(self.snapshots) > SNAPSHOTS_KEPT:
             self._filesystem.remove(f"{self._directory}/{snapshot_name(self.snapshots.pop(0))}")
@@ -396,14 +400,14 @@ class RaftStorage:
 
 
 class _Evidence(NamedTuple):
-    """Files that speak of the log's end, with their content, and up to where there must have been records."""
+    """Side files that show where the log ended once, with their content, and the greatest such offset."""
 
     files: list[tuple[str, bytes]]
     end_offset: int
 
 
 def _evidence(filesystem: FileSystem, data_directory: str, directory: str) -> _Evidence:
-    """What is known of the end of the log without it."""
+    """Reads the end of the log from other files than the log."""
     entries = filesystem.list(directory) if filesystem.exists(directory) else []
     names = [entry.name for entry in entries if not entry.is_directory]
     files = [
@@ -411,16 +415,16 @@ def _evidence(filesystem: FileSystem, data_directory: str, directory: str) -> _E
         for path in (f"{directory}/{name}" for name in names if name.endswith(SNAPSHOT_SUFFIX) or name == EPOCHS_FILE)
     ]
     ends = [base_offset_of(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
-    with suppress(CorruptFile):  # It is made anew from the log.
+    with suppress(CorruptFile):  # it is rebuilt from the log
         ends += [start_offset for _, start_offset in LeaderEpochs(filesystem, f"{directory}/{EPOCHS_FILE}").entries]
     if any(key[0] != TOPIC for entry in filesystem.list(data_directory) if (key := parse_folder_name(entry.name))):
-        # Whoever has partitions has the record of its broker, behind that of its leader.
+        # A node with partitions has a BrokerRegistration, after the LeaderChange of the leader.
         ends.append(2)
     return _Evidence(files, max(ends, default=0))
 
 
 def _check_end(filesystem: FileSystem, directory: str, evidence: _Evidence, end_offset: int) -> None:
-    """Refuses a log that ends too early, and leaves the files that told so as they were.
+    """Refuses a log that ends too early, and restores the side files that show it.
 
     Raises:
         InconsistentDirectory: records are missing.

@@ -36,7 +36,7 @@ PARTITION = 0
 
 Request = raft.VoteRequest | raft.BeginQuorumEpochRequest | raft.EndQuorumEpochRequest | raft.FetchRequest
 VoterRequest = raft.UpdateVoterRequest | raft.AddVoterRequest | raft.RemoveVoterRequest
-"""What a node asks of the leader about itself; the answers to these from others are not the state machine's alone."""
+"""Requests of a node to the leader about itself. Handlers answer them with the help of the state machine."""
 Response = raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.EndQuorumEpochResponse | raft.FetchResponse
 
 ENDPOINTS_VERSION = {
@@ -46,14 +46,14 @@ ENDPOINTS_VERSION = {
     "EndQuorumEpochRequest": 1,
     "FetchSnapshotRequest": 1,
 }
-"""From which version on the responses name the leader's address (KIP-853)."""
+"""First version of each request whose response has the leader's address (KIP-853)."""
 
 PRE_VOTE_VERSION = 2
-"""From which version of Vote on there are pre-votes (KIP-996)."""
+"""First version of Vote with pre-votes (KIP-996)."""
 
 
 class KnownLeader(NamedTuple):
-    """What a node knows of the quorum, -1 where it does not: for answers that the state machine has no part in."""
+    """Leader, epoch and log start as this node knows them, else -1: for responses without the state machine."""
 
     leader_id: int
     epoch: int
@@ -207,7 +207,7 @@ def _fetch_request(message: raft.FetchRequest, cluster_id: str) -> fetch.FetchRe
 
 
 def message_from_request(request: Any, node_id: int, cluster_id: str, known: KnownLeader) -> Request:
-    """What a request means to the state machine of this node, which knows what `known` says.
+    """The message for the state machine of this node that a request stands for.
 
     Raises:
         Refusal: it is for another cluster or another log, or says what cannot be.
@@ -332,7 +332,7 @@ def response_for_wire(request: Any, answer: Response) -> Any:
 
 
 def leader_of_response(response: Any) -> int:
-    """The leader that a response of ours names, -1 for none."""
+    """The leader that a response of this node names, -1 for none."""
     partition = _only_partition(response)
     if partition is None:
         return raft.NO_LEADER
@@ -341,7 +341,7 @@ def leader_of_response(response: Any) -> int:
 
 
 def name_leaders_address(response: Any, leader_id: int, host: str, port: int) -> None:
-    """Says where the leader listens, in a version that can."""
+    """Adds the leader's address to a response; its version must have ENDPOINTS_VERSION."""
     module: Any = sys.modules[type(response).__module__]
     response.node_endpoints = [module.NodeEndpoint(node_id=leader_id, host=host, port=port)]
 
@@ -389,7 +389,7 @@ def address_in_response(response: Any) -> tuple[int, str, int] | None:
 
 
 def message_from_voter_response(asked: VoterRequest, source: int, response: Any) -> raft.UpdateVoterResponse | None:
-    """What the leader says to a request about this node as a voter; None if the log will tell."""
+    """The message that the leader's response to a request about this node stands for; None if there is none."""
     if not isinstance(asked, raft.UpdateVoterRequest):
         return None
     leader = response.current_leader
@@ -400,7 +400,7 @@ def message_from_voter_response(asked: VoterRequest, source: int, response: Any)
 
 
 def message_from_response(asked: Request, source: int, response: Any) -> Response | None:
-    """What the response of node `source` to a request of ours means; None if it says nothing to the state machine.
+    """The message that the response of node `source` stands for; None if it has nothing for the state machine.
 
     Raises:
         ProtocolError: the leader's records are no whole batches.
@@ -422,7 +422,7 @@ def message_from_response(asked: Request, source: int, response: Any) -> Respons
 
 
 def error_of_response(response: Any) -> ErrorCode:
-    """What a response to a request of ours says went wrong, NONE for nothing."""
+    """The error of a response, on top or of its partition; NONE for none."""
     if response.error_code:
         return error_code(response.error_code)
     is_about_voters = not hasattr(response, "topics") and not hasattr(response, "responses")
@@ -431,7 +431,7 @@ def error_of_response(response: Any) -> ErrorCode:
 
 
 def error_code(number: int) -> ErrorCode:
-    """An error of another node; what this software does not know is an error all the same."""
+    """The error code of a response; UNKNOWN_SERVER_ERROR for a number that this software does not know."""
     try:
         return ErrorCode(number)
     except ValueError:

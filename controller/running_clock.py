@@ -1,4 +1,4 @@
-"""RunningClock: the running time of this process, from trio's clock."""
+"""RunningClock: trio's clock without the time in which this process did not run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykbroker.controller.running_time import RunningTime
 log = logging.getLogger(__name__)
 
 TOLD_MS = 500
-"""A stall of so long is logged."""
+"""A stall is logged if it is at least so long."""
 
 
 class RunningClock:
@@ -38,7 +38,7 @@ class RunningClock:
         return self.now_ms() / 1000
 
     def trio_time(self, running_ms: int) -> float:
-        """When, on trio's clock, a running time comes if the process runs until then; earlier than that otherwise."""
+        """A running time, in milliseconds, on trio's clock, in seconds; a later stall moves it further."""
         return (running_ms + self._time.lost_ms) / 1000
 
     async def run(self) -> None:

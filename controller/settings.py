@@ -1,4 +1,4 @@
-"""What a controller is told once, at its start."""
+"""ControllerSettings: the settings of a node of the metadata quorum, fixed at its start."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class ControllerSettings(NamedTuple):
     """Settings with Kafka's names where Kafka has one.
 
     data_directory        where `__cluster_metadata-0` lies (`metadata.log.dir`)
-    voters                the configured quorum, the node's own id among them, or it is an observer; none where log and
-                          checkpoints say who votes (KIP-853)
+    voters                the configured voters (`controller.quorum.voters`); others observe. Empty for a
+                          dynamic quorum, whose voters are in log and snapshots (KIP-853)
     directory_id          16 bytes, the directory's id
-    endpoints             where this node listens for the quorum, if it may be a voter that log and checkpoints name
-    bootstrap_count       how many `controller.quorum.bootstrap.servers` there are; `Peers` knows them as -2, -3, ...
+    endpoints             the listeners for a VotersRecord; empty for a node that cannot become such a voter
+    bootstrap_count       how many `controller.quorum.bootstrap.servers` there are; for `PeerLinks` -2, -3, ...
     partition_count_default, replication_factor_default   `num.partitions`, `default.replication.factor`
-    append_linger_ms      how long commands are gathered before they are written (`controller.quorum.append.linger.ms`)
+    append_linger_ms      how long commands wait for others to be written with (`controller.quorum.append.linger.ms`)
     snapshot_bytes        `metadata.log.max.record.bytes.between.snapshots`
-    snapshot_interval_ms  `metadata.log.max.snapshot.interval.ms`; looked at when something is written, 0 for never
+    snapshot_interval_ms  `metadata.log.max.snapshot.interval.ms`; checked when something is written; 0 for never
     unclean_election      `unclean.leader.election.enable`
     bootstrap_levels      feature levels that a new cluster begins with
-    running_tick_ms       how often it is looked whether this process runs (`RunningClock`); 0 for a node that is alone
+    running_tick_ms       interval at which RunningClock checks that the process runs; 0 for a node without others
     """
 
     node_id: int
@@ -51,7 +51,7 @@ class ControllerSettings(NamedTuple):
     def plan_context(
         self, next_offset: int, random: RandomSource, config_rules: ConfigRules, voter_ids: frozenset[int]
     ) -> PlanContext:
-        """What a command is planned with whose first record gets `next_offset`."""
+        """The context for a command whose first record gets `next_offset`."""
         return PlanContext(
             next_offset=next_offset,
             random=random,

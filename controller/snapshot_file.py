@@ -1,4 +1,4 @@
-"""Checkpoint files of the metadata log in KRaft's format (KIP-630).
+"""Snapshot files of the metadata log in KRaft's format (KIP-630).
 
 `<end offset, 20 digits>-<epoch, 10 digits>.checkpoint` holds record batches with offsets of their own, from 0: a
 control batch with the header, the image's records, a control batch with the footer. Without a footer it is not whole.
@@ -26,8 +26,13 @@ RECORDS_PER_BATCH = 1024
 
 
 class Snapshot(NamedTuple):
-    """What a checkpoint file holds: when the last record that it contains was written, its records' values, and what it
-    says of the voters."""
+    """Content of a snapshot file.
+
+    Attributes:
+        timestamp_ms: when the last record that it covers was written.
+        values: the encoded metadata records.
+        control: kraft.version and voters; empty while kraft.version is 0.
+    """
 
     timestamp_ms: int
     values: list[bytes]
@@ -39,7 +44,7 @@ def snapshot_name(snapshot: OffsetAndEpoch) -> str:
 
 
 def list_snapshots(filesystem: FileSystem, directory: str) -> list[OffsetAndEpoch]:
-    """The checkpoint files in a directory, oldest first."""
+    """The snapshot files in a directory, oldest first."""
     found = []
     for name, is_directory in filesystem.list(directory):
         stem = name.removesuffix(SUFFIX)
@@ -59,13 +64,13 @@ def write_snapshot(
     now_ms: int,
     control: Sequence[ControlRecord] = (),
 ) -> None:
-    """Writes a checkpoint file in one step, durably."""
+    """Writes a snapshot file durably; after a crash it is whole or not there."""
     content = b"".join(_batches(snapshot, values, control, log_timestamp_ms, now_ms))
     filesystem.write_file(f"{directory}/{snapshot_name(snapshot)}", content)
 
 
 def first_records(values: Iterable[bytes], now_ms: int) -> bytes:
-    """The content of a file with the records that a new cluster begins with: a checkpoint of no log."""
+    """Content of `bootstrap.checkpoint`, a snapshot at offset 0 with the first records of a cluster."""
     return b"".join(_batches(OffsetAndEpoch(0, 0), values, (), now_ms, now_ms))
 
 
@@ -104,7 +109,7 @@ def _control(kind: ControlRecordType, value: bytes, now_ms: int) -> Record:
 
 
 def read_snapshot(filesystem: FileSystem, directory: str, snapshot: OffsetAndEpoch) -> Snapshot:
-    """What a checkpoint file holds.
+    """Reads a snapshot file.
 
     Raises:
         CorruptFile: it is cut off or damaged.
@@ -114,7 +119,7 @@ def read_snapshot(filesystem: FileSystem, directory: str, snapshot: OffsetAndEpo
 
 
 def parse_snapshot(path: str, content: bytes) -> Snapshot:
-    """What the bytes of a checkpoint file hold; `path` is for the error.
+    """Parses the bytes of a snapshot file; `path` is for the error.
 
     Raises:
         CorruptFile: they are cut off or damaged.

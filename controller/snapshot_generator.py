@@ -1,4 +1,4 @@
-"""When a checkpoint of the image is due, and writing it; what a checkpoint says."""
+"""SnapshotGenerator: writes snapshots of the image when they are due, as Kafka's class of this name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pykbroker.logstore.errors import StorageError
 
 
 class SnapshotGenerator:
-    """Checkpoints of one node, one at a time, by the log's growth or by age.
+    """One snapshot at a time, by the growth of the log or by time.
 
-    `is_writing` is to be set by who is about to call `write`.
+    `is_writing` must be set before the task is started that calls `write`.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class SnapshotGenerator:
         *,
         has_one: bool,
     ) -> None:
-        """`has_one`: the node began with a checkpoint, so that the log's present size counts as covered."""
+        """`has_one`: the node has loaded a snapshot, so the present log counts as covered by it."""
         self._storage = storage
         self._settings = settings
         self._wall_clock_ms = wall_clock_ms
@@ -40,7 +40,7 @@ class SnapshotGenerator:
         self._snapshot_at_ms = wall_clock_ms()
 
     def is_due(self, image: ClusterImage, applied: OffsetAndEpoch) -> bool:
-        """Whether `write` should be called now."""
+        """True if `write` should be called now."""
         settings, storage = self._settings, self._storage
         if self.is_writing or image.open_transaction is not None or image is EMPTY_IMAGE:
             return False
@@ -54,9 +54,9 @@ class SnapshotGenerator:
     async def write(
         self, image: ClusterImage, snapshot: OffsetAndEpoch, control: Sequence[ControlRecord]
     ) -> OffsetAndEpoch | None:
-        """Writes a checkpoint in a thread and drops the log that it replaces. `control`: who votes at its end.
+        """Writes a snapshot in a thread and deletes the log that it replaces. `control`: its control records.
 
-        Returns the checkpoint that the log begins behind now, None when nothing could be written.
+        Returns the snapshot at whose end the log starts now, None if nothing could be written.
         """
         from pykbroker.controller.metadata.snapshot import image_to_records
 
@@ -81,7 +81,7 @@ class SnapshotGenerator:
             start = self._storage.truncate_behind(snapshot, now_ms)
             size_bytes = min(size_bytes, self._storage.size_bytes)
         except StorageError:
-            # A full disk, most likely. The log still tells everything; another try comes after as much again.
+            # A full disk, most likely. The log still has everything; the next attempt comes after as many bytes again.
             pass
         self._size_at_snapshot, self._snapshot_at_ms = size_bytes, now_ms
         self.is_writing = False
@@ -89,7 +89,7 @@ class SnapshotGenerator:
 
 
 def image_of_snapshot(snapshot: OffsetAndEpoch, content: Snapshot) -> ClusterImage:
-    """The cluster as a checkpoint tells it."""
+    """The image that a snapshot has."""
     return apply_records(
         EMPTY_IMAGE,
         [decode_record(value) for value in content.values],

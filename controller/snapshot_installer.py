@@ -1,4 +1,4 @@
-"""SnapshotInstaller: the leader's snapshot takes the place of this node's log, one download at a time."""
+"""SnapshotInstaller: replaces this node's log by the leader's snapshot, one download at a time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Space that is kept free for the metadata log by taking it: a file that is cut when nothing else is left.
+"""SpaceReserve: a file of zeros that is shortened when the disk is full, so that the metadata log can be written.
 
-A node of several whose disk is full must go on learning what its cluster decides: that others lead what it cannot
-write, for instance. What fills a disk are records of topics, and those are refused then; metadata is a few kilobytes,
-and the place for it was set aside in good time. A node that is alone has none: nobody decides anything there meanwhile.
+A node whose disk is full must still apply what the quorum decides, for instance that other brokers lead the partitions
+that it cannot write. Records of topics fill a disk, and are refused then; metadata needs a few kilobytes, which this
+file has reserved. A node without others has no reserve: nothing is decided there while its disk is full.
 """
 
 from __future__ import annotations
@@ -15,33 +15,27 @@ from pykbroker.logstore.filesystem import FileSystem
 FILE_NAME = "metadata-reserve"
 
 RELEASE_STEP = 16 << 10
-"""Given back at once: room for a page of the log, the quorum state, and the epochs of the log."""
+"""Bytes freed at a time: for a page of the log, the quorum state and the leader epochs."""
 
 FILL_INTERVAL_MS = 5000
-"""How often it is tried to set aside what is missing; first so long after the start, which it would make slower."""
+"""Pause between attempts to fill the reserve; the first comes as long after the start, to keep the start short."""
 
 _ZEROS = bytes(64 << 10)
 
 
 class SpaceReserve:
-    """One file of zeros; without a size there is none, and nothing is touched.
-
-    Args:
-        filesystem: where it lies.
-        path: its name.
-        size_bytes: how long it should be.
-    """
+    """See the module's text. With `size_bytes` 0 there is no file, and nothing is touched."""
 
     def __init__(self, filesystem: FileSystem, path: str, size_bytes: int) -> None:
         self._filesystem = filesystem
         self._path = path
         self._size_bytes = size_bytes
-        # What is there now; -1 before anybody has looked.
+        # Present size of the file; -1 until it is read.
         self._held_bytes = -1 if size_bytes else 0
         self._fill_at_ms: int | None = None
 
     def tick(self, now_ms: int) -> None:
-        """Lets time pass: takes what is missing when it is time to try."""
+        """Fills the reserve if an attempt is due."""
         if self._held_bytes >= self._size_bytes:
             return
         if self._fill_at_ms is None or now_ms >= self._fill_at_ms:
@@ -50,7 +44,7 @@ class SpaceReserve:
             self._fill_at_ms = now_ms + FILL_INTERVAL_MS
 
     def fill(self) -> None:
-        """Takes what is missing. Where there is no room for it things stay as they are: the next call tries again."""
+        """Makes the file as long as it should be; without room for that it stays as it is."""
         with suppress(StorageError):
             descriptor = self._filesystem.open(self._path, create=True)
             try:
@@ -64,7 +58,7 @@ class SpaceReserve:
                 self._filesystem.close(descriptor)
 
     def release(self) -> bool:
-        """Gives some space back; False when nothing is left to give."""
+        """Frees RELEASE_STEP bytes; False if there is nothing to free."""
         if not self._size_bytes:
             return False
         try:

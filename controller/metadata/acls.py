@@ -36,7 +36,7 @@ from pykbroker.protocol.uuids import random_uuid
 
 
 class AclFilter(NamedTuple):
-    """What DescribeAcls and DeleteAcls ask for; None and `ANY` are whatever there is.
+    """A filter of DescribeAcls and DeleteAcls; None and `ANY` match everything.
 
     With the pattern type MATCH the name is that of a resource, and the filter is for every pattern that it falls
     under (KIP-290); else the name is that of a pattern.
@@ -51,7 +51,7 @@ class AclFilter(NamedTuple):
     permission_type: int = ANY
 
     def matches(self, acl: Acl) -> bool:
-        """Whether the filter is for this entry."""
+        """True if the filter matches this entry."""
         return (
             self.resource_type in (ANY, acl.resource_type)
             and self.operation in (ANY, acl.operation)
@@ -73,7 +73,7 @@ class AclFilter(NamedTuple):
 
 
 class AclDeletion(NamedTuple):
-    """What came of one filter: an error, or the entries that are gone."""
+    """The result of one filter: an error, or the deleted entries."""
 
     error: ApiError
     acls: Sequence[Acl]

@@ -1,4 +1,4 @@
-"""What a command is, and what it may ask for.
+"""Command, the Plan that it makes, and the PlanContext that it may use.
 
 A command is a value with one method, `plan`: from the image as it is now it makes the records that must be committed
 and the answer for whoever asked. It changes nothing itself and reads no clock, disk or random source that it was not
@@ -37,8 +37,12 @@ NO_ERROR = ApiError(ErrorCode.NONE)
 
 
 class Plan(NamedTuple, Generic[R_co]):
-    """What a command wants: `records` (metadata record objects, committed together or not at all) and the `result`
-    that the caller gets once they are committed. No records: the result is given at once."""
+    """The result of planning a command.
+
+    Attributes:
+        records: metadata record objects, committed together or not at all.
+        result: returned to the caller when they are committed and applied; at once if there are none.
+    """
 
     records: Sequence[Any]
     result: R_co
@@ -61,13 +65,13 @@ class RandomSource(Protocol):
 
 
 class ConfigRules(Protocol):
-    """What the commands must know about configuration keys; the definitions live with the server.
+    """Rules of configuration keys, for commands; the definitions are the server's.
 
     Resource types are the wire's numbers: 2 topic, 4 broker, 16 client metrics, 32 group.
     """
 
     def is_list(self, resource_type: int, name: str) -> bool:
-        """Whether the value of this key is a comma-separated list, so that APPEND and SUBTRACT are allowed."""
+        """True if the value of this key is a comma-separated list, so that APPEND and SUBTRACT are allowed."""
         ...
 
     def default(self, resource_type: int, name: str) -> str | None:
@@ -100,7 +104,7 @@ class AnyConfig:
 
 
 class PlanContext(NamedTuple):
-    """What a command may use besides the image.
+    """Values that a command may use besides the image.
 
     next_offset   offset that the first record of the plan will get; Kafka takes it as the epoch of a new broker
     random        for topic ids and for the placement's starting points

@@ -157,7 +157,7 @@ def _plan_resource(resource: Resource, image: ClusterImage, context: PlanContext
 
 
 def _check_form(resource: Resource) -> None:
-    """What can be said against a resource without looking at the cluster."""
+    """The error of a resource that can be found without the image."""
     if isinstance(resource, ConfigResourceEdits):
         names = [edit.name for edit in resource.edits]
         nulls = [edit.name for edit in resource.edits if edit.value is None and edit.operation != DELETE]

@@ -1,4 +1,4 @@
-"""Who leads a partition when brokers come and go (KIP-631's rules, without eligible leader replicas).
+"""Leaders of partitions when brokers come and go (KIP-631's rules, without eligible leader replicas).
 
 A leader must be active and in sync. With nobody in sync and active the partition has no leader, unless its topic allows
 an unclean election: then any active replica, which may lose records.
@@ -68,7 +68,7 @@ def changes_when_replicas_leave(
 def is_irreplaceable(
     image: ClusterImage, context: PlanContext, topic: TopicImage, partition: PartitionImage, broker_id: int
 ) -> bool:
-    """Whether the partition, which this broker leads, would have no leader without it."""
+    """True if the partition, which this broker leads, would have no leader without it."""
 
     def can_lead(replica: int) -> bool:
         return replica != broker_id and _is_active(image, replica) and has_its_directory(image, partition, replica)
@@ -173,7 +173,7 @@ def _partitions_in_sync_on(image: ClusterImage, broker_id: int) -> Iterator[tupl
 
 
 def has_its_directory(image: ClusterImage, partition: PartitionImage, broker_id: int) -> bool:
-    """Whether the broker can use the log directory in which its replica lies; yes if that is not known (KIP-858)."""
+    """True if the broker can use the log directory of its replica, or if that is not known (KIP-858)."""
     directory = _directory_of(partition, broker_id)
     if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
         return True

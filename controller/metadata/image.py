@@ -22,7 +22,7 @@ LOST_DIRECTORY = bytes(15) + b"\x02"
 
 
 class Endpoint(NamedTuple):
-    """Where a node listens. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+    """A listener of a node. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
     name: str
     host: str
@@ -51,7 +51,7 @@ class PartitionImage(NamedTuple):
     last_known_elr: tuple[int, ...] = ()
 
     def is_lost_on(self, broker_id: int) -> bool:
-        """Whether the log directory of a broker's replica is said to be lost (`LOST_DIRECTORY`, KIP-858)."""
+        """True if a broker's replica is in a lost log directory (`LOST_DIRECTORY`, KIP-858)."""
         if LOST_DIRECTORY not in self.directories or broker_id not in self.replicas:
             return False
         return self.directories[self.replicas.index(broker_id)] == LOST_DIRECTORY
@@ -81,7 +81,7 @@ class BrokerImage(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """Whether it may lead partitions and be in an in-sync set."""
+        """True if it may lead partitions and be in an in-sync set."""
         return not self.is_fenced and not self.in_controlled_shutdown
 
 
@@ -107,7 +107,7 @@ class Acl(NamedTuple):
 
 
 class ImageDelta(NamedTuple):
-    """What one step changed, against the image before it.
+    """The changes of one step, against the image before it.
 
     changed_topics holds (before, after) pairs; a topic deleted and made again has two ids and so is in both other
     lists. configs holds (resource type, resource name) keys, brokers and controllers ids.
@@ -207,7 +207,7 @@ class ClusterImage:
         return self.configs.get((TOPIC_RESOURCE, name), _NO_CONFIGS)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both describe the same cluster at the same offset; the delta is not compared."""
+        """True if both describe the same cluster at the same offset; the delta is not compared."""
         if not isinstance(other, ClusterImage):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.__slots__ if name != "delta")

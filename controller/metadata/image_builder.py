@@ -389,7 +389,7 @@ class ImageBuilder:
 
 
 def changed_partition(old: PartitionImage, record: r.PartitionChangeRecord) -> PartitionImage:
-    """What a partition is after a change."""
+    """The partition after a PartitionChangeRecord."""
     changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
     for field in ("replicas", "isr", "removing_replicas", "adding_replicas", "directories"):
         value = getattr(record, field)

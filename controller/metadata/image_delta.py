@@ -1,4 +1,4 @@
-"""What changed between any two images, found by identity: what was not touched is shared."""
+"""The delta between any two images, found by identity: they share what has not changed."""
 
 from __future__ import annotations
 

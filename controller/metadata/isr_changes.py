@@ -33,7 +33,7 @@ class InSyncReplica(NamedTuple):
 
 
 class IsrChange(NamedTuple):
-    """What the leader of a partition wants, and on what state of the partition it is founded."""
+    """The in-sync set that a partition's leader proposes, with the epochs of the state that it knows."""
 
     partition: int
     leader_epoch: int

@@ -23,7 +23,7 @@ UNCLEAN = 1
 
 
 class ElectionResult(NamedTuple):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition: int
     error: ApiError

@@ -23,7 +23,7 @@ from pykbroker.protocol.log_messages.metadata_records import PartitionChangeReco
 
 
 class Election(Enum):
-    """How the leader is chosen when a partition changes."""
+    """The rules by which a new leader is chosen when a partition changes."""
 
     ONLINE = "the present leader stays while it may, else the first replica that is in sync and serves"
     PREFERRED = "the first replica if it is in sync and serves, else as online"
@@ -31,7 +31,7 @@ class Election(Enum):
 
 
 class Assignment(NamedTuple):
-    """Who should hold a partition. While a reassignment runs `replicas` has the old and the new ones."""
+    """The replicas of a partition. During a reassignment `replicas` has the old and the new ones."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -40,12 +40,12 @@ class Assignment(NamedTuple):
 
     @classmethod
     def of(cls, partition: PartitionImage) -> Assignment:
-        """What the partition has now."""
+        """The replicas that the partition has now."""
         return cls(partition.replicas, partition.isr, partition.removing_replicas, partition.adding_replicas)
 
 
 def is_being_reassigned(partition: PartitionImage) -> bool:
-    """Whether replicas of the partition are being added or removed."""
+    """True if replicas of the partition are being added or removed."""
     return bool(partition.adding_replicas or partition.removing_replicas)
 
 

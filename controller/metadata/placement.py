@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go: striped over brokers and racks, as Kafka's StripedReplicaPlacer does.
+"""Placement of the replicas of new partitions: striped over brokers and racks, as by Kafka's StripedReplicaPlacer.
 
 The aims, in this order: leaders spread evenly over the brokers, replicas of one partition on different racks, no fenced
 broker as the first replica. Each rack is a wheel of its brokers; partition n begins one rack and one broker further
@@ -164,7 +164,7 @@ def _is_stopping(broker: BrokerImage) -> bool:
 
 
 def has_only_cordoned_directories(broker: BrokerImage) -> bool:
-    """Whether every log directory of the broker refuses new replicas (KIP-1066)."""
+    """True if every log directory of the broker is cordoned, so that it gets no new replicas (KIP-1066)."""
     cordoned: Sequence[bytes] = broker.cordoned_log_dirs or ()
     return bool(broker.log_dirs) and all(directory in cordoned for directory in broker.log_dirs)
 

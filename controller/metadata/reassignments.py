@@ -32,7 +32,7 @@ class Reassignment(NamedTuple):
 
 
 class ReassignmentResult(NamedTuple):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition: int
     error: ApiError

@@ -1,4 +1,4 @@
-"""Which topic names are allowed (P-143), with the texts that Kafka's clients show."""
+"""Rules of topic names (P-143), with the texts that Kafka's clients show."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class NewTopic(NamedTuple):
 
 
 class CreateTopicResult(NamedTuple):
-    """What became of one topic. The id and counts are -1/zero when `error` is a failure.
+    """The result for one topic. The id and counts are -1/zero when `error` is a failure.
 
     With validate_only the id is what Kafka gives too: a random one that was never used.
     """
@@ -115,7 +115,7 @@ class TopicReference(NamedTuple):
 
 
 class DeleteTopicResult(NamedTuple):
-    """What became of one topic; `name` is None when only an id was given and it is unknown."""
+    """The result for one topic; `name` is None when only an id was given and it is unknown."""
 
     name: str | None
     topic_id: bytes

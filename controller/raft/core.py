@@ -258,4 +258,5 @@ _HANDLERS: dict[type, Callable[[RaftCore, Any], None]] = {
     local.UpgradeKRaftVersion: lambda core, request: core.state.on_voter_request(request),
     local.VersionsReceived: lambda core, response: core.state.on_versions_received(response),
 }
-"""What processes a message, by type. Handlers receive AddVoterRequest and the like, and give AddVoter to the core."""
+"""By type of message. The types for other nodes alone, AddVoterRequest and the like, are not in it: handlers receive
+these requests, and step AddVoter and the like."""

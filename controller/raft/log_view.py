@@ -1,4 +1,4 @@
-"""LogView: which offsets the metadata log has and in which epochs they were written, without the records."""
+"""LogView: offsets and epochs of the metadata log, without the records."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class OffsetAndEpoch(NamedTuple):
-    """A position in the log: `offset` is the end of what `epoch` is the last epoch of. It also names a snapshot."""
+    """The end of a log: its end offset and the epoch of its last record. It also identifies a snapshot."""
 
     offset: int
     epoch: int
 
 
 class Diverging(NamedTuple):
-    """The leader's log has no such end: it ends epoch `epoch` at `end_offset` (KIP-595)."""
+    """The leader's log does not contain the follower's: in it, `epoch` ends at `end_offset` (KIP-595)."""
 
     epoch: int
     end_offset: int
@@ -24,10 +24,10 @@ BEGINNING = OffsetAndEpoch(0, 0)
 
 
 class LogView:
-    """Start, end and epochs of the log; entries count from the moment they are handed to the driver.
+    """See the module's text. It has records from the step that appends them, before they are durable.
 
     Attributes:
-        start: the snapshot that the log begins behind; (0, 0) for a log that begins at the beginning.
+        start: the snapshot at whose end the log starts; (0, 0) for a log that starts at offset 0.
         end_offset: offset of the next record.
         persisted_offset: records below it are durable here.
     """
@@ -37,7 +37,7 @@ class LogView:
     def __init__(
         self, epochs: Iterable[tuple[int, int]] = (), end_offset: int = 0, start: OffsetAndEpoch = BEGINNING
     ) -> None:
-        """`epochs`: (epoch, first offset) pairs, ascending. What is in the log at first is durable."""
+        """`epochs`: (epoch, first offset) pairs, ascending. The records in the log at first are durable."""
         self._epochs = list(epochs)
         self.start = start
         self.end_offset = end_offset
@@ -76,13 +76,13 @@ class LogView:
         self.start = snapshot
 
     def replace_by(self, snapshot: OffsetAndEpoch) -> None:
-        """Drops everything: a snapshot that a leader sent takes its place."""
+        """Drops all records: a leader's snapshot takes their place."""
         self._epochs = []
         self.end_offset = self.persisted_offset = snapshot.offset
         self.start = snapshot
 
     def is_before_start(self, end: OffsetAndEpoch) -> bool:
-        """Whether a log with this end cannot be continued from this one: it needs the snapshot first."""
+        """True if a log with this end cannot be continued from this one, so that it needs the snapshot first."""
         start = self.start
         return start.offset > 0 and (
             end.offset < start.offset
@@ -91,7 +91,7 @@ class LogView:
         )
 
     def end_of_epoch(self, epoch: int) -> OffsetAndEpoch:
-        """The last epoch up to `epoch` that the log has, and where it ends."""
+        """The last epoch in the log that is at most `epoch`, and its end offset."""
         result = self.start
         for number, (known, _) in enumerate(self._epochs):
             if known > epoch:
@@ -101,14 +101,14 @@ class LogView:
         return result
 
     def divergence(self, offset: int, epoch: int) -> Diverging | None:
-        """None when a log that ends at `offset` with last epoch `epoch` is a prefix of this one; else where this log
-        ends that epoch or the one before. Only for a log that is not `is_before_start`."""
+        """None if a log with end `offset` and last epoch `epoch` is a prefix of this one; else where this log ends that
+        epoch or the one before. Not for a log that `is_before_start`."""
         end = self.end_of_epoch(epoch)
         if end.epoch == epoch and offset <= end.offset:
             return None
         return Diverging(end.epoch, end.offset)
 
     def truncation_offset(self, diverging: Diverging) -> int:
-        """Where to cut this log so that it no longer contradicts a leader that answered `diverging`."""
+        """The offset to truncate this log to, so that it no longer contradicts a leader that answered `diverging`."""
         end = self.end_of_epoch(diverging.epoch)
         return min(end.offset, diverging.end_offset) if end.epoch == diverging.epoch else end.offset

@@ -1,9 +1,9 @@
-"""What nodes of a quorum say to one another. The driver turns each into KRaft's request or response of the same name.
+"""Messages between nodes of a quorum. On the wire each is the KRaft request or response of the same name.
 
-Requests and answers are one-way here: an answer carries all that is needed to judge it, so lost, late, doubled and
-reordered ones do no harm. Every message has `source`, the node id it comes from. An answer has `error` besides: why
-the request was not served, NONE if it was. Whatever it is, `epoch` and `leader_id` are what the answering node knows;
-with UNKNOWN_LEADER_EPOCH that is less than is known here.
+Here requests and responses are one-way: a response has all that is needed to process it, so a lost, late, doubled or
+reordered one does no harm. `source` is the id of the node that sent the message. A response has an `error`, NONE if the
+request was served; with any error, `epoch` and `leader_id` are what the responding node knows. With
+UNKNOWN_LEADER_EPOCH it knows less than the requesting node.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Entries(NamedTuple):
 
     base_offset   offset of the first record
     record_count  how many offsets they take
-    payload       what they hold, opaque here: for a proposal what was proposed, None for a control batch of a leader,
-                  for a follower what the leader sent
+    payload       opaque to raft: of a proposal what was proposed, None for a control batch of a leader, of a follower
+                  the batch as the leader sent it
     control       the records of a control batch, each at the next offset
     """
 
@@ -39,7 +39,7 @@ class Entries(NamedTuple):
 
 
 class VoteRequest(NamedTuple):
-    """Asks for a vote in `epoch`, or with is_pre_vote whether one would be given (KIP-996, not raised yet)."""
+    """Asks for a vote in `epoch`; with is_pre_vote for a pre-vote in the present epoch (KIP-996)."""
 
     source: int
     epoch: int
@@ -50,9 +50,9 @@ class VoteRequest(NamedTuple):
 
 
 class VoteResponse(NamedTuple):
-    """With an error it is neither a vote nor a refusal to vote.
+    """Grants or rejects. With an error it does neither.
 
-    UNSUPPORTED_VERSION is the driver's own word: the other node does not know what a pre-vote is.
+    UNSUPPORTED_VERSION is set by this node: the other node's version of Vote has no pre-votes.
     """
 
     source: int
@@ -64,7 +64,7 @@ class VoteResponse(NamedTuple):
 
 
 class BeginQuorumEpochRequest(NamedTuple):
-    """A new leader makes itself known to a voter."""
+    """A new leader announces itself to a voter."""
 
     source: int
     epoch: int
@@ -79,7 +79,7 @@ class BeginQuorumEpochResponse(NamedTuple):
 
 
 class EndQuorumEpochRequest(NamedTuple):
-    """A leader gives up its epoch; the successors in the order in which they should stand for election."""
+    """A leader has resigned. `successors` should become candidates in this order."""
 
     source: int
     epoch: int
@@ -87,7 +87,7 @@ class EndQuorumEpochRequest(NamedTuple):
 
 
 class EndQuorumEpochResponse(NamedTuple):
-    """Without an error: the voter knows that the epoch ends, and need not be told again."""
+    """Without an error the voter knows of the end, and the request is not repeated."""
 
     source: int
     epoch: int
@@ -96,11 +96,11 @@ class EndQuorumEpochResponse(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """Asks for the records from `log_end.offset` on, and so says that all before are durable at `replica`.
+    """Asks for the records from `log_end.offset` on. All records before it are durable at `replica`.
 
-    high_watermark   what the replica knows: the leader answers at once when it knows of a higher one (KIP-1166)
-    max_wait_ms      how long the leader may keep it when there is nothing to answer
-    max_bytes        how many bytes of records are wanted; a first batch that is larger comes all the same
+    high_watermark   of the replica: the leader answers at once if its own is higher (KIP-1166)
+    max_wait_ms      how long the leader may wait for records
+    max_bytes        bytes of records wanted; a first batch that is larger is sent all the same
     """
 
     source: int
@@ -113,12 +113,12 @@ class FetchRequest(NamedTuple):
 
 
 class FetchResponse(NamedTuple):
-    """Only the leader of the epoch gives more than `epoch` and `leader_id`.
+    """Other nodes than the leader of the epoch set only `epoch`, `leader_id` and `log_start`.
 
-    offset     what was asked for; the driver fills in `entries` from there on out of its log before it sends, not many
-               more than `max_bytes`
-    log_start  where the answering node's log begins
-    diverging  the follower's log must be cut first; `snapshot` it must be replaced by this snapshot first
+    offset     that of the request; the driver adds `entries` from there on, about `max_bytes`, before it sends
+    log_start  first offset of the responding node's log
+    diverging  the follower must truncate its log first
+    snapshot   the follower must replace its log by this snapshot first
     """
 
     source: int
@@ -143,7 +143,7 @@ class UpdateVoterRequest(NamedTuple):
 
 
 class UpdateVoterResponse(NamedTuple):
-    """`is_done`: the leader has taken note, or cannot."""
+    """`is_done`: the leader has processed the request, or does not support it."""
 
     source: int
     epoch: int
@@ -152,14 +152,14 @@ class UpdateVoterResponse(NamedTuple):
 
 
 class AddVoterRequest(NamedTuple):
-    """An observer asks to become a voter (KIP-1186). How it ends shows in the log."""
+    """An observer asks to become a voter (KIP-1186). The result shows in the log."""
 
     source: int
     voter: Voter
 
 
 class RemoveVoterRequest(NamedTuple):
-    """An observer asks that the voter with its node id and another directory, which it lost, be removed (KIP-1186)."""
+    """An observer asks to remove the voter with its node id and a directory id that it has lost (KIP-1186)."""
 
     source: int
     voter: ReplicaKey

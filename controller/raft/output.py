@@ -1,18 +1,19 @@
-"""Output: all that the world gets to know of a step of RaftCore, and the contract with the driver.
+"""Output: the result of one step of RaftCore (etcd's Ready), and the contract with the driver.
 
-For each output, in this order and before the next call of the core with anything but the time:
+For each output, in this order and before the next step:
 
-1. persist: write `quorum_state` durably if it is given; cut the log to `truncate_to` if it is given; append `entries`
-   in order. Then call `persisted(log_end_offset)` once they are durable; its output is handled the same way.
-2. send: only then send `send`. An answer may speak of a vote that must not be forgotten, a Fetch of records that must
-   not be lost. A message that cannot be sent may be dropped.
-3. apply: hand the records below `high_watermark`, if it is given, to the state machine.
+1. persist: write `quorum_state` durably if it is set; truncate the log to `truncate_to` if it is set; append `entries`
+   in order. When they are durable, step Persisted(log end offset); its output is handled the same way, after this one.
+2. send: only then send `send`. A VoteResponse says that a vote is remembered, a FetchRequest that records are durable.
+   A message that cannot be sent may be dropped.
+3. apply: apply the records below `high_watermark`, if it is set, to the metadata.
 
-`leadership` says that leader or epoch changed; proposals that this node made as leader and that are not committed yet
-may or may not be, as far as it can know.
-`fetch_snapshot` asks for a download of the leader's snapshot, after which `snapshot_installed` is to be called.
-`voters` says that others vote now, or listen elsewhere; `answers` are for who asked to change the voters; each of
-`probes` is to be asked for the kraft.versions that it can run, and `probed` to be called with what it says.
+`leadership` is set when leader or epoch have changed. Records that this node proposed as leader and that are not
+committed yet may be committed by another leader, or not.
+`fetch_snapshot` is set to (leader id, snapshot) when the leader's snapshot must be downloaded; then SnapshotInstalled
+or SnapshotFailed is stepped.
+`voters` is set when voters or their endpoints have changed. `answers` are those to requests to change them. Each of
+`probes` gets an ApiVersions request, and VersionsReceived has the response.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
 
 
 class QuorumState(NamedTuple):
-    """What a replica must remember over a restart: the epoch, who leads it if known (else -1), whom it voted for."""
+    """Durable state of a replica: epoch, its leader (-1 if not known) and the candidate that got the vote in it."""
 
     epoch: int = 0
     leader_id: int = NO_LEADER
@@ -34,7 +35,7 @@ class QuorumState(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """Who leads which epoch; leader_id is -1 while nobody is known to."""
+    """An epoch and its leader, -1 while it is not known."""
 
     epoch: int
     leader_id: int
@@ -48,7 +49,7 @@ class Envelope(NamedTuple):
 
 
 class Output:
-    """See above. None and empty mean that there is nothing to do."""
+    """See the module's text. None and empty lists mean that there is nothing to do."""
 
     __slots__ = (
         "answers",

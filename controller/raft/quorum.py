@@ -1,4 +1,4 @@
-"""Who votes, and what a majority is. Arithmetic only."""
+"""Replica keys, sets of voters and majorities. Arithmetic only."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 NO_DIRECTORY_ID = bytes(16)
-"""The directory id of a voter in a static quorum (kraft.version 0), which is known by its node id alone."""
+"""Directory id of a voter of a static quorum (kraft.version 0), which is identified by its node id alone."""
 
 
 class ReplicaKey(NamedTuple):
-    """One replica of the metadata log: a node and the directory it keeps the log in (KIP-853)."""
+    """Identity of a replica of the metadata log: node id and the id of its directory, 16 bytes (KIP-853)."""
 
     node_id: int
     directory_id: bytes = NO_DIRECTORY_ID
 
     def is_same_voter(self, other: ReplicaKey) -> bool:
-        """Same node, and the same directory unless one of both leaves it open."""
+        """True for the same node id and the same directory id, or no directory id in one of both."""
         return self.node_id == other.node_id and (
             self.directory_id == other.directory_id
             or self.directory_id == NO_DIRECTORY_ID
@@ -25,7 +25,7 @@ class ReplicaKey(NamedTuple):
 
 
 class VoterEndpoint(NamedTuple):
-    """Where a voter listens: the listener's name in upper case, and its address."""
+    """A listener of a voter: its name in upper case, and its address."""
 
     name: str
     host: str
@@ -33,7 +33,7 @@ class VoterEndpoint(NamedTuple):
 
 
 class Voter(NamedTuple):
-    """A voter as a VotersRecord tells of it. `kraft_versions`: the lowest and highest level that it can run."""
+    """A voter in a VotersRecord. `kraft_versions` is the lowest and highest level that it supports."""
 
     key: ReplicaKey
     endpoints: tuple[VoterEndpoint, ...] = ()
@@ -43,7 +43,7 @@ class Voter(NamedTuple):
         return self.kraft_versions[0] <= kraft_version <= self.kraft_versions[1]
 
     def endpoint(self, listener_name: str) -> VoterEndpoint | None:
-        """Where it listens under a name, None if it does not."""
+        """The listener with this name, None if there is none."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
 
 
@@ -53,7 +53,7 @@ class VoterSet:
     __slots__ = ("_voters",)
 
     def __init__(self, voters: Iterable[ReplicaKey | Voter]) -> None:
-        """A bare replica key is a voter of which nothing else is known."""
+        """A replica key stands for a voter without endpoints."""
         by_id = {}
         for voter in voters:
             whole = voter if isinstance(voter, Voter) else Voter(voter)
@@ -61,7 +61,7 @@ class VoterSet:
         self._voters: Mapping[int, Voter] = dict(sorted(by_id.items()))
 
     def __contains__(self, key: ReplicaKey) -> bool:
-        """A voter without a directory id, from the configuration, is known by its node id; others by both."""
+        """A configured voter has no directory id and is matched by node id; others by both ids."""
         voter = self._voters.get(key.node_id)
         return voter is not None and voter.key.directory_id in (NO_DIRECTORY_ID, key.directory_id)
 
@@ -89,34 +89,34 @@ class VoterSet:
 
     @property
     def voters(self) -> list[Voter]:
-        """All of them by ascending node id."""
+        """All voters by ascending node id."""
         return list(self._voters.values())
 
     @property
     def majority(self) -> int:
-        """How many voters must agree."""
+        """Number of voters in the smallest majority."""
         return len(self._voters) // 2 + 1
 
     def voter(self, node_id: int) -> Voter | None:
         return self._voters.get(node_id)
 
     def with_voter(self, voter: Voter) -> VoterSet:
-        """This set and one voter more, or in the place of the one with its node id."""
+        """The set with a voter added; it replaces one with its node id."""
         return VoterSet([*self._voters.values(), voter])
 
     def without(self, node_id: int) -> VoterSet:
         return VoterSet(voter for voter in self._voters.values() if voter.key.node_id != node_id)
 
     def is_out_of_date(self, voter: Voter) -> bool:
-        """Whether the set has this voter, with other endpoints or another range of versions."""
+        """True if the set has this voter with other endpoints or other supported versions."""
         known = self._voters.get(voter.key.node_id)
         return known is not None and voter.key in self and known != voter
 
 
 def offset_of_majority(end_offsets: Iterable[int]) -> int:
-    """The greatest offset up to which more than half of these logs reach.
+    """The greatest offset that more than half of these logs have reached.
 
-    With an even number of voters it is the lower of the two in the middle: exactly half is no majority.
+    Of an even number of logs it is the lower of the two in the middle: half is no majority.
     """
     ordered = sorted(end_offsets)
     return ordered[(len(ordered) - 1) // 2]

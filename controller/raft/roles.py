@@ -1,4 +1,4 @@
-"""Names and values that the role modules share."""
+"""Names of the roles, settings, and descriptions of a quorum."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from pykbroker.controller.raft.quorum import ReplicaKey
 
 NEVER_MS = 1 << 62
-"""A deadline that does not come."""
+"""A deadline that is never reached."""
 
 
 class RandomSource(Protocol):
@@ -20,21 +20,20 @@ class RandomSource(Protocol):
 class RaftSettings(NamedTuple):
     """Kafka's settings `controller.quorum.*`.
 
-    election_timeout_ms   how long a voter without a leader waits before it stands for election, at least; at most
-                          twice that, at random, so that two seldom stand at the same time
-    fetch_timeout_ms      how long a follower trusts a leader that does not answer; a leader resigns when a majority
-                          has not fetched for one and a half of it
-    retry_ms              after what time a request without an answer is sent again
-    retry_backoff_ms      how long a node that was sent away waits before it asks another for the leader
-    lost_leader_ms        how long a voter waits at most, at random, before it asks for votes when it knows that nobody
-                          leads: the leader's machine refuses connections, so nothing listens there any more, or a
-                          majority said that it knows of no leader. 0 waits for the other two timeouts, as Kafka does
-    election_backoff_max_ms   how long a voter that is not the first successor of a leader that resigned waits at most
-                          before it stands
-    fetch_wait_max_ms     how long a leader keeps a Fetch that has nothing to answer, at most
-    fetch_max_bytes       how many bytes of records a follower asks for at a time
-    request_timeout_ms    how long a change of the voters may take
-    auto_join             whether a node that may be a voter asks to become one (`controller.quorum.auto.join.enable`)
+    election_timeout_ms   a voter without a leader becomes prospective after a random time from this to below twice
+                          this, so that two seldom do at the same time
+    fetch_timeout_ms      a follower becomes prospective after so long without a response of its leader; a leader
+                          resigns when a majority has not fetched for one and a half times this
+    retry_ms              a request without a response is sent again after this
+    retry_backoff_ms      pause of a node that looks for the leader before it asks the next voter
+    lost_leader_ms        a voter that knows that there is no leader becomes prospective after a random time below this:
+                          the leader's machine refuses connections, so nothing listens there any more, or a majority
+                          does not know a leader. 0 waits for the other two timeouts, as Kafka does
+    election_backoff_max_ms   longest pause of a voter, other than the first successor, after a leader has resigned
+    fetch_wait_max_ms     longest time that a leader keeps a Fetch without an answer
+    fetch_max_bytes       bytes of records that a follower requests at a time
+    request_timeout_ms    time limit of a change of the voters
+    auto_join             the node asks to become a voter if it can be one (`controller.quorum.auto.join.enable`)
     """
 
     election_timeout_ms: int = 1000
@@ -59,7 +58,7 @@ class Role(Enum):
 
 
 class NotLeader(Exception):
-    """A proposal was made to a node that does not lead."""
+    """Propose was stepped on a node that does not lead."""
 
     def __init__(self, leader_id: int, epoch: int) -> None:
         super().__init__(f"this node does not lead epoch {epoch}; its leader is {leader_id}")
@@ -68,7 +67,7 @@ class NotLeader(Exception):
 
 
 class ReplicaDescription(NamedTuple):
-    """One replica as the leader knows it; times are -1 when it was never heard of (DescribeQuorum, KIP-836)."""
+    """One replica as the leader knows it (DescribeQuorum, KIP-836). Offset and times are -1 before its first Fetch."""
 
     key: ReplicaKey
     log_end_offset: int
@@ -76,7 +75,7 @@ class ReplicaDescription(NamedTuple):
     last_caught_up_ms: int
 
     def shifted(self, shift_ms: int) -> ReplicaDescription:
-        """The same by a clock that is so much ahead."""
+        """The same with times of a clock that is so much ahead."""
         fetch_ms, caught_up_ms = self.last_fetch_ms, self.last_caught_up_ms
         return self._replace(
             last_fetch_ms=fetch_ms + shift_ms if fetch_ms >= 0 else -1,
@@ -85,7 +84,7 @@ class ReplicaDescription(NamedTuple):
 
 
 class QuorumDescription(NamedTuple):
-    """What `kafka-metadata-quorum describe` shows. Replicas are only known on the leader, elsewhere empty."""
+    """The quorum as `kafka-metadata-quorum describe` shows it. Without replicas on other nodes than the leader."""
 
     leader_id: int
     epoch: int
@@ -94,7 +93,7 @@ class QuorumDescription(NamedTuple):
     observers: tuple[ReplicaDescription, ...]
 
     def shifted(self, shift_ms: int) -> QuorumDescription:
-        """The same by a clock that is so much ahead."""
+        """The same with times of a clock that is so much ahead."""
         return self._replace(
             voters=tuple(replica.shifted(shift_ms) for replica in self.voters),
             observers=tuple(replica.shifted(shift_ms) for replica in self.observers),

@@ -1,7 +1,7 @@
-"""Which voters and which kraft.version hold at which offset of the log (KIP-853).
+"""VoterHistory: voters and kraft.version by offset of the log (KIP-853).
 
-A set of voters counts from the moment it is in the log, committed or not; when the log is cut it is taken back. Before
-the first one in the log or a checkpoint, the configured voters vote.
+A VotersRecord is in force as soon as it is in the log, committed or not, until the log is truncated before it. Before
+the first one in log or snapshot, the configured voters vote.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 
 
 class LeaderChange(NamedTuple):
-    """The control record at the start of an epoch: who leads, who votes, who voted for it."""
+    """LeaderChangeMessage, the first record of an epoch: leader, voters, and those that granted their votes."""
 
     leader_id: int
     voters: tuple[ReplicaKey, ...]
@@ -22,7 +22,7 @@ class LeaderChange(NamedTuple):
 
 
 class KRaftVersion(NamedTuple):
-    """The control record that finalizes kraft.version: from 1 on the voters are those in the log."""
+    """KRaftVersionRecord, which finalizes kraft.version: from 1 on the voters are those in the log."""
 
     level: int
 
@@ -31,7 +31,7 @@ ControlRecord = LeaderChange | KRaftVersion | VoterSet
 
 
 class _Series:
-    """Values by the offset from which they hold."""
+    """Values by the offset from which they are in force."""
 
     __slots__ = ("offsets", "values")
 
@@ -45,13 +45,13 @@ class _Series:
         self.values.append(value)
 
     def cut(self, end_offset: int) -> None:
-        """Forgets what holds from `end_offset` on."""
+        """Removes the values that begin at `end_offset` or later."""
         while self.offsets and self.offsets[-1] >= end_offset:
             self.offsets.pop()
             self.values.pop()
 
     def drop_before(self, start_offset: int) -> None:
-        """Forgets what no longer holds at `start_offset`."""
+        """Removes the values that end before `start_offset`."""
         first = max(bisect_right(self.offsets, start_offset) - 1, 0)
         del self.offsets[:first], self.values[:first]
 
@@ -61,13 +61,13 @@ class _Series:
 
 
 class VoterHistory:
-    """See the module's text. The offset of what a checkpoint says is that of the last record it holds: -1 for the
-    checkpoint that a directory is formatted with."""
+    """See the module's text. The records of a snapshot have the offset of the last record that it covers: -1 for the
+    snapshot that formatting writes."""
 
     __slots__ = ("_configured", "_versions", "_voters")
 
     def __init__(self, configured: VoterSet, records: Iterable[tuple[int, ControlRecord]] = ()) -> None:
-        """`records`: what is known of checkpoint and log, with offsets."""
+        """`records`: (offset, record) of snapshot and log."""
         self._configured = configured
         self._voters = _Series()
         self._versions = _Series()
@@ -75,7 +75,7 @@ class VoterHistory:
             self.add(offset, record)
 
     def add(self, offset: int, record: ControlRecord) -> bool:
-        """Takes in a control record of the log; whether it changes the voters."""
+        """Adds a control record of the log; True if it changes the voters."""
         if isinstance(record, VoterSet):
             self._voters.add(offset, record)
             return True
@@ -84,38 +84,38 @@ class VoterHistory:
         return False
 
     def truncate(self, end_offset: int) -> bool:
-        """Takes back what the log held from `end_offset` on; whether that changes the voters."""
+        """Removes the records from `end_offset` on; True if that changes the voters."""
         known = len(self._voters.offsets)
         self._voters.cut(end_offset)
         self._versions.cut(end_offset)
         return len(self._voters.offsets) != known
 
     def drop_before(self, start_offset: int) -> None:
-        """Forgets what a checkpoint of all records before `start_offset` has made history."""
+        """Removes what is not in force any more at the end of a snapshot, `start_offset`."""
         self._voters.drop_before(start_offset - 1)
         self._versions.drop_before(start_offset - 1)
 
     def restart(self, end_offset: int, records: Iterable[ControlRecord]) -> None:
-        """Begins anew with what a leader's checkpoint of the records before `end_offset` says."""
+        """Replaces everything by the control records of a leader's snapshot with this end offset."""
         self._voters, self._versions = _Series(), _Series()
         for record in records:
             self.add(end_offset - 1, record)
 
     @property
     def voters(self) -> VoterSet:
-        """Who votes now."""
+        """The voters now."""
         newest = self._voters.values[-1] if self._voters.values else None
         return newest if isinstance(newest, VoterSet) else self._configured
 
     @property
     def voters_before(self) -> VoterSet:
-        """Who voted before the newest record in the log."""
+        """The voters before the newest VotersRecord."""
         before = self._voters.values[-2] if len(self._voters.values) > 1 else None
         return before if isinstance(before, VoterSet) else self._configured
 
     @property
     def voters_offset(self) -> int | None:
-        """The offset of the record that says so, None for the configured voters."""
+        """Offset of the VotersRecord that is in force, None for the configured voters."""
         return self._voters.offsets[-1] if self._voters.offsets else None
 
     @property
@@ -124,7 +124,7 @@ class VoterHistory:
         return newest.level if isinstance(newest, KRaftVersion) else 0
 
     def records_at(self, end_offset: int) -> tuple[ControlRecord, ...]:
-        """What a checkpoint of the records before `end_offset` has to say: nothing while kraft.version is 0."""
+        """The control records for a snapshot with this end offset; none while kraft.version is 0."""
         version, voters = self._versions.at(end_offset - 1), self._voters.at(end_offset - 1)
         if not isinstance(version, KRaftVersion) or version.level == 0:
             return ()
