@@ -2,7 +2,9 @@
 
 A response for all topics names thousands of partitions that differ in little but their number. So there is no object
 for each: one is made and encoded by the codec for every different leader, epoch and list of replicas, and its bytes
-serve the others with another partition index. That index lies behind the error code in every version.
+serve the others with another partition index. That index lies behind the error code in every version. Topics with few
+partitions often have the same ones: those are put together once (`Shape`). What stands around a topic's name, id and
+partitions is had from the codec once for all topics whose names are equally long.
 """
 
 from __future__ import annotations
@@ -24,18 +26,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pykbroker.controller.metadata.image import PartitionImage, TopicImage
+    from pykbroker.metadata.encoded_topics import Shape
     from pykbroker.requests.context import RequestContext
 
 NO_LEADER: Final = -1
 LISTENER_NOT_FOUND_VERSION: Final = 6
 TOPIC_OPERATIONS_VERSION: Final = 8
+TOPIC_ID_VERSION: Final = 10
 
 PARTITIONS_PER_LOOK: Final = 200
 """Partitions encoded, at half a microsecond each, before the clock is looked at."""
 TOPICS_PER_LOOK: Final = 50
 """Topics answered before the clock is looked at."""
+SHAPED_PARTITIONS_MAX: Final = 10
+"""Topics with more partitions seldom have the same ones."""
 
 _INT32: Final = Struct(">i")
+_UUID_BYTES: Final = 16
 _INDEX_BEGINS, _INDEX_ENDS = 2, 6
 
 
@@ -43,10 +50,14 @@ class TopicEncoder:
     """Encodes topics of one image, the newest when it is made, for the client of one request."""
 
     __slots__ = (
+        "_blocks",
         "_context",
+        "_frames",
+        "_has_ids",
         "_has_operations",
         "_kept",
         "_partitions",
+        "_shapes",
         "_since_look",
         "_turn",
         "_version",
@@ -61,11 +72,18 @@ class TopicEncoder:
         self._version = context.api_version
         self._has_operations = with_operations and context.api_version >= TOPIC_OPERATIONS_VERSION
         self._view = BrokersView(self.image, metadata, context.connection)
+        self._has_ids = context.api_version >= TOPIC_ID_VERSION
+        self._shapes = metadata.encoded_topics.shapes
         self._kept = metadata.encoded_topics.for_client(
             self.image, context.listener_name, context.api_version, trio.current_time()
         )
         # By all of a partition that its bytes depend on, without its index.
         self._partitions: dict[Any, tuple[bytes, bytes]] = {}
+        # All partitions of the topics that have a shape.
+        self._blocks: dict[Shape, bytes] = {}
+        # By length of the name, number of partitions and whether it is internal: what is before the name, behind
+        # the id, and behind the partitions.
+        self._frames: dict[tuple[int, int, bool], tuple[bytes, bytes, bytes]] = {}
         self._turn = Turn()
         self._since_look = 0
 
@@ -78,7 +96,11 @@ class TopicEncoder:
         for topic in topics:
             encoded = kept.get(topic)
             if encoded is None:
-                encoded = await self._encode(topic)
+                if len(topic.partitions) <= SHAPED_PARTITIONS_MAX:
+                    block = self._block(self._shapes.of(topic))
+                else:
+                    block = await self._long_block(topic)
+                encoded = self._framed(topic, block)
                 kept.put(topic, encoded, self.image)
             if self._has_operations:
                 encoded = self._with_operations(encoded, self._context.authorized_operations(TOPIC, topic.name))
@@ -95,28 +117,65 @@ class TopicEncoder:
         end = len(encoded) - (1 if is_flexible else 0)
         return encoded[: end - _INT32.size] + _INT32.pack(operations) + encoded[end:]
 
-    async def _encode(self, topic: TopicImage) -> bytes:
+    def _block(self, shape: Shape) -> bytes:
+        """The partitions of the topics of a shape."""
+        block = self._blocks.get(shape)
+        if block is None:
+            block = self._blocks[shape] = b"".join(map(self._partition, shape.partitions))
+        return block
+
+    async def _long_block(self, topic: TopicImage) -> bytes:
+        """The partitions of a topic, in turns."""
         partitions: list[bytes] = []
-        heads_and_tails = self._partitions
-        pack = _INT32.pack
         for partition in topic.partitions.values():
-            key = partition.replicas, partition.isr, partition.leader, partition.leader_epoch, partition.directories
-            ends = heads_and_tails.get(key)
-            if ends is None:
-                encoded = encode_element(MetadataResponse, self._described(partition), self._version)
-                ends = heads_and_tails[key] = encoded[:_INDEX_BEGINS], encoded[_INDEX_ENDS:]
-            partitions.append(ends[0] + pack(partition.partition) + ends[1])
+            partitions.append(self._partition(partition))
             self._since_look += 1
             if self._since_look >= PARTITIONS_PER_LOOK:
                 self._since_look = 0
                 await self._turn.end_if_over()
-        described = MetadataResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=partitions,  # type: ignore[arg-type]  # elements may be given as their bytes
-        )
-        return encode_element(MetadataResponse, described, self._version)
+        return b"".join(partitions)
+
+    def _partition(self, partition: PartitionImage) -> bytes:
+        key = partition.replicas, partition.isr, partition.leader, partition.leader_epoch, partition.directories
+        ends = self._partitions.get(key)
+        if ends is None:
+            encoded = encode_element(MetadataResponse, self._described(partition), self._version)
+            ends = self._partitions[key] = encoded[:_INDEX_BEGINS], encoded[_INDEX_ENDS:]
+        return ends[0] + _INT32.pack(partition.partition) + ends[1]
+
+    def _framed(self, topic: TopicImage, block: bytes) -> bytes:
+        """The topic with its partitions."""
+        name = topic.name.encode()
+        key = len(name), len(topic.partitions), topic.name in INTERNAL_TOPICS
+        frame = self._frames.get(key)
+        if frame is None:
+            frame = self._frames[key] = self._frame(*key)
+        before, between, behind = frame
+        if self._has_ids:
+            return b"".join((before, name, topic.topic_id, between, block, behind))
+        return b"".join((before, name, between, block, behind))
+
+    def _frame(self, name_length: int, count: int, is_internal: bool) -> tuple[bytes, bytes, bytes]:
+        def encoded(letter: str) -> bytes:
+            described = MetadataResponseTopic(
+                name=letter * name_length,
+                is_internal=is_internal,
+                partitions=[b""] * count,  # type: ignore[list-item]  # elements may be given as their bytes
+            )
+            return encode_element(MetadataResponse, described, self._version)
+
+        bare = encoded("x")
+        # The name begins where two differ.
+        begins = next(number for number, both in enumerate(zip(bare, encoded("y"), strict=True)) if both[0] != both[1])
+        names_end = begins + name_length + (_UUID_BYTES if self._has_ids else 0)
+        tail = self._tail_bytes()
+        return bare[:begins], bare[names_end : len(bare) - tail], bare[len(bare) - tail :]
+
+    def _tail_bytes(self) -> int:
+        """Bytes behind the partitions: operations, and the count of tagged fields."""
+        has_operations = self._version >= TOPIC_OPERATIONS_VERSION
+        is_flexible = self._version in MetadataResponse.FLEXIBLE_VERSIONS
+        return (_INT32.size if has_operations else 0) + (1 if is_flexible else 0)
 
     def _described(self, partition: PartitionImage) -> MetadataResponsePartition:
         """P-26: without a reachable leader the replica lists are still filled; v0 leaves out the dead ones."""

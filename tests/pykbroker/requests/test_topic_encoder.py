@@ -10,7 +10,13 @@ import pytest
 import trio
 
 from pykbroker.controller.metadata.elections import has_its_directory
-from pykbroker.controller.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, ClusterImage
+from pykbroker.controller.metadata.image import (
+    LOST_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+)
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.handlers.metadata import handle_metadata
 from pykbroker.metadata.encoded_topics import KEPT_S, SETS_MAX, STRAY_MAX, EncodedTopics
@@ -30,8 +36,8 @@ from pykbroker.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from pykbroker.requests import topic_encoder
 from pykbroker.requests.context import RequestContext
+from pykbroker.requests.topic_encoder import TopicEncoder
 from pykbroker.security.authorization import EVERY_OPERATION
 from tests.support.admin import DIRECTORY_ID, apply_records, make_context, make_services
 from tests.support.ticking_clock import TickingClock
@@ -126,17 +132,23 @@ class _Counted:
     """Counts the topics that are encoded."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.names: list[str | None] = []
-        encode_element = topic_encoder.encode_element
+        self.names: list[str] = []
+        self.partitions = 0
+        framed = TopicEncoder._framed
+        partition = TopicEncoder._partition
 
-        def counting(message_type: Any, element: Any, version: int) -> bytes:
-            if isinstance(element, MetadataResponseTopic):
-                self.names.append(element.name)
-            return encode_element(message_type, element, version)
+        def counting(encoder: TopicEncoder, topic: TopicImage, block: bytes) -> bytes:
+            self.names.append(topic.name)
+            return framed(encoder, topic, block)
 
-        monkeypatch.setattr(topic_encoder, "encode_element", counting)
+        def counting_partition(encoder: TopicEncoder, image: PartitionImage) -> bytes:
+            self.partitions += 1
+            return partition(encoder, image)
 
-    def taken(self) -> list[str | None]:
+        monkeypatch.setattr(TopicEncoder, "_framed", counting)
+        monkeypatch.setattr(TopicEncoder, "_partition", counting_partition)
+
+    def taken(self) -> list[str]:
         names, self.names = self.names, []
         return names
 
@@ -147,7 +159,7 @@ def test_only_what_changed_is_encoded_again(monkeypatch: pytest.MonkeyPatch) -> 
     cache = services.metadata
     services.controller.submit_now(CreateTopics([NewTopic(name, 2) for name in "abc"]))  # type: ignore[attr-defined]
 
-    def ask(version: int = 12, listener_name: str = "PLAINTEXT") -> list[str | None]:
+    def ask(version: int = 12, listener_name: str = "PLAINTEXT") -> list[str]:
         context = make_context(version, services=services, listener_name=listener_name)
         trio.run(handle_metadata, context, MetadataRequest(topics=None))
         return counted.taken()
@@ -160,10 +172,72 @@ def test_only_what_changed_is_encoded_again(monkeypatch: pytest.MonkeyPatch) -> 
     change = PartitionChangeRecord(topic_id=cache.image.topics_by_name["b"].topic_id, partition_id=1, leader=-1)
     cache.image = apply_records(cache.image, [change])
     assert ask() == ["b"]
+    assert ask(13) == ask(10) == [], "versions in which topics have the same bytes"
     assert ask(9) == ["a", "b", "c"], "another version"
     assert ask(12, "INNER") == ["a", "b", "c"], "another listener, where brokers may not be reached"
     cache.image = apply_records(cache.image, [FenceBrokerRecord(id=2, epoch=cache.image.brokers[2].epoch)])
     assert ask() == ["a", "b", "c"], "brokers have changed"
+
+
+def test_versions_share_only_what_is_the_same_in_them() -> None:
+    """All versions of one broker, each behind the one before it."""
+    services = make_services({"node.id": "1"}, BROKERS)
+    services.metadata.image = _varied_image(services.metadata.image, random.Random(0), 12)
+    for version in (*MetadataResponse.VERSIONS, *list(MetadataResponse.VERSIONS)[::-1]):
+        context = make_context(version, services=services)
+        request = MetadataRequest(topics=[] if version == 0 else None)
+        response: MetadataResponse = trio.run(handle_metadata, context, request)
+        encoded = encode(response, version)
+        response.topics = _plainly(context, with_operations=False)
+        assert encoded == encode(response, version), version
+
+
+@pytest.mark.parametrize("version", [5, 9, 12])
+def test_names_of_every_length(version: int) -> None:
+    """Their length is one byte or two, and may look like a letter of theirs."""
+    services = make_services()
+    cache = services.metadata
+    names = [letter * length for length in range(1, 250) for letter in "xy"]
+    records: list[Any] = []
+    for number, name in enumerate(names):
+        records.append(TopicRecord(name=name, topic_id=_topic_id(number)))
+        partitions = range(number % 2 + 120)
+        records += [
+            PartitionRecord(topic_id=_topic_id(number), partition_id=p, replicas=[1], isr=[1], leader=1)
+            for p in (partitions if 119 <= len(name) <= 121 else range(1))
+        ]
+    cache.image = apply_records(cache.image, records)
+    context = make_context(version, services=services)
+    response: MetadataResponse = trio.run(handle_metadata, context, MetadataRequest(topics=None))
+    encoded = encode(response, version)
+    response.topics = _plainly(context, with_operations=False)
+    assert encoded == encode(response, version)
+
+
+def test_topics_with_the_same_partitions_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which they are is found out once; a topic that changes has a shape of its own."""
+    counted = _Counted(monkeypatch)
+    services = make_services(None, (1,))
+    cache = services.metadata
+    topics = [NewTopic(f"t{number}", 3) for number in range(40)]
+    services.controller.submit_now(CreateTopics([*topics, NewTopic("long", 50)]))  # type: ignore[attr-defined]
+
+    def ask(version: int) -> int:
+        trio.run(handle_metadata, make_context(version, services=services), MetadataRequest(topics=None))
+        partitions, counted.partitions = counted.partitions, 0
+        return partitions
+
+    assert ask(12) == ask(9) == 3 + 50
+    shapes = cache.encoded_topics.shapes
+    shape = shapes.of(cache.image.topics_by_name["t0"])
+    assert shapes.of(cache.image.topics_by_name["t1"]) is shape
+    change = PartitionChangeRecord(topic_id=cache.image.topics_by_name["t1"].topic_id, partition_id=1, leader=-1)
+    cache.image = apply_records(cache.image, [change])
+    assert ask(8) == 3 + 3 + 50
+    assert shapes.of(cache.image.topics_by_name["t1"]) is not shape
+    assert shapes.of(cache.image.topics_by_name["t0"]) is shape
+    cache.encoded_topics.release_unused(float("inf"))
+    assert len(shapes) == 0
 
 
 def test_what_is_kept_has_bounds() -> None:
@@ -171,10 +245,10 @@ def test_what_is_kept_has_bounds() -> None:
     cache = services.metadata
     services.controller.submit_now(CreateTopics([NewTopic(name, 2) for name in "abc"]))  # type: ignore[attr-defined]
     kept = EncodedTopics()
-    for version in range(SETS_MAX + 3):
-        kept.for_client(cache.image, "PLAINTEXT", version, now_s=version)
+    for version in range(4, 4 + SETS_MAX + 3):
+        kept.for_client(cache.image, "PLAINTEXT", version, now_s=version - 4)
     assert len(kept) == SETS_MAX
-    oldest = kept.for_client(cache.image, "PLAINTEXT", 3, now_s=SETS_MAX + 3)
+    oldest = kept.for_client(cache.image, "PLAINTEXT", 7, now_s=SETS_MAX + 3)
     kept.release_unused(KEPT_S + SETS_MAX + 2.5)
     assert len(kept) == 1
     for number in range(1000):
@@ -182,7 +256,10 @@ def test_what_is_kept_has_bounds() -> None:
         cache.image = apply_records(cache.image, [record])
         oldest.put(cache.image.topics_by_name[f"t{number}"], b"", cache.image)
         cache.image = apply_records(cache.image, [RemoveTopicRecord(topic_id=_topic_id(number))])
+        kept.for_client(cache.image, "PLAINTEXT", 7, now_s=SETS_MAX + 3)
+        kept.shapes.of(TopicImage(f"t{number}", _topic_id(number), {0: PartitionImage(0, (number,), (), 0, 0, 0)}))
     assert len(oldest) <= len(cache.image.topics_by_id) + STRAY_MAX + 1
+    assert len(kept.shapes) <= len(cache.image.topics_by_id) + STRAY_MAX + 1
 
 
 def test_others_have_their_turns_and_the_answer_is_of_one_image() -> None:
