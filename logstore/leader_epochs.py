@@ -24,12 +24,12 @@ class LeaderEpochs:
     sealed or made durable, and at a stop. A change that cannot be written raises StorageError and has not been made.
     """
 
-    __slots__ = ("_entries", "_filesystem", "_has_file", "_is_pending", "_path", "is_durable", "latest_epoch")
+    __slots__ = ("_entries", "_filesystem", "_has_file", "_is_pending", "is_durable", "latest_epoch", "path")
 
     def __init__(self, filesystem: FileSystem, path: str, *, is_new: bool = False) -> None:
         """Read the file; a new one is known to be missing."""
         self._filesystem = filesystem
-        self._path = path
+        self.path = path
         self._entries: list[tuple[int, int]] = []
         # The epoch of the last entry.
         self.latest_epoch = UNDEFINED_EPOCH
@@ -60,18 +60,14 @@ class LeaderEpochs:
     def _write(self, entries: list[tuple[int, int]]) -> None:
         lines = (f"{e} {o}" for e, o in entries)
         if self._has_file:
-            write_lines(self._filesystem, self._path, lines, durable=False)
+            write_lines(self._filesystem, self.path, lines, durable=False)
         else:
             # What a kill leaves of the first one is read as damaged, or as empty: all that it says is found in records.
-            create_lines(self._filesystem, self._path, lines)
+            create_lines(self._filesystem, self.path, lines)
             self._has_file = True
         self.is_durable = False
         self._is_pending = False
         self._set(entries)
-
-    def move(self, path: str) -> None:
-        """The partition's folder has a new name."""
-        self._path = path
 
     def assign(self, epoch: int, start_offset: int, *, with_records: bool = False) -> None:
         """Note that `epoch` begins at `start_offset`; later epochs and those that begin later are dropped.

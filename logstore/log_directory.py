@@ -201,7 +201,7 @@ class LogDirectory:
                 now_ms=now_ms,
                 topic_id=topic_id,
                 report=self._report,
-                make_folder=not is_put_off,
+                make_directory=not is_put_off,
             )
             log.on_point_lowered = self._note_recovery_points
             if is_put_off:
@@ -217,7 +217,7 @@ class LogDirectory:
         """
         self._at_once_count = 0
         for key in list(islice(self._due_folders, count_max)):
-            self._due_folders[key].make_folder()
+            self._due_folders[key].make_directory()
             del self._due_folders[key]
         for key in list(islice(self._doomed, count_max)):
             self._rename_doomed(key, now_ms)
@@ -236,7 +236,7 @@ class LogDirectory:
             self._due_folders.pop(key, None)
             # Whoever listens holds the log: thousands of such rings would wait for the garbage collector.
             log.on_shortened = nobody_listens
-            if not log.is_folder_due:
+            if not log.is_directory_due:
                 self._doomed[key] = log
                 if self._at_once_count < FOLDERS_AT_ONCE:
                     self._at_once_count += 1

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pykbroker.logstore.active_segment import ActiveSegment
 from pykbroker.logstore.batch_scan import HEADER_SIZE
-from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.open_files import OpenFiles
-from pykbroker.logstore.producer_snapshot import decode_snapshot, encode_snapshot
-from pykbroker.logstore.producer_state import ProducerState
-from pykbroker.logstore.recovery import LastBatches, recover_segment, replay_producers
+from pykbroker.logstore.producer_history import NOT_RECOVERED, ProducerHistory
+from pykbroker.logstore.recovery import LastBatches, recover_segment
 from pykbroker.logstore.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -22,11 +20,8 @@ from pykbroker.logstore.segment import (
     SWAP_SUFFIX,
     SealedSegment,
     Segment,
-    segment_path,
 )
-
-# Above every offset: no segment was scanned.
-NOT_RECOVERED: Final = 1 << 63
+from pykbroker.logstore.segment_list import SegmentList
 
 
 class LoadRequest(NamedTuple):
@@ -54,20 +49,14 @@ class Cut(NamedTuple):
     segments_dropped: int
 
 
-class LoadedLog(NamedTuple):
-    """A partition's parts, ready to be used. `snapshots` are the offsets of producer snapshots, ascending.
+class LoadedParts(NamedTuple):
+    """The parts of a log, ready to be used."""
 
-    Up to `without_producers_to` no producer is known, which no snapshot says: see `load_producers`.
-    """
-
-    segments: list[Segment]
-    active: ActiveSegment
+    segments: SegmentList
+    epochs: LeaderEpochs
+    history: ProducerHistory
     log_start_offset: int
-    log_end_offset: int
     recovery_point: int
-    producers: ProducerState
-    snapshots: list[int]
-    without_producers_to: int
     cut: Cut | None
 
 
@@ -92,7 +81,7 @@ def first_base_offset(filesystem: FileSystem, folder: str) -> int:
     return max(min(map(base_offset_of, names), default=0), 0)
 
 
-def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) -> LoadedLog:
+def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) -> LoadedParts:
     """Read a partition's folder; recover from `recovery_point` on unless the last stop was clean (P-171).
 
     Raises StorageError and CorruptFile.
@@ -120,23 +109,25 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log_start_offset)
     snapshots = sorted(base_offset_of(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
-    # A clean stop leaves a snapshot unless there is nothing to say, as Kafka's may.
-    without_producers_to = end_offset if request.is_clean and not snapshots else log_start_offset
-    producers = load_producers(
-        segments, snapshots, log_start_offset, end_offset, request, recovery, without_producers_to=without_producers_to
+    history = ProducerHistory(
+        filesystem,
+        folder,
+        snapshots,
+        # A clean stop leaves a snapshot where there is something to say, as Kafka's does.
+        known_none_to=end_offset if request.is_clean and not snapshots else log_start_offset,
+        now_ms=request.now_ms,
     )
-    recovery_point = end_offset if request.is_clean else min(request.recovery_point, end_offset)
-    return LoadedLog(
+    history.load(
         segments,
-        active,
         log_start_offset,
         end_offset,
-        recovery_point,
-        producers,
-        snapshots,
-        without_producers_to,
-        recovery.cut,
+        request.producer_id_expiration_ms,
+        recovery.scanned_from,
+        recovery.last_batches,
     )
+    recovery_point = end_offset if request.is_clean else min(request.recovery_point, end_offset)
+    parts = SegmentList(folder, open_files, segments, active, end_offset)
+    return LoadedParts(parts, epochs, history, log_start_offset, recovery_point, recovery.cut)
 
 
 def _drop_overtaken(segments: list[Segment]) -> None:
@@ -249,68 +240,3 @@ def _may_end_in_zeros(segment: Segment, size: int) -> bool:
     """Whether a durable segment may have kept space that was allocated ahead of its data."""
     length = min(size, HEADER_SIZE)
     return not any(segment.filesystem.read(segment.file.descriptor(), length, size - length))
-
-
-def load_producers(
-    segments: list[Segment],
-    snapshots: list[int],
-    log_start_offset: int,
-    end_offset: int,
-    request: LoadRequest,
-    recovery: _Recovery | None = None,
-    *,
-    without_producers_to: int = 0,
-) -> ProducerState:
-    """Producer state at `end_offset`: the newest usable snapshot and the batches after it (P-57).
-
-    Without a snapshot it is the batches from `without_producers_to` on, where a clean stop knew of no producer.
-
-    Snapshots that cannot be used are deleted and taken out of `snapshots`. After a recovery that means those above the
-    first segment that was scanned; they are taken anew at the segments' beginnings.
-    """
-    filesystem = segments[0].filesystem
-    recovered_from = NOT_RECOVERED if recovery is None else recovery.scanned_from
-    last_batches = {} if recovery is None else recovery.last_batches
-    state = ProducerState()
-    state.end_offset = max(log_start_offset, min(without_producers_to, end_offset))
-    for offset in snapshots[:]:
-        if offset > end_offset or offset <= log_start_offset or offset > recovered_from:
-            _drop_snapshot(filesystem, request.folder, snapshots, offset)
-    while snapshots:
-        offset = snapshots[-1]
-        path = segment_path(request.folder, offset, SNAPSHOT_SUFFIX)
-        try:
-            state.load(decode_snapshot(filesystem.read_file(path) or b"", path), offset)
-        except CorruptFile:
-            _drop_snapshot(filesystem, request.folder, snapshots, offset)
-        else:
-            state.remove_expired(request.now_ms, request.producer_id_expiration_ms)
-            break
-    for segment in segments:
-        if segment.base_offset > recovered_from:
-            state.end_offset = segment.base_offset
-            write_snapshot(filesystem, request.folder, state, snapshots)
-        replay_producers(
-            state,
-            segment,
-            end_offset,
-            is_recovered=segment.base_offset >= recovered_from,
-            last_batches=last_batches.get(segment.base_offset),
-        )
-    state.end_offset = end_offset
-    return state
-
-
-def write_snapshot(filesystem: FileSystem, folder: str, state: ProducerState, snapshots: list[int]) -> None:
-    """Write producer state at its end offset. Not durable yet: a flush of the log makes it so.
-
-    What a crash leaves of it has a CRC that does not fit, and is done without.
-    """
-    path = segment_path(folder, state.end_offset, SNAPSHOT_SUFFIX)
-    filesystem.create_file(path, encode_snapshot(state.producers))
-    snapshots.append(state.end_offset)
-
-
-def _drop_snapshot(filesystem: FileSystem, folder: str, snapshots: list[int], offset: int) -> None:
-    filesystem.remove(segment_path(folder, offset, SNAPSHOT_SUFFIX))
-    snapshots.remove(offset)

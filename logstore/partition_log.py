@@ -3,92 +3,277 @@
 Knows record batches and offsets, not requests, replicas or the high watermark; where a reader may read to, and up to
 where segments may be deleted, comes as an argument. Synchronous; one thread uses it (`begin_flush` says what may run
 elsewhere).
+
+Nothing is read or opened before the first use: until then the log is an `UnloadedLog`, from then on a `LoadedLog`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
-from enum import Enum
-from struct import Struct
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
-from pykbroker.logstore.active_segment import ActiveSegment
-from pykbroker.logstore.batch_scan import PREFIX_SIZE
-from pykbroker.logstore.errors import BatchTooLarge, OffsetOutOfRange, UnexpectedAppendOffset
 from pykbroker.logstore.file_range import FileRange
-from pykbroker.logstore.filesystem import Buffer
-from pykbroker.logstore.log_cleanup import LogCleanup
+from pykbroker.logstore.filesystem import Buffer, FileSystem, OsFileSystem
+from pykbroker.logstore.flush import FlushWork
+from pykbroker.logstore.leader_epochs import LeaderEpochs
+from pykbroker.logstore.listeners import Report, no_report, nobody_listens
+from pykbroker.logstore.loaded_log import AppendOrigin, AppendResult, LoadedLog, append_policy
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.producer_state import Verification
-from pykbroker.logstore.recovery import add_aborted, marker_of, record_marker
-from pykbroker.logstore.segment import Segment, TimestampOffset
-from pykbroker.protocol.records.batch import LOG_APPEND_TIME, RecordBatch, iter_batches
-from pykbroker.protocol.records.compression import codec_of_topic
-from pykbroker.protocol.records.errors import CorruptRecord
-from pykbroker.protocol.records.validation import AppendPolicy, validate_client_batches
+from pykbroker.logstore.log_loader import Cut
+from pykbroker.logstore.open_files import OpenFiles
+from pykbroker.logstore.partition_metadata import read_topic_id
+from pykbroker.logstore.producer_state import ProducerState, Verification
+from pykbroker.logstore.segment import SealedSegment, Segment, TimestampOffset
+from pykbroker.logstore.segment_list import LogRead
+from pykbroker.logstore.unloaded_log import UnloadedLog
+from pykbroker.protocol.records.batch import RecordBatch
 
-_ASSIGNED: Final = Struct(">qii")
-_ASSIGNED_SIZE: Final = 16
-_BOUNDARIES_KEPT: Final = 64
+__all__ = ["AppendOrigin", "AppendResult", "LogRead", "PartitionLog", "append_policy"]
+
 _EPOCH_MAX: Final = 0x7FFFFFFF
 
 
-class AppendOrigin(Enum):
-    """Who appends, which decides what is checked.
+class PartitionLog:
+    """The log of one partition. Build it with `open`.
 
-    CLIENT: one batch of a producer, everything is checked. COORDINATOR: batches that this broker's coordinators made,
-    markers among them: only producer epochs are checked. RAFT: the metadata log; control batches allowed.
+    Every method that needs the records may raise what loading them raises: StorageError, CorruptFile, CorruptSegment.
+
+    Attributes:
+        topic, partition: whose log it is.
+        cut: what recovery took away when the log was loaded, None for nothing but unused space.
+        on_shortened: called when the log turns out to end before what `log_end_offset` has said.
     """
 
-    CLIENT = 0
-    COORDINATOR = 1
-    RAFT = 2
-
-
-class AppendResult(NamedTuple):
-    """Where an append went. `log_append_time_ms` is -1 unless the topic uses LogAppendTime; a duplicate (P-51) carries
-    the original's offsets and its largest timestamp."""
-
-    first_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    is_duplicate: bool
-
-
-class LogRead(NamedTuple):
-    """Result of a read: a range to send and to release, or None when there is nothing; `first_offset` is the base
-    offset of its first batch (P-62), or the asked offset when there is nothing or it is not known without reading."""
-
-    range: FileRange | None
-    first_offset: int
-
-
-def append_policy(config: LogConfig) -> AppendPolicy:
-    """What these settings ask of client batches."""
-    levels = {
-        "gzip": config.compression_gzip_level,
-        "lz4": config.compression_lz4_level,
-        "zstd": config.compression_zstd_level,
-    }
-    return AppendPolicy(
-        max_message_bytes=config.max_message_bytes,
-        segment_bytes=config.segment_bytes,
-        is_log_append_time=config.message_timestamp_type == "LogAppendTime",
-        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-        compression_codec=codec_of_topic(config.compression_type),
-        compression_level=levels.get(config.compression_type),
-        is_compacted=config.is_compacted,
+    __slots__ = (
+        "_config",
+        "_on_point_lowered",
+        "_open_files",
+        "_report",
+        "_state",
+        "_topic_id",
+        "cut",
+        "on_shortened",
+        "partition",
+        "topic",
     )
 
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        open_files: OpenFiles,
+        state: UnloadedLog,
+        topic_id: bytes | None,
+        report: Report,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.cut: Cut | None = None
+        self.on_shortened: Callable[[], None] = nobody_listens
+        self._on_point_lowered: Callable[[], None] = nobody_listens
+        self._config = config
+        self._open_files = open_files
+        self._state: UnloadedLog | LoadedLog = state
+        self._topic_id = topic_id
+        self._report = report
 
-class PartitionLog(LogCleanup):
-    """The log of one partition. Build it with `open`."""
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        filesystem: FileSystem | None = None,
+        open_files: OpenFiles | None = None,
+        now_ms: int,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        is_clean: bool = False,
+        topic_id: bytes | None = None,
+        end_offset: int | None = None,
+        report: Report | None = None,
+        make_directory: bool = True,
+    ) -> PartitionLog:
+        """Open the log in the directory `path`, which is made when missing.
 
-    __slots__ = ()
+        After a clean stop (`is_clean`) nothing is read until the first use, and then nothing is scanned; `end_offset`,
+        when the caller knows it (a clean stop leaves it as the recovery point), is answered without reading. Otherwise
+        the log is recovered now. `topic_id` is noted in a new directory. Logs of one broker share `open_files`; a log
+        that stands alone may give just the `filesystem`. What is damaged or missing, seen now or later, is told to
+        `report`. Without `make_directory` the caller knows that there is no directory; the method of that name makes
+        it, or the first use that needs it. Raises StorageError, CorruptFile.
+        """
+        if open_files is None:
+            open_files = OpenFiles(filesystem or OsFileSystem())
+        has_directory = make_directory and open_files.filesystem.exists(path)
+        state = UnloadedLog(
+            path,
+            open_files,
+            now_ms=now_ms,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            end_offset=end_offset,
+            is_clean=is_clean,
+            has_directory=has_directory,
+        )
+        log = cls(topic, partition, config, open_files, state, topic_id, report or no_report)
+        if make_directory:
+            log.make_directory()
+        if not state.is_clean:
+            log._load(state)
+        return log
+
+    def make_directory(self) -> None:
+        """Make the directory of a new log, if that was not done yet. Raises StorageError."""
+        if isinstance(self._state, UnloadedLog):
+            self._state.make_directory(self._topic_id)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path})"
+
+    def _loaded(self) -> LoadedLog:
+        """The log in use; the first use loads it."""
+        state = self._state
+        return state if isinstance(state, LoadedLog) else self._load(state)
+
+    def _load(self, unloaded: UnloadedLog) -> LoadedLog:
+        unloaded.make_directory(self._topic_id)
+        name = f"{self.topic}-{self.partition}"
+        loaded, self.cut = unloaded.load(name, self._config, self._report, self._on_point_lowered)
+        self._state = loaded
+        if not unloaded.is_clean:
+            loaded.history.take_snapshot(loaded.log_start_offset)
+        if self.cut is not None:
+            path, position, size, dropped = self.cut
+            self._report(
+                f"{path}: {size} bytes from {position} on were not whole records and were cut off; "
+                f"{dropped} segment(s) after them set aside"
+            )
+        end_offset, expected = loaded.log_end_offset, unloaded.end_offset
+        if expected is not None and end_offset < expected:
+            if self.cut is None:
+                self._report(f"{self.path}: the records from offset {end_offset} to {expected - 1} are missing")
+            self.on_shortened()
+        return loaded
+
+    # What it is and where it stands
+
+    @property
+    def path(self) -> str:
+        """The log's directory."""
+        return self._state.path
+
+    @property
+    def topic_id(self) -> bytes | None:
+        """The topic id noted in the directory, None when none was."""
+        if self._topic_id is None:
+            self._topic_id = read_topic_id(self.filesystem, self.path)
+        return self._topic_id
+
+    @property
+    def filesystem(self) -> FileSystem:
+        """The file system that holds the log."""
+        return self._open_files.filesystem
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings; may be set at any time."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        if isinstance(self._state, LoadedLog):
+            self._state.config = config
+
+    @property
+    def is_directory_due(self) -> bool:
+        """True while the directory of a new log is still to be made."""
+        return isinstance(self._state, UnloadedLog) and self._state.is_directory_due
+
+    @property
+    def is_loaded(self) -> bool:
+        """True once the log was used. One that was not has no appends to flush."""
+        return isinstance(self._state, LoadedLog)
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self._state.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        state = self._state
+        if isinstance(state, LoadedLog):
+            return state.segments.end_offset
+        return state.end_offset if state.end_offset is not None else self._load(state).log_end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Offset up to which the log is known to be durable; recovery begins here."""
+        return self._state.recovery_point
+
+    @property
+    def is_known_empty(self) -> bool:
+        """True if it takes no reading to know that there is no record."""
+        state = self._state
+        end_offset = state.end_offset if isinstance(state, UnloadedLog) else state.log_end_offset
+        return end_offset == state.log_start_offset
+
+    @property
+    def has_hidden_start(self) -> bool:
+        """True if the log start lies above the first segment's base offset, so that the files do not tell it."""
+        return self._state.has_hidden_start
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the `.log` files."""
+        if isinstance(self._state, UnloadedLog) and self._state.is_new:
+            return 0
+        return self._loaded().segments.size_bytes
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments, ascending; the last one is being written."""
+        return tuple(self._loaded().segments.segments)
+
+    @property
+    def segment_base_offsets(self) -> tuple[int, ...]:
+        """Base offsets of the segments, ascending; the last one is being written."""
+        return tuple(self._loaded().segments.base_offsets)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the last append, -1 when unknown."""
+        return self._loaded().epochs.latest_epoch
+
+    @property
+    def leader_epochs(self) -> LeaderEpochs:
+        """The leader epoch cache."""
+        return self._loaded().epochs
+
+    @property
+    def producers(self) -> ProducerState:
+        """The state of idempotent and transactional producers."""
+        return self._loaded().history.state
+
+    @property
+    def first_unstable_offset(self) -> int:
+        """First offset of the oldest open transaction, -1 when there is none (P-68)."""
+        return self._loaded().history.state.first_unstable_offset
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """End of what read_committed consumers may read, given the end of what all may read (P-68).
+
+        A transaction holds readers back until its marker lies below the high watermark. One that began before the log
+        start (DeleteRecords) holds them back there.
+        """
+        return self._loaded().last_stable_offset(high_watermark)
 
     # Appending
 
@@ -122,99 +307,7 @@ class PartitionLog(LogCleanup):
         InvalidTransactionState, TransactionCoordinatorFenced, BatchTooLarge, StorageFull, StorageError; after any of
         them the log is as it was.
         """
-        active = self._active or self._load()
-        if origin is not AppendOrigin.CLIENT:
-            return self._append_trusted(active, data, leader_epoch, now_ms, verification, transaction_version)
-        policy = self._policy
-        if policy is None:
-            policy = self._policy = append_policy(self._config)
-        batch = validate_client_batches(data, policy, now_ms, self._name)
-        data, size, record_count, max_timestamp, producer_id, epoch, sequence, is_transactional, append_time_ms = batch
-        if producer_id >= 0:
-            duplicate = self._producers.check_append(
-                producer_id,
-                epoch,
-                sequence,
-                record_count - 1,
-                is_transactional,
-                verification,
-                must_be_verified=self._config.transaction_partition_verification_enable,
-            )
-            if duplicate is not None:
-                # It may be the one whose sync failed.
-                self._flush_if_due()
-                return AppendResult(
-                    duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, self._start_offset, True
-                )
-        first_offset = self._end_offset
-        last_offset = first_offset + record_count - 1
-        if leader_epoch != self._epochs.latest_epoch:
-            self._epochs.assign(leader_epoch, first_offset, with_records=True)
-        if self._must_roll(active, size, last_offset, max_timestamp, now_ms):
-            active = self._roll(first_offset, now_ms)
-        view = data if isinstance(data, memoryview) else memoryview(data)
-        assigned = _ASSIGNED.pack(first_offset, size - PREFIX_SIZE, leader_epoch)
-        active.append(
-            (assigned, view[_ASSIGNED_SIZE:]), size, last_offset, max_timestamp, self._config.index_interval_bytes
-        )
-        self._end_offset = last_offset + 1
-        if producer_id >= 0:
-            self._producers.record_batch(
-                producer_id, epoch, sequence, first_offset, record_count - 1, max_timestamp, is_transactional
-            )
-        self._producers.end_offset = last_offset + 1
-        self._flush_if_due()
-        return AppendResult(first_offset, last_offset, append_time_ms, self._start_offset, False)
-
-    def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """Note that a leader epoch begins at the log end, whether or not anything is ever appended in it (KIP-279).
-
-        Raises StorageError.
-        """
-        self._ready()
-        if leader_epoch > self._epochs.latest_epoch:
-            self._epochs.assign(leader_epoch, self._end_offset)
-
-    def _append_trusted(
-        self,
-        active: ActiveSegment,
-        data: Buffer,
-        leader_epoch: int,
-        now_ms: int,
-        verification: Verification | None,
-        transaction_version: int,
-    ) -> AppendResult:
-        """Append batches that this broker made: offsets and epoch are assigned to each, and the time where the topic
-        asks for it; the rest is taken as it is."""
-        if self._config.message_timestamp_type == "LogAppendTime":
-            data = bytearray(data)
-            for batch in iter_batches(data):
-                batch.set_max_timestamp(LOG_APPEND_TIME, now_ms)
-        view = memoryview(data)
-        next_offset = self._end_offset
-        parts: list[Buffer] = []
-        metas: list[tuple[int, int, int]] = []
-        with_producer: list[tuple[RecordBatch, int]] = []
-        for batch in iter_batches(view):
-            size = batch.size_bytes
-            parts.append(_ASSIGNED.pack(next_offset, size - PREFIX_SIZE, leader_epoch))
-            parts.append(view[batch.position + _ASSIGNED_SIZE : batch.position + size])
-            if batch.producer_id >= 0:
-                self._check_trusted(batch, verification, transaction_version)
-                with_producer.append((batch, next_offset))
-            last_offset = next_offset + batch.last_offset_delta
-            metas.append((size, last_offset, batch.max_timestamp))
-            next_offset = last_offset + 1
-        if not metas:
-            raise ValueError("an append needs at least one whole batch")
-        if leader_epoch != self._epochs.latest_epoch:
-            self._epochs.assign(leader_epoch, self._end_offset, with_records=True)
-        first_offset = self._end_offset
-        self._write_batches(active, parts, metas, first_offset, now_ms)
-        for batch, offset in with_producer:
-            self._record_trusted(batch, offset)
-        self._flush_if_due()
-        return AppendResult(first_offset, next_offset - 1, -1, self._start_offset, False)
+        return self._loaded().append_as_leader(data, leader_epoch, now_ms, origin, verification, transaction_version)
 
     def append_as_follower(self, data: Buffer, now_ms: int, leader_epoch: int = _EPOCH_MAX) -> AppendResult:
         """Append batches fetched from a leader as they are: offsets and epochs are the leader's, CRCs are checked.
@@ -224,105 +317,18 @@ class PartitionLog(LogCleanup):
         one whole batch or one is damaged: then nothing was appended. StorageFull, StorageError: what was appended
         before is complete.
         """
-        self._ready()
-        view = memoryview(data)
-        batches = self._check_followed(view, leader_epoch)
-        first_offset = batches[0].base_offset
-        size_max = self._config.segment_bytes
-        start = 0
-        while start < len(batches):
-            # As many as go into one segment.
-            size, stop = batches[start].size_bytes, start + 1
-            while stop < len(batches) and size + batches[stop].size_bytes <= size_max:
-                size += batches[stop].size_bytes
-                stop += 1
-            self._append_followed(view, batches[start:stop], now_ms)
-            start = stop
-        return AppendResult(first_offset, self._end_offset - 1, -1, self._start_offset, False)
+        return self._loaded().append_as_follower(data, now_ms, leader_epoch)
 
-    def _check_followed(self, view: memoryview, leader_epoch: int) -> list[RecordBatch]:
-        """The batches to append. Raises as `append_as_follower` for what a leader would not send."""
-        next_offset = self._end_offset
-        batches: list[RecordBatch] = []
-        for batch in iter_batches(view):
-            base_offset = batch.base_offset
-            if batch.partition_leader_epoch > leader_epoch:
-                break
-            if base_offset < next_offset:
-                raise UnexpectedAppendOffset(f"{self._name}: a batch at {base_offset}, the log ends at {next_offset}")
-            if not batch.verify_crc():
-                raise CorruptRecord(f"{self._name}: CRC of the batch at {base_offset} is wrong")
-            next_offset = batch.next_offset
-            if next_offset <= base_offset:
-                raise CorruptRecord(f"{self._name}: the batch at {base_offset} ends at {next_offset}")
-            batches.append(batch)
-        if not batches:
-            raise CorruptRecord(f"{self._name}: not one whole batch in {len(view)} bytes")
-        return batches
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Note that a leader epoch begins at the log end, whether or not anything is ever appended in it (KIP-279).
 
-    def _append_followed(self, view: memoryview, batches: list[RecordBatch], now_ms: int) -> None:
-        active = self._ready()
-        first, last = batches[0], batches[-1]
-        for batch in batches:
-            epoch = batch.partition_leader_epoch
-            if epoch != self._epochs.latest_epoch and epoch >= 0:
-                self._epochs.assign(epoch, batch.base_offset, with_records=True)
-        metas = [(batch.size_bytes, batch.next_offset - 1, batch.max_timestamp) for batch in batches]
-        whole = view[first.position : last.position + last.size_bytes]
-        self._write_batches(active, [whole], metas, first.base_offset, now_ms)
-        for batch in batches:
-            if batch.producer_id >= 0:
-                self._record_trusted(batch, batch.base_offset)
-        self._flush_if_due()
+        Raises StorageError.
+        """
+        self._loaded().begin_leader_epoch(leader_epoch)
 
-    def _write_batches(
-        self,
-        active: ActiveSegment,
-        parts: list[Buffer],
-        metas: list[tuple[int, int, int]],
-        first_offset: int,
-        now_ms: int,
-    ) -> None:
-        size = sum(meta[0] for meta in metas)
-        if size > self._config.segment_bytes:
-            raise BatchTooLarge(f"{self._name}: {size} bytes in one append are more than segment.bytes")
-        last_offset = metas[-1][1]
-        if self._must_roll(active, size, last_offset, max(meta[2] for meta in metas), now_ms):
-            active = self._roll(first_offset, now_ms)
-        active.append_batches(parts, metas, self._config.index_interval_bytes)
-        self._end_offset = self._producers.end_offset = last_offset + 1
-
-    def _flush_if_due(self) -> None:
-        """Sync the log if `flush.messages` asks for it. Where that fails the records are in the log all the same: to be
-        called when all is noted that they say of producers and transactions."""
-        if self._end_offset - self.recovery_point >= self._config.flush_messages:
-            self.flush()
-
-    def _check_trusted(self, batch: RecordBatch, verification: Verification | None, transaction_version: int) -> None:
-        if not batch.is_control:
-            if batch.is_transactional and self._config.transaction_partition_verification_enable:
-                self._producers.check_verified(batch.producer_id, batch.producer_epoch, verification)
-            self._producers.check_coordinator_append(batch.producer_id, batch.producer_epoch)
-            return
-        marker = marker_of(batch)
-        if marker is not None:
-            self._producers.check_marker(batch.producer_id, batch.producer_epoch, marker[1], transaction_version)
-
-    def _record_trusted(self, batch: RecordBatch, offset: int) -> None:
-        if batch.is_control:
-            completed = record_marker(self._producers, batch, offset)
-            if completed is not None and completed.is_aborted:
-                add_aborted(self._segments[-1], self._producers, completed)
-            return
-        self._producers.record_batch(
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
-            offset,
-            batch.last_offset_delta,
-            batch.max_timestamp,
-            batch.is_transactional,
-        )
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment at the log end, unless the active one is empty and begins there."""
+        self._loaded().roll(now_ms)
 
     # Reading
 
@@ -333,137 +339,164 @@ class PartitionLog(LogCleanup):
         `at_least_one`, else nothing. At or above the bound: nothing, no error. Raises OffsetOutOfRange (P-65),
         StorageError.
         """
-        active = self._active or self._load()
-        end_offset = self._end_offset
-        if offset < self._start_offset or offset > end_offset:
-            raise OffsetOutOfRange(f"{self._name}: offset {offset} is not in {self._start_offset}..{end_offset}")
-        if offset >= bound_offset or offset == end_offset:
-            if offset == end_offset:
-                self._remember_end(active)
-            return LogRead(None, offset)
-        segment: Segment = active
-        first_size = 0
-        first_offset = offset
-        position = self._boundaries.get(offset, -1)
-        if position < 0:
-            number = bisect_right(self._bases, offset) - 1
-            segment = self._segments[number]
-            found = segment.locate(offset)
-            while found is None:
-                # Compaction may have removed the end of a segment.
-                number += 1
-                if number == len(self._segments):
-                    return LogRead(None, offset)
-                segment = self._segments[number]
-                found = segment.locate(offset)
-            position, first_size, first_offset, _ = found
-        limit = self._position_of_bound(segment, bound_offset)
-        size = limit - position
-        if size > size_max:
-            if not first_size:
-                first_size = PREFIX_SIZE + int.from_bytes(
-                    self._open_files.filesystem.read(segment.file.descriptor(), 4, position + 8), "big"
-                )
-            if first_size <= size_max:
-                size = size_max
-            elif at_least_one:
-                size = min(size, first_size)
-            else:
-                return LogRead(None, first_offset)
-        elif size <= 0:
-            return LogRead(None, first_offset)
-        elif segment is active and limit == active.size:
-            self._remember_end(active)
-        return LogRead(FileRange(segment.file, position, size), first_offset)
-
-    def _remember_end(self, active: ActiveSegment) -> None:
-        """A reader has come to the end: its next read will begin here, and needs no search."""
-        boundaries = self._boundaries
-        if len(boundaries) >= _BOUNDARIES_KEPT:
-            boundaries.clear()
-        boundaries[self._end_offset] = active.size
-
-    def _position_of_bound(self, segment: Segment, bound_offset: int) -> int:
-        if bound_offset >= self._end_offset:
-            return segment.size
-        position = self._boundaries.get(bound_offset) if segment is self._active else None
-        if position is None:
-            found = segment.locate(bound_offset)
-            position = found.position if found is not None else segment.size
-        return position
+        return self._loaded().read(offset, size_max, bound_offset, at_least_one=at_least_one)
 
     def size_between(self, offset: int, end_offset: int) -> int | None:
         """Bytes from the batch that holds `offset` up to `end_offset`, which begins a batch or is the log end.
 
         None when they lie in more than one segment.
         """
-        active = self._ready()
-        number = bisect_right(self._bases, offset) - 1
-        segment = self._segments[number]
-        if segment is not active and self._bases[number + 1] < end_offset:
-            return None
-        found = segment.locate(offset) if offset < self._end_offset else None
-        return 0 if found is None else self._position_of_bound(segment, end_offset) - found.position
+        return self._loaded().segments.size_between(offset, end_offset)
 
     def iter_batches(self, from_offset: int | None = None) -> Iterator[RecordBatch]:
         """Copies of all batches from the one that holds `from_offset` (default: log start) to the log end, for replay.
 
         Batches appended meanwhile may be seen or not.
         """
-        self._ready()
-        offset = max(self._start_offset, from_offset if from_offset is not None else 0)
-        for number in range(max(bisect_right(self._bases, offset) - 1, 0), len(self._segments)):
-            segment = self._segments[number]
-            found = segment.locate(offset) if segment.size else None
-            if found is not None:
-                yield from segment.batches(found.position)
+        loaded = self._loaded()
+        yield from loaded.segments.batches(max(loaded.log_start_offset, from_offset or 0))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record with this timestamp or a later one; None when there is none (P-83)."""
-        self._ready()
-        for segment in self._segments:
-            if segment.max_timestamp()[0] >= timestamp_ms:
-                return segment.offset_for_timestamp(timestamp_ms, self._start_offset)
-        return None
+        loaded = self._loaded()
+        return loaded.segments.offset_for_timestamp(timestamp_ms, loaded.log_start_offset)
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record that has the log's largest timestamp; None in an empty log (P-81)."""
-        self._ready()
-        newest = max(self._segments, key=lambda segment: segment.max_timestamp()[0])
-        return newest.offset_of_max_timestamp()
+        return self._loaded().segments.max_timestamp_offset()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known leader epoch at or below `epoch`, where it ends), (-1, -1) when unknown (P-87)."""
-        self._ready()
-        return self._epochs.end_offset_for(epoch, self._end_offset)
+        loaded = self._loaded()
+        return loaded.epochs.end_offset_for(epoch, loaded.log_end_offset)
 
     def aborted_transactions_in(self, offset: int, records: FileRange) -> list[AbortedTransaction]:
         """Aborted transactions that a reader of `records`, read at `offset`, must know of (P-67).
 
         The end of the records is found in the sparse index, so a few more than these may be named, as by Kafka.
         """
-        number = max(bisect_right(self._bases, offset) - 1, 0)
-        while number < len(self._segments) and not records.is_of(self._segments[number].file):
-            number += 1
-        if number == len(self._segments):
-            return []
-        segment = self._segments[number]
-        upper_offset = segment.offset_index.offset_above(records.position + len(records))
-        if upper_offset is None:
-            upper_offset = self._end_offset if segment is self._active else self._bases[number + 1]
-        return self.aborted_transactions(offset, upper_offset)
+        return self._loaded().aborted_transactions_in(offset, records)
 
     def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions that overlap the offsets from `from_offset` to below `upper_offset` (P-67)."""
-        self._ready()
-        found: list[AbortedTransaction] = []
-        for segment in self._segments[max(bisect_right(self._bases, from_offset) - 1, 0) :]:
-            segment.load_aborted()
-            if not segment.aborted.entries:
-                continue
-            for transaction in segment.aborted.all():
-                if transaction.last_offset >= from_offset and transaction.first_offset < upper_offset:
-                    found.append(transaction)
-                if transaction.last_stable_offset >= upper_offset:
-                    return found
-        return found
+        return self._loaded().segments.aborted_transactions(from_offset, upper_offset)
+
+    # Deleting and truncating
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Hide everything below `offset` (DeleteRecords, P-150); whole segments below go with `delete_old_segments`.
+
+        False when the log start is there or beyond. Raises OffsetOutOfRange above the log end.
+        """
+        return self._loaded().advance_log_start(offset)
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Delete what retention allows (P-164); the log start moves along. Returns the number of segments.
+
+        Files are renamed to `.deleted` and go with a later `delete_due_files`. When everything may go, the active
+        segment is rolled first. Raises StorageError.
+        """
+        state = self._state
+        has_one_segment = isinstance(state, UnloadedLog) or len(state.segments.base_offsets) == 1
+        if has_one_segment and self.is_known_empty and not self.has_hidden_start:
+            return 0
+        return self._loaded().delete_old_segments(now_ms, high_watermark)
+
+    def delete_due_files(self, now_ms: int) -> int:
+        """Remove `.deleted` files whose `file.delete.delay.ms` has passed; returns how many.
+
+        What the file system refused before is tried again. Raises StorageError.
+        """
+        return self._state.delete_due_files(now_ms)
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        """Forget producers that have been idle for `producer.id.expiration.ms` (P-56)."""
+        self._state.remove_expired_producers(now_ms)
+
+    def replace_segments(self, cleaned: SealedSegment, olds: Sequence[Segment], now_ms: int) -> None:
+        """Put a `.cleaned` segment in place of neighbouring sealed ones. A crash leaves all old ones or the new one.
+
+        Raises StorageError. Then the old segments are still in the log; or the new one is, which waits for its place,
+        see `finish_swaps`.
+        """
+        self._loaded().replace_segments(cleaned, olds, now_ms)
+
+    def finish_swaps(self, now_ms: int) -> None:
+        """Give cleaned segments the names of those that they replace. Raises StorageError; then it can be tried again.
+
+        What was tried half may not be compacted again before.
+        """
+        self._loaded().finish_swaps(now_ms)
+
+    def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
+        """Drop everything from `offset` on; a batch that holds it goes whole. False when the log ends there.
+
+        Raises StorageError; the log must not be used then before a truncation to this offset or below has succeeded.
+        """
+        return self._loaded().truncate_to(offset, now_ms)
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
+        """Drop everything; the next record gets `offset`. Raises StorageError as `truncate_to` does."""
+        self._loaded().truncate_fully_and_start_at(offset, now_ms)
+
+    # Durability and the end
+
+    @property
+    def is_durable(self) -> bool:
+        """True if everything was made durable, so that a start need not look at it."""
+        return self._state.is_durable
+
+    @property
+    def has_unflushed_segments(self) -> bool:
+        """True if sealed segments are not durable yet, their indexes among them."""
+        return self._state.has_unflushed_segments
+
+    @property
+    def on_point_lowered(self) -> Callable[[], None]:
+        """Called when the recovery point is lower than it was, to write it down. Raises StorageError if that fails."""
+        return self._on_point_lowered
+
+    @on_point_lowered.setter
+    def on_point_lowered(self, listener: Callable[[], None]) -> None:
+        self._on_point_lowered = listener
+        if isinstance(self._state, LoadedLog):
+            self._state.durability.on_point_lowered = listener
+
+    def begin_flush(self, *, include_active: bool = True) -> FlushWork | None:
+        """Start to make the log durable; None when there is nothing to do. See FlushWork for what follows.
+
+        Of the active segment only the log file is synced: recovery makes its indexes anew.
+        """
+        return self._state.begin_flush(include_active=include_active)
+
+    def flush(self) -> None:
+        """Make everything durable, here and now. Raises StorageError."""
+        self._state.flush()
+
+    def close(self) -> None:
+        """Write what a clean stop leaves (producer snapshot, indexes to the end), durably, and close the files.
+
+        The log may be used again afterwards; it then opens its files anew.
+        """
+        self._state.close()
+
+    def write_end(self, *, without_empty_snapshot: bool = False) -> bool:
+        """Write what a clean stop leaves, without making it durable; True if there are files. Raises StorageError.
+
+        A stop with many logs leaves out the snapshots of those that never had a producer: after a clean stop no
+        snapshot at all means no producer, to Kafka as well, which then makes empty ones.
+        """
+        return self._state.write_end(without_empty_snapshot=without_empty_snapshot)
+
+    def note_synced(self) -> None:
+        """All files of the log were made durable as they are now, and their names. What a failed sync has put in doubt
+        stays so."""
+        self._state.note_synced()
+
+    def close_files(self) -> None:
+        """Close the files without writing anything."""
+        self._state.close_files()
+
+    def move(self, path: str) -> None:
+        """Rename the directory, for instance to mark it for deletion; open ranges stay valid. Raises StorageError."""
+        self._state.rename_directory(path)

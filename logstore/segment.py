@@ -151,6 +151,11 @@ class Segment:
             want = HEADER_SIZE if header.length > _SEARCH_SIZE else _SCAN_SIZE
             position += header.length + PREFIX_SIZE
 
+    def batch_size_at(self, position: int) -> int:
+        """Size in bytes of the batch that begins at `position`."""
+        length = self.filesystem.read(self.file.descriptor(), 4, position + 8)
+        return PREFIX_SIZE + int.from_bytes(length, "big")
+
     def read_batch(self, position: int, size: int) -> RecordBatch:
         """A copy of one whole batch."""
         return RecordBatch(self.filesystem.read(self.file.descriptor(), size, position))

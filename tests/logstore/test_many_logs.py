@@ -250,6 +250,9 @@ def test_no_snapshot_is_left_of_no_producers(memory: Place) -> None:
     log.truncate_to(150)
     assert log.producers.producers == {}
     append(log, batch(1, producer_id=9, producer_epoch=0, base_sequence=0))
+    append(log, batch(1))
+    assert log.truncate_to(151)
+    assert set(log.producers.producers) == {9}, "below where no producer was known at the start"
     end(log)
     assert f"{151:020d}.snapshot" in memory.names()
     log = memory.open(is_clean=True)

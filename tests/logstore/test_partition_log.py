@@ -207,7 +207,8 @@ def test_a_lease_outlives_deletion_of_its_segment(place: Place) -> None:
     assert log.delete_old_segments(NOW_MS + 5000, 5) == 1
     log.delete_due_files(NOW_MS + 100_000)
     assert result.range.read() == expected
-    log.delete()
+    log.close_files()
+    place.filesystem.remove_tree(log.path)
     assert result.range.read() == expected
     result.range.release()
     result.range.release()

@@ -20,7 +20,7 @@ from pykbroker.coordination.led_partitions import LedPartitions
 from pykbroker.coordination.replication_queue import ReplicationQueue
 from pykbroker.groups import offset_requests
 from pykbroker.handlers import fetch, produce
-from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.logstore.loaded_log import LoadedLog
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.leadership import Leadership
@@ -111,7 +111,7 @@ def _unclean_leader() -> list[Patch]:
 
 
 def _appends_are_not_synced() -> list[Patch]:
-    return [(PartitionLog, "flush", lambda self, **options: None)]
+    return [(LoadedLog, "flush", lambda self: None)]
 
 
 # The quorum

@@ -1,0 +1,127 @@
+"""Up to where one log is durable, and what is in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pykbroker.logstore.errors import StorageError
+from pykbroker.logstore.flush import FlushWork
+from pykbroker.logstore.leader_epochs import LeaderEpochs
+from pykbroker.logstore.producer_history import ProducerHistory
+from pykbroker.logstore.segment_list import SegmentList
+
+
+class Durability:
+    """The offset up to which a log is durable, and what later syncs must still do.
+
+    Attributes:
+        recovery_point: records below it are durable; a start after an unclean stop begins to look there.
+        on_point_lowered: writes down a recovery point that is lower than it was. Raises StorageError when it cannot.
+    """
+
+    __slots__ = ("_has_new_names", "_is_doubtful", "_sealed_to", "_truncations", "on_point_lowered", "recovery_point")
+
+    def __init__(self, recovery_point: int, sealed_to: int, on_point_lowered: Callable[[], None]) -> None:
+        """`sealed_to`: sealed segments below it are durable with their indexes."""
+        self.recovery_point = recovery_point
+        self._sealed_to = sealed_to
+        self.on_point_lowered = on_point_lowered
+        # True if files were made since the directory was last synced.
+        self._has_new_names = True
+        # True if a sync has failed: the system may have dropped what it could not write, and says so only once. Then
+        # the recovery point stays, so that the next start looks at everything behind it.
+        self._is_doubtful = False
+        # How often something was cut off, which a sync that is under way does not know of.
+        self._truncations = 0
+
+    def is_sealed_durable(self, segments: SegmentList) -> bool:
+        """True if all sealed segments are durable, their indexes among them."""
+        return self._sealed_to >= segments.active.base_offset
+
+    def begin_flush(
+        self,
+        directory: str,
+        segments: SegmentList,
+        epochs: LeaderEpochs,
+        history: ProducerHistory,
+        *,
+        include_active: bool,
+    ) -> FlushWork | None:
+        """See `PartitionLog.begin_flush`."""
+        active = segments.active
+        offset = segments.end_offset if include_active else active.base_offset
+        if offset <= self.recovery_point and self.is_sealed_durable(segments):
+            return None
+        epochs.write_pending()
+        from_offset = min(self.recovery_point, self._sealed_to)
+        unsynced = [segment for segment in segments.from_offset(from_offset) if segment.size]
+        if not include_active and active in unsynced:
+            unsynced.remove(active)
+        paths: list[str] = []
+        for segment in unsynced:
+            if segment is not active:
+                paths += (segment.offset_index.path, segment.time_index.path, segment.aborted.path)
+        paths += history.paths_above(from_offset)
+        with_epochs, with_names = not epochs.is_durable, self._has_new_names
+        if with_epochs:
+            paths.append(epochs.path)
+        files = [segment.file for segment in unsynced]
+        sealed_to = active.base_offset
+        truncations = self._truncations
+
+        def ended(offset: int, is_done: bool) -> None:
+            if is_done:
+                if truncations == self._truncations:
+                    self._synced(min(offset, segments.end_offset), sealed_to)
+            else:
+                self._is_doubtful = True
+                epochs.is_durable &= not with_epochs
+                self._has_new_names |= with_names
+
+        synced_directory = directory if paths or with_names else None
+        work = FlushWork(offset, active.filesystem, files, paths, synced_directory, ended)
+        # A change meanwhile takes the marks away again.
+        epochs.is_durable = True
+        self._has_new_names = False
+        return work
+
+    def _synced(self, offset: int, sealed_to: int) -> None:
+        if not self._is_doubtful:
+            self.recovery_point = max(self.recovery_point, offset)
+            self._sealed_to = max(self._sealed_to, sealed_to)
+
+    def note_all_synced(self, segments: SegmentList, epochs: LeaderEpochs) -> None:
+        """Everything was made durable as it is now. What a failed sync has put in doubt stays so."""
+        epochs.is_durable = True
+        self._has_new_names = False
+        self._synced(segments.end_offset, segments.active.base_offset)
+
+    def note_new_file(self) -> None:
+        """A file was made whose name is not durable yet."""
+        self._has_new_names = True
+
+    def begin_truncation(self) -> None:
+        """Something is cut off: a sync that is under way does not know of it, and moves the recovery point no more."""
+        self._truncations += 1
+
+    def lower(self, offset: int) -> None:
+        """What comes at `offset` and behind it is not durable any more; noted durably before any of it is written.
+
+        After a loss of power a start looks only at what lies behind the point that was noted, and would take what is
+        left of new records below it for whole. Raises StorageError, and then the point is what it was.
+        """
+        if offset < self.recovery_point:
+            before, self.recovery_point = self.recovery_point, offset
+            try:
+                self.on_point_lowered()
+            except StorageError:
+                self.recovery_point = before
+                raise
+
+    def limit_sealed(self, offset: int) -> None:
+        """No segment above `offset` is sealed any more."""
+        self._sealed_to = min(self._sealed_to, offset)
+
+    def note_restart(self) -> None:
+        """There is no sealed segment any more, so that none is left to be synced."""
+        self._sealed_to = self.recovery_point

@@ -1,0 +1,562 @@
+"""A log in use: appends, truncates and deletes over its segments, epochs, producers, durability and pending files.
+
+See `PartitionLog`, through which it is used, for what its methods do and raise.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from enum import Enum
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from pykbroker.logstore.aborted_transactions import AbortedTransaction
+from pykbroker.logstore.active_segment import ActiveSegment
+from pykbroker.logstore.batch_scan import PREFIX_SIZE
+from pykbroker.logstore.durability import Durability
+from pykbroker.logstore.errors import BatchTooLarge, OffsetOutOfRange, UnexpectedAppendOffset
+from pykbroker.logstore.file_range import FileRange
+from pykbroker.logstore.filesystem import Buffer
+from pykbroker.logstore.flush import FlushWork
+from pykbroker.logstore.leader_epochs import FILE_NAME as EPOCHS_FILE
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.log_loader import LoadedParts
+from pykbroker.logstore.pending_files import PendingFiles
+from pykbroker.logstore.producer_state import Verification
+from pykbroker.logstore.recovery import add_aborted, marker_of, record_marker
+from pykbroker.logstore.retention import SegmentFacts, count_to_delete
+from pykbroker.logstore.segment import CLEANED_SUFFIX, SWAP_SUFFIX, SealedSegment, Segment
+from pykbroker.logstore.segment_list import LogRead
+from pykbroker.protocol.records.batch import LOG_APPEND_TIME, RecordBatch, iter_batches
+from pykbroker.protocol.records.compression import codec_of_topic
+from pykbroker.protocol.records.errors import CorruptRecord
+from pykbroker.protocol.records.validation import AppendPolicy, validate_client_batches
+
+_ASSIGNED: Final = Struct(">qii")
+_ASSIGNED_SIZE: Final = 16
+
+
+class AppendOrigin(Enum):
+    """Who appends, which decides what is checked.
+
+    CLIENT: one batch of a producer, everything is checked. COORDINATOR: batches that this broker's coordinators made,
+    markers among them: only producer epochs are checked. RAFT: the metadata log; control batches allowed.
+    """
+
+    CLIENT = 0
+    COORDINATOR = 1
+    RAFT = 2
+
+
+class AppendResult(NamedTuple):
+    """Where an append went. `log_append_time_ms` is -1 unless the topic uses LogAppendTime; a duplicate (P-51) carries
+    the original's offsets and its largest timestamp."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool
+
+
+def append_policy(config: LogConfig) -> AppendPolicy:
+    """What these settings ask of client batches."""
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return AppendPolicy(
+        max_message_bytes=config.max_message_bytes,
+        segment_bytes=config.segment_bytes,
+        is_log_append_time=config.message_timestamp_type == "LogAppendTime",
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        compression_codec=codec_of_topic(config.compression_type),
+        compression_level=levels.get(config.compression_type),
+        is_compacted=config.is_compacted,
+    )
+
+
+class LoadedLog:
+    """One log whose files are known.
+
+    Attributes:
+        path: its directory.
+        log_start_offset: the first offset that may be read.
+        segments: its records.
+        epochs: which leader epoch began where.
+        history: its producers.
+        durability: up to where it is durable.
+        pending: files still to be renamed or deleted.
+    """
+
+    __slots__ = (
+        "_config",
+        "_name",
+        "_policy",
+        "durability",
+        "epochs",
+        "history",
+        "log_start_offset",
+        "path",
+        "pending",
+        "segments",
+    )
+
+    def __init__(
+        self, path: str, name: str, config: LogConfig, parts: LoadedParts, on_point_lowered: Callable[[], None]
+    ) -> None:
+        self.path = path
+        self._name = name
+        self.config = config
+        self.segments = parts.segments
+        self.epochs = parts.epochs
+        self.history = parts.history
+        self.log_start_offset = parts.log_start_offset
+        sealed_to = min(parts.recovery_point, parts.segments.active.base_offset)
+        self.durability = Durability(parts.recovery_point, sealed_to, on_point_lowered)
+        self.pending = PendingFiles(parts.segments.active.filesystem, parts.history)
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._policy = append_policy(config)
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.segments.end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        return self.durability.recovery_point
+
+    @property
+    def has_hidden_start(self) -> bool:
+        return self.log_start_offset > self.segments.base_offsets[0] or self.pending.has_removed
+
+    # Appending
+
+    def append_as_leader(
+        self,
+        data: Buffer,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin,
+        verification: Verification | None,
+        transaction_version: int,
+    ) -> AppendResult:
+        if origin is not AppendOrigin.CLIENT:
+            return self._append_trusted(data, leader_epoch, now_ms, verification, transaction_version)
+        batch = validate_client_batches(data, self._policy, now_ms, self._name)
+        data, size, record_count, max_timestamp, producer_id, epoch, sequence, is_transactional, append_time_ms = batch
+        producers = self.history.state
+        if producer_id >= 0:
+            duplicate = producers.check_append(
+                producer_id,
+                epoch,
+                sequence,
+                record_count - 1,
+                is_transactional,
+                verification,
+                must_be_verified=self._config.transaction_partition_verification_enable,
+            )
+            if duplicate is not None:
+                # It may be the one whose sync failed.
+                self._flush_if_due()
+                return AppendResult(
+                    duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, self.log_start_offset, True
+                )
+        segments = self.segments
+        active = segments.active
+        first_offset = segments.end_offset
+        last_offset = first_offset + record_count - 1
+        if leader_epoch != self.epochs.latest_epoch:
+            self.epochs.assign(leader_epoch, first_offset, with_records=True)
+        if self._must_roll(active, size, last_offset, max_timestamp, now_ms):
+            active = self._roll(first_offset, now_ms)
+        view = data if isinstance(data, memoryview) else memoryview(data)
+        assigned = _ASSIGNED.pack(first_offset, size - PREFIX_SIZE, leader_epoch)
+        active.append(
+            (assigned, view[_ASSIGNED_SIZE:]), size, last_offset, max_timestamp, self._config.index_interval_bytes
+        )
+        segments.end_offset = last_offset + 1
+        if producer_id >= 0:
+            producers.record_batch(
+                producer_id, epoch, sequence, first_offset, record_count - 1, max_timestamp, is_transactional
+            )
+        producers.end_offset = last_offset + 1
+        self._flush_if_due()
+        return AppendResult(first_offset, last_offset, append_time_ms, self.log_start_offset, False)
+
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        if leader_epoch > self.epochs.latest_epoch:
+            self.epochs.assign(leader_epoch, self.segments.end_offset)
+
+    def _append_trusted(
+        self,
+        data: Buffer,
+        leader_epoch: int,
+        now_ms: int,
+        verification: Verification | None,
+        transaction_version: int,
+    ) -> AppendResult:
+        """Append batches that this broker made: offsets and epoch are assigned to each, and the time where the topic
+        asks for it; the rest is taken as it is."""
+        if self._config.message_timestamp_type == "LogAppendTime":
+            data = bytearray(data)
+            for batch in iter_batches(data):
+                batch.set_max_timestamp(LOG_APPEND_TIME, now_ms)
+        view = memoryview(data)
+        first_offset = next_offset = self.segments.end_offset
+        parts: list[Buffer] = []
+        metas: list[tuple[int, int, int]] = []
+        with_producer: list[tuple[RecordBatch, int]] = []
+        for batch in iter_batches(view):
+            size = batch.size_bytes
+            parts.append(_ASSIGNED.pack(next_offset, size - PREFIX_SIZE, leader_epoch))
+            parts.append(view[batch.position + _ASSIGNED_SIZE : batch.position + size])
+            if batch.producer_id >= 0:
+                self._check_trusted(batch, verification, transaction_version)
+                with_producer.append((batch, next_offset))
+            last_offset = next_offset + batch.last_offset_delta
+            metas.append((size, last_offset, batch.max_timestamp))
+            next_offset = last_offset + 1
+        if not metas:
+            raise ValueError("an append needs at least one whole batch")
+        if leader_epoch != self.epochs.latest_epoch:
+            self.epochs.assign(leader_epoch, first_offset, with_records=True)
+        self._write_batches(parts, metas, first_offset, now_ms)
+        for batch, offset in with_producer:
+            self._record_trusted(batch, offset)
+        self._flush_if_due()
+        return AppendResult(first_offset, next_offset - 1, -1, self.log_start_offset, False)
+
+    def append_as_follower(self, data: Buffer, now_ms: int, leader_epoch: int) -> AppendResult:
+        view = memoryview(data)
+        batches = self._check_followed(view, leader_epoch)
+        first_offset = batches[0].base_offset
+        size_max = self._config.segment_bytes
+        start = 0
+        while start < len(batches):
+            # As many as go into one segment.
+            size, stop = batches[start].size_bytes, start + 1
+            while stop < len(batches) and size + batches[stop].size_bytes <= size_max:
+                size += batches[stop].size_bytes
+                stop += 1
+            self._append_followed(view, batches[start:stop], now_ms)
+            start = stop
+        return AppendResult(first_offset, self.segments.end_offset - 1, -1, self.log_start_offset, False)
+
+    def _check_followed(self, view: memoryview, leader_epoch: int) -> list[RecordBatch]:
+        """The batches to append. Raises as `append_as_follower` for what a leader would not send."""
+        next_offset = self.segments.end_offset
+        batches: list[RecordBatch] = []
+        for batch in iter_batches(view):
+            base_offset = batch.base_offset
+            if batch.partition_leader_epoch > leader_epoch:
+                break
+            if base_offset < next_offset:
+                raise UnexpectedAppendOffset(f"{self._name}: a batch at {base_offset}, the log ends at {next_offset}")
+            if not batch.verify_crc():
+                raise CorruptRecord(f"{self._name}: CRC of the batch at {base_offset} is wrong")
+            next_offset = batch.next_offset
+            if next_offset <= base_offset:
+                raise CorruptRecord(f"{self._name}: the batch at {base_offset} ends at {next_offset}")
+            batches.append(batch)
+        if not batches:
+            raise CorruptRecord(f"{self._name}: not one whole batch in {len(view)} bytes")
+        return batches
+
+    def _append_followed(self, view: memoryview, batches: list[RecordBatch], now_ms: int) -> None:
+        first, last = batches[0], batches[-1]
+        for batch in batches:
+            epoch = batch.partition_leader_epoch
+            if epoch != self.epochs.latest_epoch and epoch >= 0:
+                self.epochs.assign(epoch, batch.base_offset, with_records=True)
+        metas = [(batch.size_bytes, batch.next_offset - 1, batch.max_timestamp) for batch in batches]
+        whole = view[first.position : last.position + last.size_bytes]
+        self._write_batches([whole], metas, first.base_offset, now_ms)
+        for batch in batches:
+            if batch.producer_id >= 0:
+                self._record_trusted(batch, batch.base_offset)
+        self._flush_if_due()
+
+    def _write_batches(
+        self, parts: list[Buffer], metas: list[tuple[int, int, int]], first_offset: int, now_ms: int
+    ) -> None:
+        """Write batches, each (size, last offset, max timestamp) of `metas`, in one step to one segment."""
+        size = sum(meta[0] for meta in metas)
+        if size > self._config.segment_bytes:
+            raise BatchTooLarge(f"{self._name}: {size} bytes in one append are more than segment.bytes")
+        last_offset = metas[-1][1]
+        active = self.segments.active
+        if self._must_roll(active, size, last_offset, max(meta[2] for meta in metas), now_ms):
+            active = self._roll(first_offset, now_ms)
+        active.append_batches(parts, metas, self._config.index_interval_bytes)
+        self.segments.end_offset = self.history.state.end_offset = last_offset + 1
+
+    def _check_trusted(self, batch: RecordBatch, verification: Verification | None, transaction_version: int) -> None:
+        producers = self.history.state
+        if not batch.is_control:
+            if batch.is_transactional and self._config.transaction_partition_verification_enable:
+                producers.check_verified(batch.producer_id, batch.producer_epoch, verification)
+            producers.check_coordinator_append(batch.producer_id, batch.producer_epoch)
+            return
+        marker = marker_of(batch)
+        if marker is not None:
+            producers.check_marker(batch.producer_id, batch.producer_epoch, marker[1], transaction_version)
+
+    def _record_trusted(self, batch: RecordBatch, offset: int) -> None:
+        producers = self.history.state
+        if batch.is_control:
+            completed = record_marker(producers, batch, offset)
+            if completed is not None and completed.is_aborted:
+                add_aborted(self.segments.active, producers, completed)
+            return
+        producers.record_batch(
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            offset,
+            batch.last_offset_delta,
+            batch.max_timestamp,
+            batch.is_transactional,
+        )
+
+    # Rolling
+
+    def _must_roll(self, active: ActiveSegment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """True if a batch needs a new segment (P-165)."""
+        config = self._config
+        if active.size > config.segment_bytes - size:
+            return True
+        if active.size == 0:
+            return not active.can_hold(last_offset)
+        segment_ms = config.segment_ms if config.max_compaction_lag_ms >= config.segment_ms else config.roll_ms
+        if config.segment_jitter_ms > 0:
+            # Spreads rolls over time, by what stays the same for one segment.
+            segment_ms -= crc32(active.file.path.encode()) % config.segment_jitter_ms
+        return (
+            active.age_for_roll(max_timestamp, now_ms) > segment_ms
+            or not active.has_index_room(config.segment_index_bytes)
+            or not active.can_hold(last_offset)
+        )
+
+    def roll(self, now_ms: int) -> None:
+        active = self.segments.active
+        if active.size or active.base_offset != self.segments.end_offset:
+            self._roll(self.segments.end_offset, now_ms)
+
+    def _roll(self, base_offset: int, now_ms: int) -> ActiveSegment:
+        segments = self.segments
+        old = segments.active
+        base_offset = max(base_offset, segments.end_offset)
+        # First what a full disk can refuse: until all of it is done the old segment stays the active one.
+        self.epochs.write_pending()
+        if old.size:
+            old.write_indexes(is_final=True)
+            self.history.state.end_offset = base_offset
+            self.history.take_snapshot(self.log_start_offset)
+        active = segments.new_segment(base_offset, now_ms)
+        segments.append_segment(active)
+        self.durability.note_new_file()
+        if not old.size:
+            # An empty segment that cannot hold the next offset is replaced, not kept.
+            self._remove_segments([old], now_ms)
+        return active
+
+    # Reading
+
+    def read(self, offset: int, size_max: int, bound_offset: int, *, at_least_one: bool) -> LogRead:
+        if offset < self.log_start_offset or offset > self.segments.end_offset:
+            raise OffsetOutOfRange(
+                f"{self._name}: offset {offset} is not in {self.log_start_offset}..{self.segments.end_offset}"
+            )
+        return self.segments.read(offset, size_max, bound_offset, at_least_one=at_least_one)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        producers = self.history.state
+        producers.on_high_watermark(high_watermark)
+        unstable = producers.first_unstable_offset
+        return high_watermark if unstable < 0 else min(high_watermark, max(unstable, self.log_start_offset))
+
+    def aborted_transactions_in(self, offset: int, records: FileRange) -> list[AbortedTransaction]:
+        upper_offset = self.segments.offset_behind(offset, records)
+        return [] if upper_offset is None else self.segments.aborted_transactions(offset, upper_offset)
+
+    # Deleting
+
+    def advance_log_start(self, offset: int) -> bool:
+        if offset > self.segments.end_offset:
+            raise OffsetOutOfRange(f"{self._name}: {offset} is above the log end {self.segments.end_offset}")
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.durability.recovery_point = max(self.durability.recovery_point, offset)
+        # Epochs go with the segments that hold them: a kill may take the new start back, which is noted now and then.
+        self.history.state.on_high_watermark(offset)
+        return True
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
+        segments = self.segments
+        ends = [*segments.base_offsets[1:], segments.end_offset]
+        facts = [
+            SegmentFacts(segment.size, _retention_timestamp(segment), end)
+            for segment, end in zip(segments.segments, ends, strict=True)
+        ]
+        count = count_to_delete(facts, self._config, now_ms, self.log_start_offset, high_watermark)
+        if count == 0:
+            return 0
+        if count == len(segments.segments):
+            self._roll(segments.end_offset, now_ms)
+        self.advance_log_start(segments.base_offsets[count])
+        self._remove_segments(segments.segments[:count], now_ms)
+        self.epochs.truncate_from_start(segments.base_offsets[0])
+        return count
+
+    def _remove_segments(self, removed: list[Segment], now_ms: int) -> None:
+        """Take segments out of the log and mark their files, with their producer snapshots.
+
+        Raises StorageError when a file could not be marked: the segments are out of the log all the same.
+        """
+        for segment in removed:
+            self.segments.remove(segment)
+        self.pending.remove(removed, self._due_ms(now_ms))
+
+    def _due_ms(self, now_ms: int) -> int:
+        """When files that are marked now may be deleted."""
+        return now_ms + self._config.file_delete_delay_ms
+
+    def delete_due_files(self, now_ms: int) -> int:
+        self.pending.mark_removed(self._due_ms(now_ms))
+        self.pending.finish_swaps(self._due_ms(now_ms))
+        return self.pending.delete_due(now_ms)
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        self.history.state.remove_expired(now_ms, self._config.producer_id_expiration_ms)
+
+    def replace_segments(self, cleaned: SealedSegment, olds: Sequence[Segment], now_ms: int) -> None:
+        # From its new name on it holds: a start would put it in place.
+        cleaned.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
+        self.segments.replace(olds, cleaned)
+        self.pending.swap(cleaned, olds, self._due_ms(now_ms))
+
+    def finish_swaps(self, now_ms: int) -> None:
+        self.pending.finish_swaps(self._due_ms(now_ms))
+
+    # Truncating
+
+    def truncate_to(self, offset: int, now_ms: int) -> bool:
+        segments = self.segments
+        if offset >= segments.end_offset:
+            self.epochs.truncate_from_end(segments.end_offset)
+            return False
+        if offset < segments.base_offsets[0]:
+            self.truncate_fully_and_start_at(offset, now_ms)
+            return True
+        self.durability.begin_truncation()
+        self.pending.finish_swaps(self._due_ms(now_ms))
+        self._drop_from(bisect_right(segments.base_offsets, offset), now_ms)
+        end_offset = segments.truncate_active(offset, now_ms)
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.durability.lower(end_offset)
+        self.durability.limit_sealed(segments.active.base_offset)
+        self.epochs.truncate_from_end(end_offset)
+        self.history.load(segments.segments, self.log_start_offset, end_offset, self._config.producer_id_expiration_ms)
+        # Last: while it is the old one, another call does all of this again.
+        segments.end_offset = end_offset
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
+        due_ms = self._due_ms(now_ms)
+        self.durability.begin_truncation()
+        self.durability.lower(offset)
+        self.pending.finish_swaps(due_ms)
+        self.pending.mark_removed(due_ms)
+        self._drop_from(0, now_ms)
+        self.history.clear(offset)
+        self.segments.restart(self.segments.new_segment(offset, now_ms))
+        self.durability.note_new_file()
+        self.epochs.clear()
+        self.log_start_offset = self.segments.end_offset = offset
+        self.durability.note_restart()
+
+    def _drop_from(self, number: int, now_ms: int) -> None:
+        """Drop the segments from a number on, the last one first, each when its files no longer have their names: a
+        segment that begins at the same offset may come after it."""
+        segments = self.segments
+        while len(segments.segments) > number:
+            self.pending.mark_deleted(segments.segments[-1], self._due_ms(now_ms))
+            del segments.segments[-1], segments.base_offsets[-1]
+
+    # Durability
+
+    @property
+    def is_durable(self) -> bool:
+        return self.durability.recovery_point == self.segments.end_offset
+
+    @property
+    def has_unflushed_segments(self) -> bool:
+        return not self.durability.is_sealed_durable(self.segments)
+
+    def begin_flush(self, *, include_active: bool) -> FlushWork | None:
+        return self.durability.begin_flush(
+            self.path, self.segments, self.epochs, self.history, include_active=include_active
+        )
+
+    def flush(self) -> None:
+        work = self.begin_flush(include_active=True)
+        if work is not None:
+            try:
+                work.run()
+            finally:
+                work.finish()
+
+    def _flush_if_due(self) -> None:
+        """Sync the log if `flush.messages` asks for it. Where that fails the records are in the log all the same: to be
+        called when all is noted that they say of producers and transactions."""
+        if self.segments.end_offset - self.durability.recovery_point >= self._config.flush_messages:
+            self.flush()
+
+    def close(self) -> None:
+        if self.write_end(without_empty_snapshot=False):
+            self.segments.active.sync_all(self.epochs.path, self.history.snapshots[-1:])
+        self.segments.close()
+
+    def write_end(self, *, without_empty_snapshot: bool) -> bool:
+        active = self.segments.active
+        self.history.take_snapshot(self.log_start_offset, unless_empty=without_empty_snapshot)
+        self.epochs.write_pending()
+        if not active.size and not active.filesystem.exists(active.file.path):
+            return False
+        active.write_indexes(is_final=True)
+        return True
+
+    def note_synced(self) -> None:
+        self.durability.note_all_synced(self.segments, self.epochs)
+
+    def close_files(self) -> None:
+        self.segments.close()
+
+    def rename_directory(self, path: str) -> None:
+        self.segments.active.filesystem.rename(self.path, path)
+        self.path = path
+        self.segments.move(path)
+        self.history.move(path)
+        self.epochs.path = f"{path}/{EPOCHS_FILE}"
+
+
+def _retention_timestamp(segment: Segment) -> int:
+    """Largest timestamp in a segment, or when its file was last written where no record has one."""
+    timestamp_ms = segment.max_timestamp()[0]
+    if timestamp_ms >= 0 or segment.size == 0:
+        return timestamp_ms
+    return segment.filesystem.modified_ms(segment.file.path)

@@ -1,0 +1,143 @@
+"""What a log knows of its producers, and the snapshots that keep it over a restart (P-57)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pykbroker.logstore.errors import CorruptFile
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.logstore.producer_snapshot import decode_snapshot, encode_snapshot
+from pykbroker.logstore.producer_state import ProducerState
+from pykbroker.logstore.recovery import LastBatches, replay_producers
+from pykbroker.logstore.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment, segment_path
+
+NOT_RECOVERED: Final = 1 << 63
+"""Above every offset: no segment was scanned."""
+
+
+class ProducerHistory:
+    """Producer state at the log end, and the snapshots of earlier states.
+
+    Attributes:
+        state: the state at the log end.
+        snapshots: end offsets of the snapshots on disk, ascending.
+    """
+
+    __slots__ = ("_directory", "_filesystem", "_known_none_to", "_loaded_ms", "snapshots", "state")
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        snapshots: list[int],
+        *,
+        known_none_to: int,
+        now_ms: int,
+    ) -> None:
+        """`known_none_to`: up to this offset no producer is known, although no snapshot says so. `now_ms`: the time at
+        which producers of a snapshot must not have been idle for too long."""
+        self._filesystem = filesystem
+        self._directory = directory
+        self._known_none_to = known_none_to
+        self._loaded_ms = now_ms
+        self.snapshots = snapshots
+        self.state = ProducerState()
+
+    def load(
+        self,
+        segments: Sequence[Segment],
+        log_start_offset: int,
+        end_offset: int,
+        expiration_ms: int,
+        recovered_from: int = NOT_RECOVERED,
+        last_batches: Mapping[int, LastBatches | None] | None = None,
+    ) -> None:
+        """Make the state at `end_offset`: the newest usable snapshot and the batches after it.
+
+        Producers of the snapshot that were idle for `expiration_ms` when the log was opened are forgotten.
+        Snapshots that cannot be used are deleted. After a recovery that means those above `recovered_from`, the first
+        segment that was scanned; they are taken anew at the segments' beginnings. `last_batches`: by base offsets of
+        scanned segments the last batches of their producers. Raises StorageError.
+        """
+        # Only once it is whole does it take the place of the one before.
+        state = ProducerState()
+        # What comes behind a truncation may have producers.
+        self._known_none_to = min(self._known_none_to, end_offset)
+        state.end_offset = max(log_start_offset, self._known_none_to)
+        for offset in self.snapshots[:]:
+            if offset > end_offset or offset <= log_start_offset or offset > recovered_from:
+                self._drop(offset)
+        while self.snapshots:
+            offset = self.snapshots[-1]
+            path = self._path_of(offset)
+            try:
+                state.load(decode_snapshot(self._filesystem.read_file(path) or b"", path), offset)
+            except CorruptFile:
+                self._drop(offset)
+            else:
+                state.remove_expired(self._loaded_ms, expiration_ms)
+                break
+        for segment in segments:
+            if segment.base_offset > recovered_from:
+                state.end_offset = segment.base_offset
+                self._write(state)
+            replay_producers(
+                state,
+                segment,
+                end_offset,
+                is_recovered=segment.base_offset >= recovered_from,
+                last_batches=last_batches.get(segment.base_offset) if last_batches else None,
+            )
+        state.end_offset = end_offset
+        self.state = state
+
+    def clear(self, end_offset: int) -> None:
+        """Forget all producers; the log is empty and ends at `end_offset`. Raises StorageError."""
+        for offset in self.snapshots:
+            self._filesystem.remove(self._path_of(offset))
+        self.snapshots.clear()
+        self._known_none_to = min(self._known_none_to, end_offset)
+        self.state = ProducerState()
+        self.state.end_offset = end_offset
+
+    def take_snapshot(self, log_start_offset: int, *, unless_empty: bool = False) -> None:
+        """Write the state at the log end, unless there is a snapshot of it. Raises StorageError.
+
+        `unless_empty`: not where no producer was ever known. After a clean stop no snapshot at all means just that, to
+        Kafka as well, which then makes empty ones.
+        """
+        if unless_empty and not (self.state.producers or self.snapshots):
+            return
+        if self.state.end_offset > (self.snapshots[-1] if self.snapshots else log_start_offset):
+            self._write(self.state)
+
+    def _write(self, state: ProducerState) -> None:
+        """Write a snapshot. Not durable: a flush of the log makes it so; of a torn one the CRC does not fit."""
+        self._filesystem.create_file(self._path_of(state.end_offset), encode_snapshot(state.producers))
+        self.snapshots.append(state.end_offset)
+
+    def _drop(self, offset: int) -> None:
+        self._filesystem.remove(self._path_of(offset))
+        self.snapshots.remove(offset)
+
+    def _path_of(self, offset: int) -> str:
+        return segment_path(self._directory, offset, SNAPSHOT_SUFFIX)
+
+    def paths_above(self, offset: int) -> list[str]:
+        """Paths of the snapshots above an offset."""
+        return [self._path_of(snapshot) for snapshot in self.snapshots if snapshot > offset]
+
+    def mark_deleted(self, offset: int) -> list[str]:
+        """Rename the snapshot at an offset, if there is one, to `.deleted`; its new path. Raises StorageError."""
+        if offset not in self.snapshots:
+            return []
+        path = self._path_of(offset)
+        if self._filesystem.exists(path):
+            self._filesystem.rename(path, path + DELETED_SUFFIX)
+        self.snapshots.remove(offset)
+        return [path + DELETED_SUFFIX]
+
+    def move(self, directory: str) -> None:
+        """The log's directory has a new name."""
+        self._directory = directory

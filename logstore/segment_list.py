@@ -1,0 +1,237 @@
+"""The segments of one log in order, of which the last is written, and what is found in them by offset or by time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pykbroker.logstore.aborted_transactions import AbortedTransaction
+from pykbroker.logstore.active_segment import ActiveSegment
+from pykbroker.logstore.file_range import FileRange
+from pykbroker.logstore.open_files import OpenFiles
+from pykbroker.logstore.segment import SealedSegment, Segment, TimestampOffset
+from pykbroker.protocol.records.batch import RecordBatch
+
+_POSITIONS_KEPT: Final = 64
+
+
+class LogRead(NamedTuple):
+    """Result of a read: a range to send and to release, or None when there is nothing; `first_offset` is the base
+    offset of its first batch (P-62), or the asked offset when there is nothing or it is not known without reading."""
+
+    range: FileRange | None
+    first_offset: int
+
+
+class SegmentList:
+    """The segments of one log, ascending; there is always one.
+
+    Attributes:
+        segments: all of them.
+        base_offsets: the base offset of each.
+        active: the last one, which is written.
+        end_offset: the offset that the next record gets.
+    """
+
+    __slots__ = ("_end_positions", "_open_files", "_path", "active", "base_offsets", "end_offset", "segments")
+
+    def __init__(
+        self, path: str, open_files: OpenFiles, segments: list[Segment], active: ActiveSegment, end_offset: int
+    ) -> None:
+        self._path = path
+        self._open_files = open_files
+        self.segments = segments
+        self.base_offsets = [segment.base_offset for segment in segments]
+        self.active = active
+        self.end_offset = end_offset
+        # Offset -> position in the active segment, of ends of the log that a reader came to.
+        self._end_positions: dict[int, int] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the `.log` files."""
+        return sum(segment.size for segment in self.segments)
+
+    def number_at(self, offset: int) -> int:
+        """Number of the segment that holds an offset; the first one for what lies before it."""
+        return max(bisect_right(self.base_offsets, offset) - 1, 0)
+
+    def from_offset(self, offset: int) -> list[Segment]:
+        """The segment that holds an offset, and those after it."""
+        return self.segments[self.number_at(offset) :]
+
+    # Changes
+
+    def new_segment(self, base_offset: int, now_ms: int) -> ActiveSegment:
+        """A segment with its empty file on disk, which is not in the list yet. Raises StorageError."""
+        segment = ActiveSegment(self._path, base_offset, self._open_files, now_ms)
+        segment.create_file()
+        return segment
+
+    def append_segment(self, segment: ActiveSegment) -> None:
+        """From now on `segment` is written; the one that was is sealed, unless it is empty."""
+        if self.active.size:
+            self.segments[-1] = self.active.sealed(self._open_files)
+        self.segments.append(segment)
+        self.base_offsets.append(segment.base_offset)
+        self.active = segment
+        self._end_positions.clear()
+
+    def remove(self, segment: Segment) -> None:
+        """Take one segment out."""
+        number = self.base_offsets.index(segment.base_offset)
+        del self.segments[number], self.base_offsets[number]
+
+    def replace(self, olds: Sequence[Segment], cleaned: SealedSegment) -> None:
+        """Put one segment in place of neighbours."""
+        number = self.base_offsets.index(olds[0].base_offset)
+        cleaned.close()
+        cleaned.file.open_files = self._open_files
+        self.segments[number : number + len(olds)] = [cleaned]
+        self.base_offsets = [segment.base_offset for segment in self.segments]
+
+    def restart(self, segment: ActiveSegment) -> None:
+        """`segment` is the only one now."""
+        self.segments = [segment]
+        self.base_offsets = [segment.base_offset]
+        self.active = segment
+        self._end_positions.clear()
+
+    def truncate_active(self, offset: int, now_ms: int) -> int:
+        """Cut the last segment at an offset and write on there; returns where it ends. Raises StorageError."""
+        last = self.segments[-1]
+        if last is not self.active:
+            last.close()
+            self.active = ActiveSegment(self._path, last.base_offset, self._open_files, now_ms, last.size)
+            self.active.resume()
+            self.segments[-1] = self.active
+        self.active.truncate_to(offset)
+        self._end_positions.clear()
+        return self.active.next_offset()
+
+    def move(self, path: str) -> None:
+        """The log's directory has a new name."""
+        self._path = path
+        for segment in self.segments:
+            segment.move(path)
+
+    def close(self) -> None:
+        """Close the files without writing anything; a later use opens them again."""
+        for segment in self.segments:
+            segment.close()
+
+    # Reading
+
+    def read(self, offset: int, size_max: int, bound_offset: int, *, at_least_one: bool) -> LogRead:
+        """Batches from the one that holds `offset`, see `PartitionLog.read`; the offset is within the log."""
+        if offset >= bound_offset or offset == self.end_offset:
+            if offset == self.end_offset:
+                self._note_end()
+            return LogRead(None, offset)
+        segment: Segment = self.active
+        first_size = 0
+        first_offset = offset
+        position = self._end_positions.get(offset, -1)
+        if position < 0:
+            number = bisect_right(self.base_offsets, offset) - 1
+            segment = self.segments[number]
+            found = segment.locate(offset)
+            while found is None:
+                # Compaction may have removed the end of a segment.
+                number += 1
+                if number == len(self.segments):
+                    return LogRead(None, offset)
+                segment = self.segments[number]
+                found = segment.locate(offset)
+            position, first_size, first_offset, _ = found
+        limit = self._position_of_bound(segment, bound_offset)
+        size = limit - position
+        if size > size_max:
+            first_size = first_size or segment.batch_size_at(position)
+            if first_size <= size_max:
+                size = size_max
+            elif at_least_one:
+                size = min(size, first_size)
+            else:
+                return LogRead(None, first_offset)
+        elif size <= 0:
+            return LogRead(None, first_offset)
+        elif segment is self.active and limit == self.active.size:
+            self._note_end()
+        return LogRead(FileRange(segment.file, position, size), first_offset)
+
+    def _note_end(self) -> None:
+        """A reader has come to the end: its next read begins there, and needs no search."""
+        positions = self._end_positions
+        if len(positions) >= _POSITIONS_KEPT:
+            positions.clear()
+        positions[self.end_offset] = self.active.size
+
+    def _position_of_bound(self, segment: Segment, bound_offset: int) -> int:
+        if bound_offset >= self.end_offset:
+            return segment.size
+        position = self._end_positions.get(bound_offset) if segment is self.active else None
+        if position is None:
+            found = segment.locate(bound_offset)
+            position = found.position if found is not None else segment.size
+        return position
+
+    def size_between(self, offset: int, end_offset: int) -> int | None:
+        """Bytes from the batch that holds `offset` up to `end_offset`, None when they lie in more than one segment."""
+        number = bisect_right(self.base_offsets, offset) - 1
+        segment = self.segments[number]
+        if segment is not self.active and self.base_offsets[number + 1] < end_offset:
+            return None
+        found = segment.locate(offset) if offset < self.end_offset else None
+        return 0 if found is None else self._position_of_bound(segment, end_offset) - found.position
+
+    def batches(self, offset: int) -> Iterator[RecordBatch]:
+        """Copies of all batches from the one that holds `offset`. Those appended meanwhile may be seen or not."""
+        for number in range(self.number_at(offset), len(self.segments)):
+            segment = self.segments[number]
+            found = segment.locate(offset) if segment.size else None
+            if found is not None:
+                yield from segment.batches(found.position)
+
+    def offset_for_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
+        """The first record at or above `start_offset` with this timestamp or a later one; None when there is none."""
+        for segment in self.segments:
+            if segment.max_timestamp()[0] >= timestamp_ms:
+                return segment.offset_for_timestamp(timestamp_ms, start_offset)
+        return None
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record that has the largest timestamp; None in an empty log."""
+        newest = max(self.segments, key=lambda segment: segment.max_timestamp()[0])
+        return newest.offset_of_max_timestamp()
+
+    def offset_behind(self, offset: int, records: FileRange) -> int | None:
+        """An offset at or above the end of a range that was read at `offset`, as the sparse index has it.
+
+        None when the range's segment is no longer in the log.
+        """
+        number = self.number_at(offset)
+        while number < len(self.segments) and not records.is_of(self.segments[number].file):
+            number += 1
+        if number == len(self.segments):
+            return None
+        segment = self.segments[number]
+        behind = segment.offset_index.offset_above(records.position + len(records))
+        if behind is not None:
+            return behind
+        return self.end_offset if segment is self.active else self.base_offsets[number + 1]
+
+    def aborted_transactions(self, from_offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions that overlap the offsets from `from_offset` to below `upper_offset` (P-67)."""
+        found: list[AbortedTransaction] = []
+        for segment in self.from_offset(from_offset):
+            segment.load_aborted()
+            if not segment.aborted.entries:
+                continue
+            for transaction in segment.aborted.all():
+                if transaction.last_offset >= from_offset and transaction.first_offset < upper_offset:
+                    found.append(transaction)
+                if transaction.last_stable_offset >= upper_offset:
+                    return found
+        return found
