@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from zlib import crc32
 
-from pykbroker.logstore.batch_scan import PREFIX_SIZE
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import Buffer
+from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.offset_index import ENTRY_SIZE, MAX_RELATIVE_OFFSET
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.segment import SNAPSHOT_SUFFIX, SealedSegment, Segment, segment_path
@@ -90,23 +91,27 @@ class ActiveSegment(Segment):
         else:
             self._since_index_entry += size
 
-    def age_for_roll(self, max_timestamp: int, now_ms: int) -> int:
-        """How long this segment has been filling, in ms, when a batch with this timestamp comes (P-165)."""
+    def must_roll(self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """True if a batch of `size` bytes needs a new segment (P-165)."""
+        if self.size > config.segment_bytes - size or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            # It would be too large, or the distance from the base offset would not fit the index.
+            return True
+        if self.size == 0:
+            return False
+        segment_ms = config.segment_ms if config.max_compaction_lag_ms >= config.segment_ms else config.roll_ms
+        if config.segment_jitter_ms > 0:
+            # Spreads rolls over time, by what stays the same for one segment.
+            segment_ms -= crc32(self.file.path.encode()) % config.segment_jitter_ms
         first = self.first_batch_timestamp
         if first is None:
-            first = self.first_batch_timestamp = self.first_timestamp() if self.size else None
-        return max_timestamp - first if first is not None and first >= 0 else now_ms - self.created_ms
-
-    def has_index_room(self, segment_index_bytes: int) -> bool:
-        """Whether both indexes can take another entry; one entry of the time index is kept for the end."""
+            first = self.first_batch_timestamp = self.first_timestamp()
+        age_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        # Both indexes must be able to take another entry; one entry of the time index is kept for the end.
         return (
-            len(self.offset_index.entries) + ENTRY_SIZE <= segment_index_bytes
-            and len(self.time_index.entries) + 2 * TIME_ENTRY_SIZE <= segment_index_bytes
+            age_ms > segment_ms
+            or len(self.offset_index.entries) + ENTRY_SIZE > config.segment_index_bytes
+            or len(self.time_index.entries) + 2 * TIME_ENTRY_SIZE > config.segment_index_bytes
         )
-
-    def can_hold(self, last_offset: int) -> bool:
-        """Whether the offset's distance from the base offset fits the index."""
-        return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def create_file(self) -> None:
         """Make the empty log file now, where the base offset itself must survive."""
@@ -127,9 +132,9 @@ class ActiveSegment(Segment):
         self.max_timestamp_so_far, self.max_timestamp_offset = self.time_index.last()
         end = self._search_start(offset)
         for position, header in self.headers(end):
-            if position + PREFIX_SIZE + header.length > self.size:
+            if position + header.size_bytes > self.size:
                 break
-            end = position + PREFIX_SIZE + header.length
+            end = position + header.size_bytes
             if header.max_timestamp > self.max_timestamp_so_far:
                 self.max_timestamp_so_far = header.max_timestamp
                 self.max_timestamp_offset = header.base_offset + header.last_offset_delta

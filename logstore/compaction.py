@@ -19,6 +19,7 @@ from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET
 from pykbroker.logstore.open_files import OpenFiles
 from pykbroker.logstore.segment import CLEANED_SUFFIX, IndexBuilder, SealedSegment, Segment
 from pykbroker.protocol.records.errors import RecordError
+from pykbroker.protocol.records.layout import read_header
 
 if TYPE_CHECKING:
     from pykbroker.logstore.partition_log import PartitionLog
@@ -247,8 +248,7 @@ class CompactionWork:
                 data = batch_filter.filtered(batch)
                 if data is None:
                     continue
-                max_timestamp = int.from_bytes(data[35:43], "big", signed=True)
-                builder.add(position + waiting, batch.last_offset, max_timestamp)
+                builder.add(position + waiting, batch.last_offset, read_header(data).max_timestamp)
                 parts.append(data)
                 waiting += len(data)
                 if waiting >= _WRITE_SIZE:

@@ -8,13 +8,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from enum import Enum
-from struct import Struct
-from typing import Final, NamedTuple
-from zlib import crc32
+from typing import NamedTuple
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
 from pykbroker.logstore.active_segment import ActiveSegment
-from pykbroker.logstore.batch_scan import PREFIX_SIZE
 from pykbroker.logstore.durability import Durability
 from pykbroker.logstore.errors import BatchTooLarge, OffsetOutOfRange, UnexpectedAppendOffset
 from pykbroker.logstore.file_range import FileRange
@@ -28,14 +25,12 @@ from pykbroker.logstore.producer_state import Verification
 from pykbroker.logstore.recovery import add_aborted, marker_of, record_marker
 from pykbroker.logstore.retention import SegmentFacts, count_to_delete
 from pykbroker.logstore.segment import CLEANED_SUFFIX, SWAP_SUFFIX, SealedSegment, Segment
-from pykbroker.logstore.segment_list import LogRead
-from pykbroker.protocol.records.batch import LOG_APPEND_TIME, RecordBatch, iter_batches
+from pykbroker.protocol.records.batch import LOG_APPEND_TIME, RecordBatch, iter_batches, iter_headers
+from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.compression import codec_of_topic
 from pykbroker.protocol.records.errors import CorruptRecord
+from pykbroker.protocol.records.layout import ASSIGNED, ASSIGNED_SIZE, ATTRIBUTES_POSITION, LENGTH_OVERHEAD, BatchHeader
 from pykbroker.protocol.records.validation import AppendPolicy, validate_client_batches
-
-_ASSIGNED: Final = Struct(">qii")
-_ASSIGNED_SIZE: Final = 16
 
 
 class AppendOrigin(Enum):
@@ -157,7 +152,7 @@ class LoadedLog:
             return self._append_trusted(data, leader_epoch, now_ms, verification, transaction_version)
         batch = validate_client_batches(data, self._policy, now_ms, self._name)
         data, size, record_count, max_timestamp, producer_id, epoch, sequence, is_transactional, append_time_ms = batch
-        producers = self.history.state
+        producers, config = self.history.state, self._config
         if producer_id >= 0:
             duplicate = producers.check_append(
                 producer_id,
@@ -166,7 +161,7 @@ class LoadedLog:
                 record_count - 1,
                 is_transactional,
                 verification,
-                must_be_verified=self._config.transaction_partition_verification_enable,
+                must_be_verified=config.transaction_partition_verification_enable,
             )
             if duplicate is not None:
                 # It may be the one whose sync failed.
@@ -177,24 +172,24 @@ class LoadedLog:
         segments = self.segments
         active = segments.active
         first_offset = segments.end_offset
-        last_offset = first_offset + record_count - 1
+        next_offset = first_offset + record_count
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, first_offset, with_records=True)
-        if self._must_roll(active, size, last_offset, max_timestamp, now_ms):
+        if active.must_roll(config, size, next_offset - 1, max_timestamp, now_ms):
             active = self._roll(first_offset, now_ms)
         view = data if isinstance(data, memoryview) else memoryview(data)
-        assigned = _ASSIGNED.pack(first_offset, size - PREFIX_SIZE, leader_epoch)
+        assigned = ASSIGNED.pack(first_offset, size - LENGTH_OVERHEAD, leader_epoch)
         active.append(
-            (assigned, view[_ASSIGNED_SIZE:]), size, last_offset, max_timestamp, self._config.index_interval_bytes
+            (assigned, view[ASSIGNED_SIZE:]), size, next_offset - 1, max_timestamp, config.index_interval_bytes
         )
-        segments.end_offset = last_offset + 1
+        segments.end_offset = producers.end_offset = next_offset
         if producer_id >= 0:
             producers.record_batch(
                 producer_id, epoch, sequence, first_offset, record_count - 1, max_timestamp, is_transactional
             )
-        producers.end_offset = last_offset + 1
-        self._flush_if_due()
-        return AppendResult(first_offset, last_offset, append_time_ms, self.log_start_offset, False)
+        if next_offset - self.durability.recovery_point >= config.flush_messages:
+            self.flush()
+        return AppendResult(first_offset, next_offset - 1, append_time_ms, self.log_start_offset, False)
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         if leader_epoch > self.epochs.latest_epoch:
@@ -218,75 +213,75 @@ class LoadedLog:
         first_offset = next_offset = self.segments.end_offset
         parts: list[Buffer] = []
         metas: list[tuple[int, int, int]] = []
-        with_producer: list[tuple[RecordBatch, int]] = []
-        for batch in iter_batches(view):
-            size = batch.size_bytes
-            parts.append(_ASSIGNED.pack(next_offset, size - PREFIX_SIZE, leader_epoch))
-            parts.append(view[batch.position + _ASSIGNED_SIZE : batch.position + size])
-            if batch.producer_id >= 0:
-                self._check_trusted(batch, verification, transaction_version)
-                with_producer.append((batch, next_offset))
-            last_offset = next_offset + batch.last_offset_delta
-            metas.append((size, last_offset, batch.max_timestamp))
+        with_producer: list[tuple[int, BatchHeader, int]] = []
+        for position, header in iter_headers(view):
+            size = header.size_bytes
+            parts.append(ASSIGNED.pack(next_offset, header.length, leader_epoch))
+            parts.append(view[position + ASSIGNED_SIZE : position + size])
+            if header.producer_id >= 0:
+                self._check_trusted(view, position, header, verification, transaction_version)
+                with_producer.append((position, header, next_offset))
+            last_offset = next_offset + header.last_offset_delta
+            metas.append((size, last_offset, header.max_timestamp))
             next_offset = last_offset + 1
         if not metas:
             raise ValueError("an append needs at least one whole batch")
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, first_offset, with_records=True)
         self._write_batches(parts, metas, first_offset, now_ms)
-        for batch, offset in with_producer:
-            self._record_trusted(batch, offset)
+        for position, header, offset in with_producer:
+            self._record_trusted(view, position, header, offset)
         self._flush_if_due()
         return AppendResult(first_offset, next_offset - 1, -1, self.log_start_offset, False)
 
     def append_as_follower(self, data: Buffer, now_ms: int, leader_epoch: int) -> AppendResult:
         view = memoryview(data)
         batches = self._check_followed(view, leader_epoch)
-        first_offset = batches[0].base_offset
+        first_offset = batches[0][1].base_offset
         size_max = self._config.segment_bytes
         start = 0
         while start < len(batches):
             # As many as go into one segment.
-            size, stop = batches[start].size_bytes, start + 1
-            while stop < len(batches) and size + batches[stop].size_bytes <= size_max:
-                size += batches[stop].size_bytes
+            size, stop = batches[start][1].size_bytes, start + 1
+            while stop < len(batches) and size + batches[stop][1].size_bytes <= size_max:
+                size += batches[stop][1].size_bytes
                 stop += 1
             self._append_followed(view, batches[start:stop], now_ms)
             start = stop
         return AppendResult(first_offset, self.segments.end_offset - 1, -1, self.log_start_offset, False)
 
-    def _check_followed(self, view: memoryview, leader_epoch: int) -> list[RecordBatch]:
-        """The batches to append. Raises as `append_as_follower` for what a leader would not send."""
+    def _check_followed(self, view: memoryview, leader_epoch: int) -> list[tuple[int, BatchHeader]]:
+        """(position, header) of the batches to append. Raises as `append_as_follower` for what no leader would send."""
         next_offset = self.segments.end_offset
-        batches: list[RecordBatch] = []
-        for batch in iter_batches(view):
-            base_offset = batch.base_offset
-            if batch.partition_leader_epoch > leader_epoch:
+        batches: list[tuple[int, BatchHeader]] = []
+        for position, header in iter_headers(view):
+            base_offset = header.base_offset
+            if header.leader_epoch > leader_epoch:
                 break
             if base_offset < next_offset:
                 raise UnexpectedAppendOffset(f"{self._name}: a batch at {base_offset}, the log ends at {next_offset}")
-            if not batch.verify_crc():
+            if crc32c(view[position + ATTRIBUTES_POSITION : position + header.size_bytes]) != header.crc:
                 raise CorruptRecord(f"{self._name}: CRC of the batch at {base_offset} is wrong")
-            next_offset = batch.next_offset
+            next_offset = header.last_offset + 1
             if next_offset <= base_offset:
                 raise CorruptRecord(f"{self._name}: the batch at {base_offset} ends at {next_offset}")
-            batches.append(batch)
+            batches.append((position, header))
         if not batches:
             raise CorruptRecord(f"{self._name}: not one whole batch in {len(view)} bytes")
         return batches
 
-    def _append_followed(self, view: memoryview, batches: list[RecordBatch], now_ms: int) -> None:
-        first, last = batches[0], batches[-1]
-        for batch in batches:
-            epoch = batch.partition_leader_epoch
+    def _append_followed(self, view: memoryview, batches: list[tuple[int, BatchHeader]], now_ms: int) -> None:
+        metas = []
+        for _, header in batches:
+            epoch = header.leader_epoch
             if epoch != self.epochs.latest_epoch and epoch >= 0:
-                self.epochs.assign(epoch, batch.base_offset, with_records=True)
-        metas = [(batch.size_bytes, batch.next_offset - 1, batch.max_timestamp) for batch in batches]
-        whole = view[first.position : last.position + last.size_bytes]
-        self._write_batches([whole], metas, first.base_offset, now_ms)
-        for batch in batches:
-            if batch.producer_id >= 0:
-                self._record_trusted(batch, batch.base_offset)
+                self.epochs.assign(epoch, header.base_offset, with_records=True)
+            metas.append((header.size_bytes, header.last_offset, header.max_timestamp))
+        (start, first), (end, last) = batches[0], batches[-1]
+        self._write_batches([view[start : end + last.size_bytes]], metas, first.base_offset, now_ms)
+        for position, header in batches:
+            if header.producer_id >= 0:
+                self._record_trusted(view, position, header, header.base_offset)
         self._flush_if_due()
 
     def _write_batches(
@@ -298,57 +293,48 @@ class LoadedLog:
             raise BatchTooLarge(f"{self._name}: {size} bytes in one append are more than segment.bytes")
         last_offset = metas[-1][1]
         active = self.segments.active
-        if self._must_roll(active, size, last_offset, max(meta[2] for meta in metas), now_ms):
+        if active.must_roll(self._config, size, last_offset, max(meta[2] for meta in metas), now_ms):
             active = self._roll(first_offset, now_ms)
         active.append_batches(parts, metas, self._config.index_interval_bytes)
         self.segments.end_offset = self.history.state.end_offset = last_offset + 1
 
-    def _check_trusted(self, batch: RecordBatch, verification: Verification | None, transaction_version: int) -> None:
+    def _check_trusted(
+        self,
+        view: memoryview,
+        position: int,
+        header: BatchHeader,
+        verification: Verification | None,
+        transaction_version: int,
+    ) -> None:
         producers = self.history.state
-        if not batch.is_control:
-            if batch.is_transactional and self._config.transaction_partition_verification_enable:
-                producers.check_verified(batch.producer_id, batch.producer_epoch, verification)
-            producers.check_coordinator_append(batch.producer_id, batch.producer_epoch)
+        if not header.is_control:
+            if header.is_transactional and self._config.transaction_partition_verification_enable:
+                producers.check_verified(header.producer_id, header.producer_epoch, verification)
+            producers.check_coordinator_append(header.producer_id, header.producer_epoch)
             return
-        marker = marker_of(batch)
+        marker = marker_of(RecordBatch(view, position))
         if marker is not None:
-            producers.check_marker(batch.producer_id, batch.producer_epoch, marker[1], transaction_version)
+            producers.check_marker(header.producer_id, header.producer_epoch, marker[1], transaction_version)
 
-    def _record_trusted(self, batch: RecordBatch, offset: int) -> None:
+    def _record_trusted(self, view: memoryview, position: int, header: BatchHeader, offset: int) -> None:
+        """Note what a batch that is in the log at `offset` says of its producer."""
         producers = self.history.state
-        if batch.is_control:
-            completed = record_marker(producers, batch, offset)
+        if header.is_control:
+            completed = record_marker(producers, RecordBatch(view, position), offset)
             if completed is not None and completed.is_aborted:
                 add_aborted(self.segments.active, producers, completed)
             return
         producers.record_batch(
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
             offset,
-            batch.last_offset_delta,
-            batch.max_timestamp,
-            batch.is_transactional,
+            header.last_offset_delta,
+            header.max_timestamp,
+            header.is_transactional,
         )
 
     # Rolling
-
-    def _must_roll(self, active: ActiveSegment, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """True if a batch needs a new segment (P-165)."""
-        config = self._config
-        if active.size > config.segment_bytes - size:
-            return True
-        if active.size == 0:
-            return not active.can_hold(last_offset)
-        segment_ms = config.segment_ms if config.max_compaction_lag_ms >= config.segment_ms else config.roll_ms
-        if config.segment_jitter_ms > 0:
-            # Spreads rolls over time, by what stays the same for one segment.
-            segment_ms -= crc32(active.file.path.encode()) % config.segment_jitter_ms
-        return (
-            active.age_for_roll(max_timestamp, now_ms) > segment_ms
-            or not active.has_index_room(config.segment_index_bytes)
-            or not active.can_hold(last_offset)
-        )
 
     def roll(self, now_ms: int) -> None:
         active = self.segments.active
@@ -374,13 +360,6 @@ class LoadedLog:
         return active
 
     # Reading
-
-    def read(self, offset: int, size_max: int, bound_offset: int, *, at_least_one: bool) -> LogRead:
-        if offset < self.log_start_offset or offset > self.segments.end_offset:
-            raise OffsetOutOfRange(
-                f"{self._name}: offset {offset} is not in {self.log_start_offset}..{self.segments.end_offset}"
-            )
-        return self.segments.read(offset, size_max, bound_offset, at_least_one=at_least_one)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         producers = self.history.state

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pykbroker.logstore.active_segment import ActiveSegment
-from pykbroker.logstore.batch_scan import HEADER_SIZE
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.leader_epochs import LeaderEpochs
 from pykbroker.logstore.open_files import OpenFiles
@@ -22,6 +21,7 @@ from pykbroker.logstore.segment import (
     Segment,
 )
 from pykbroker.logstore.segment_list import SegmentList
+from pykbroker.protocol.records.layout import HEADER_SIZE
 
 
 class LoadRequest(NamedTuple):

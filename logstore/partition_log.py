@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
+from pykbroker.logstore.errors import OffsetOutOfRange
 from pykbroker.logstore.file_range import FileRange
 from pykbroker.logstore.filesystem import Buffer, FileSystem, OsFileSystem
 from pykbroker.logstore.flush import FlushWork
@@ -307,7 +308,10 @@ class PartitionLog:
         InvalidTransactionState, TransactionCoordinatorFenced, BatchTooLarge, StorageFull, StorageError; after any of
         them the log is as it was.
         """
-        return self._loaded().append_as_leader(data, leader_epoch, now_ms, origin, verification, transaction_version)
+        state = self._state
+        if not isinstance(state, LoadedLog):
+            state = self._load(state)
+        return state.append_as_leader(data, leader_epoch, now_ms, origin, verification, transaction_version)
 
     def append_as_follower(self, data: Buffer, now_ms: int, leader_epoch: int = _EPOCH_MAX) -> AppendResult:
         """Append batches fetched from a leader as they are: offsets and epochs are the leader's, CRCs are checked.
@@ -339,7 +343,15 @@ class PartitionLog:
         `at_least_one`, else nothing. At or above the bound: nothing, no error. Raises OffsetOutOfRange (P-65),
         StorageError.
         """
-        return self._loaded().read(offset, size_max, bound_offset, at_least_one=at_least_one)
+        state = self._state
+        if not isinstance(state, LoadedLog):
+            state = self._load(state)
+        start_offset, end_offset = state.log_start_offset, state.segments.end_offset
+        if offset < start_offset or offset > end_offset:
+            raise OffsetOutOfRange(
+                f"{self.topic}-{self.partition}: offset {offset} is not in {start_offset}..{end_offset}"
+            )
+        return state.segments.read(offset, size_max, bound_offset, at_least_one)
 
     def size_between(self, offset: int, end_offset: int) -> int | None:
         """Bytes from the batch that holds `offset` up to `end_offset`, which begins a batch or is the log end.

@@ -7,23 +7,10 @@ mapping, without a copy. A segment's indexes are always rebuilt.
 from __future__ import annotations
 
 from collections import deque
-from struct import Struct
 from typing import Final, NamedTuple
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
-from pykbroker.logstore.batch_scan import (
-    CONTROL,
-    CRC_START,
-    HEADER,
-    HEADER_SIZE,
-    MINIMUM_SIZE,
-    PREFIX_SIZE,
-    TRANSACTIONAL,
-    BatchHeader,
-    is_valid,
-    max_timestamp_of,
-    read_header,
-)
+from pykbroker.logstore.batch_scan import is_valid, max_timestamp_of
 from pykbroker.logstore.errors import CorruptSegment
 from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET
 from pykbroker.logstore.producer_state import BATCHES_KEPT, CompletedTransaction, ProducerState
@@ -35,13 +22,21 @@ from pykbroker.protocol.records.control import (
     control_record_type,
     end_transaction_coordinator_epoch,
 )
+from pykbroker.protocol.records.layout import (
+    ATTRIBUTES_POSITION,
+    CONTROL_FLAG,
+    HEADER,
+    HEADER_SIZE,
+    LEGACY_LENGTH_MIN,
+    LEGACY_SIZE_MIN,
+    LENGTH_OVERHEAD,
+    RECOVERED,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    read_header,
+)
 
 _ZEROS_STEP: Final = 1 << 16
-# What recovery looks at in every batch: base offset, length, leader epoch, magic, CRC, attributes, last offset delta,
-# max timestamp, producer id. The fewer fields, the faster.
-_CHECKED: Final = Struct(">qiibIhi8xqq10x")
-
-
 LastBatches = dict[int, list[BatchHeader]]
 
 
@@ -74,28 +69,32 @@ def recover_segment(segment: Segment, size: int, recovery_point: int, index_inte
     last_positions: dict[int, deque[int]] = {}
     has_transactions = False
     position = 0
-    unpack = _CHECKED.unpack_from
+    unpack = RECOVERED.unpack_from
     with segment.filesystem.view(segment.file.descriptor(), size) as view:
-        while position + MINIMUM_SIZE <= size:
+        while position + LEGACY_SIZE_MIN <= size:
             # One batch after another, of which there may be a million: no objects, no calls that can be avoided.
             base_offset, length, leader_epoch, magic, crc, attributes, delta, max_timestamp, producer_id = (
                 unpack(view, position) if position + HEADER_SIZE <= size else _short_header(view, position, size)
             )
-            end = position + PREFIX_SIZE + length
+            end = position + LENGTH_OVERHEAD + length
             if magic != 2:
-                if not 0 <= magic < 2 or length < MINIMUM_SIZE - PREFIX_SIZE or end > size:
+                if not 0 <= magic < 2 or length < LEGACY_LENGTH_MIN or end > size:
                     break
                 if not is_valid(view, position, length, magic):
                     break
                 delta = 0
                 max_timestamp = max_timestamp_of(view, position, magic)
                 leader_epoch = producer_id = -1
-            elif length < HEADER_SIZE - PREFIX_SIZE or end > size or delta < 0:
+            elif length < HEADER_SIZE - LENGTH_OVERHEAD or end > size or delta < 0:
                 break
             last_offset = base_offset + delta
             if base_offset < next_offset or last_offset > last_possible:
                 break
-            if magic == 2 and last_offset >= recovery_point and crc32c(view[position + CRC_START : end]) != crc:
+            if (
+                magic == 2
+                and last_offset >= recovery_point
+                and crc32c(view[position + ATTRIBUTES_POSITION : end]) != crc
+            ):
                 break
             if position > due_above or max_timestamp > newest:
                 builder.add(position, last_offset, max_timestamp)
@@ -104,7 +103,7 @@ def recover_segment(segment: Segment, size: int, recovery_point: int, index_inte
                 epoch = leader_epoch
                 epochs.append((epoch, base_offset))
             if producer_id >= 0:
-                if attributes & (CONTROL | TRANSACTIONAL):
+                if attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
                     has_transactions = True
                 positions = last_positions.get(producer_id)
                 if positions is None:
@@ -125,7 +124,7 @@ def recover_segment(segment: Segment, size: int, recovery_point: int, index_inte
 
 def _short_header(view: memoryview, position: int, size: int) -> tuple[int, ...]:
     """The fields of a header at the end of a file that is too short for one of magic 2: it may be an old message."""
-    return _CHECKED.unpack(bytes(view[position:size]).ljust(HEADER_SIZE, b"\0"))
+    return RECOVERED.unpack(bytes(view[position:size]).ljust(HEADER_SIZE, b"\0"))
 
 
 def _is_zero(view: memoryview, start: int, end: int) -> bool:
@@ -185,21 +184,21 @@ def replay_producers(
                 break
             if magic == 2:
                 if producer_id >= 0 and base_offset >= state.end_offset:
-                    if attributes & CONTROL:
+                    if attributes & CONTROL_FLAG:
                         completed = record_marker(
-                            state, segment.read_batch(position, length + PREFIX_SIZE), base_offset
+                            state, segment.read_batch(position, length + LENGTH_OVERHEAD), base_offset
                         )
                         if completed is not None and completed.is_aborted and is_recovered:
                             add_aborted(segment, state, completed)
                     else:
-                        is_transactional = attributes & TRANSACTIONAL != 0
+                        is_transactional = attributes & TRANSACTIONAL_FLAG != 0
                         state.record_batch(
                             producer_id, epoch, sequence, base_offset, delta, max_timestamp, is_transactional
                         )
                 state.end_offset = base_offset + delta + 1
-            if length < MINIMUM_SIZE - PREFIX_SIZE:
+            if length < LEGACY_LENGTH_MIN:
                 raise CorruptSegment(segment.file.path, position, f"a record batch of length {length}")
-            position += PREFIX_SIZE + length
+            position += LENGTH_OVERHEAD + length
 
 
 def marker_of(batch: RecordBatch) -> tuple[ControlRecordType, int] | None:

@@ -11,17 +11,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from pykbroker.logstore.aborted_transactions import AbortedTransactions
-from pykbroker.logstore.batch_scan import (
-    HEADER_SIZE,
-    HOP_SIZE,
-    MINIMUM_SIZE,
-    PREFIX_SIZE,
-    BatchHeader,
-    Located,
-    find_last_at_least,
-    last_offset_at,
-    read_header,
-)
+from pykbroker.logstore.batch_scan import Located, first_batch_reaching, last_offset_at
 from pykbroker.logstore.errors import CorruptSegment, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
@@ -29,6 +19,16 @@ from pykbroker.logstore.open_files import OpenFiles, SegmentFile
 from pykbroker.logstore.time_index import TimeIndex
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.protocol.records.errors import RecordError
+from pykbroker.protocol.records.layout import (
+    HEADER_SIZE,
+    HOP_SIZE,
+    LEGACY_LENGTH_MIN,
+    LEGACY_SIZE_MIN,
+    LENGTH_OVERHEAD,
+    LENGTH_POSITION,
+    BatchHeader,
+    read_header,
+)
 from pykbroker.protocol.records.record import Record
 
 LOG_SUFFIX: Final = ".log"
@@ -109,7 +109,7 @@ class Segment:
                 if last_offset_at(chunk, 0) != entry_offset:
                     return self._without_index(offset)
                 entry_offset = None
-            found, next_position = find_last_at_least(chunk, position, offset)
+            found, next_position = first_batch_reaching(chunk, position, offset)
             if found is not None:
                 return found
             if next_position == position:
@@ -138,23 +138,23 @@ class Segment:
         start = end = position
         chunk = b""
         want = HEADER_SIZE
-        while position + MINIMUM_SIZE <= size:
+        while position + LEGACY_SIZE_MIN <= size:
             if position + HEADER_SIZE > end:
                 chunk = self.filesystem.read(self.file.descriptor(), want, position)
                 start, end = position, position + len(chunk)
                 chunk = chunk.ljust(HEADER_SIZE, b"\0")
             header = read_header(chunk, position - start)
-            if header.length < MINIMUM_SIZE - PREFIX_SIZE:
+            if header.length < LEGACY_LENGTH_MIN:
                 raise CorruptSegment(self.file.path, position, f"a record batch of length {header.length}")
             yield position, header
             # Of large batches only the headers are fetched: cheaper than reading what lies between them.
             want = HEADER_SIZE if header.length > _SEARCH_SIZE else _SCAN_SIZE
-            position += header.length + PREFIX_SIZE
+            position += header.size_bytes
 
     def batch_size_at(self, position: int) -> int:
         """Size in bytes of the batch that begins at `position`."""
-        length = self.filesystem.read(self.file.descriptor(), 4, position + 8)
-        return PREFIX_SIZE + int.from_bytes(length, "big")
+        length = self.filesystem.read(self.file.descriptor(), 4, position + LENGTH_POSITION)
+        return LENGTH_OVERHEAD + int.from_bytes(length, "big")
 
     def read_batch(self, position: int, size: int) -> RecordBatch:
         """A copy of one whole batch."""
@@ -174,7 +174,7 @@ class Segment:
             chunk = self.filesystem.read(self.file.descriptor(), min(_REPLAY_SIZE, size - position), position)
             start = 0
             while start + HEADER_SIZE <= len(chunk):
-                end = start + 12 + int.from_bytes(chunk[start + 8 : start + 12], "big")
+                end = start + read_header(chunk, start).size_bytes
                 if end - start < HEADER_SIZE:
                     raise CorruptSegment(self.file.path, position + start, "no record batch where one should begin")
                 if end > len(chunk):
@@ -183,7 +183,7 @@ class Segment:
                 start = end
             if start == 0:
                 # One batch larger than a step, or a tail that is none.
-                length = int.from_bytes(chunk[8:12], "big") + 12
+                length = read_header(chunk.ljust(HEADER_SIZE, b"\0")).size_bytes
                 if length < HEADER_SIZE or position + length > size:
                     raise CorruptSegment(self.file.path, position, "the last record batch is cut off")
                 yield self.read_batch(position, length)
@@ -210,7 +210,7 @@ class Segment:
         if self.size:
             for position, header in self.headers(self._search_start(self.base_offset + MAX_RELATIVE_OFFSET)):
                 end = header.base_offset + (header.last_offset_delta if header.magic >= 2 else 0) + 1
-                end_position = position + PREFIX_SIZE + header.length
+                end_position = position + header.size_bytes
         if end_position != self.size:
             raise CorruptSegment(self.file.path, min(end_position, self.size), "the last record batch is cut off")
         return end
@@ -233,7 +233,7 @@ class Segment:
         for batch_position, header in self.headers(position):
             if header.max_timestamp < timestamp_ms or header.base_offset + header.last_offset_delta < start_offset:
                 continue
-            for record in self.records_at(batch_position, header.length + PREFIX_SIZE):
+            for record in self.records_at(batch_position, header.size_bytes):
                 if record.timestamp >= timestamp_ms and record.offset >= start_offset:
                     return TimestampOffset(record.offset, record.timestamp, header.leader_epoch)
         return None
@@ -246,7 +246,7 @@ class Segment:
             return None
         for position, header in self.headers(found.position):
             if header.max_timestamp == timestamp_ms:
-                for record in self.records_at(position, header.length + PREFIX_SIZE):
+                for record in self.records_at(position, header.size_bytes):
                     if record.timestamp == timestamp_ms:
                         return TimestampOffset(record.offset, record.timestamp, header.leader_epoch)
         return None

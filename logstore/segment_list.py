@@ -123,7 +123,7 @@ class SegmentList:
 
     # Reading
 
-    def read(self, offset: int, size_max: int, bound_offset: int, *, at_least_one: bool) -> LogRead:
+    def read(self, offset: int, size_max: int, bound_offset: int, at_least_one: bool) -> LogRead:
         """Batches from the one that holds `offset`, see `PartitionLog.read`; the offset is within the log."""
         if offset >= bound_offset or offset == self.end_offset:
             if offset == self.end_offset:

@@ -1,5 +1,6 @@
 """Record batches: Kafka's unit of storage and of transfer, as a view over bytes (format v2).
 
+* `layout.py`: the bytes of a batch's header, and the header as a value.
 * `batch.py`: `RecordBatch`, the view; `iter_batches`; `build_batch`. Start here.
 * `record.py`: single records, for those few places that look inside (replay of internal topics, compaction, tools).
 * `control.py`: keys and values of control records (transaction markers, Raft).

@@ -1,6 +1,6 @@
 """A record batch of format v2 as a view over bytes: nothing is copied or decoded until it is asked for.
 
-The header has 61 bytes, big-endian (protocol.md 1.3). Base offset and partition leader epoch lie outside the CRC, so
+The header's bytes are in `layout`. Base offset and partition leader epoch lie outside the CRC, so
 a leader sets them in place (P-42); everything from the attributes on is covered by it. Only the records behind the
 header are compressed.
 """
@@ -9,31 +9,42 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from mmap import mmap
 from typing import Final
 
 from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.compression import CODEC_NAMES, LIMIT_BYTES, NONE, compress, decompress
 from pykbroker.protocol.records.errors import CorruptRecord, InvalidRecord, UnsupportedRecordFormat
+from pykbroker.protocol.records.layout import (
+    ATTRIBUTES_POSITION,
+    ATTRIBUTES_TO_COUNT,
+    BASE_SEQUENCE_POSITION,
+    BASE_TIMESTAMP_POSITION,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CRC_POSITION,
+    DELETE_HORIZON_FLAG,
+    FLAGS_POSITION,
+    HEADER,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_POSITION,
+    LEADER_EPOCH_POSITION,
+    LENGTH_OVERHEAD,
+    LENGTH_POSITION,
+    LENGTH_TO_MAGIC,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC_POSITION,
+    MAX_TIMESTAMP_POSITION,
+    PRODUCER_EPOCH_POSITION,
+    PRODUCER_ID_POSITION,
+    RECORD_COUNT_POSITION,
+    TO_MAGIC,
+    TO_MAGIC_SIZE,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
 from pykbroker.protocol.records.record import Record, decode_records, encode_record
-
-HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-"""All 13 fields in order: base_offset, batch_length, partition_leader_epoch, magic, crc, attributes,
-last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count."""
-HEADER_SIZE: Final = 61
-PREFIX: Final = struct.Struct(">qiib")
-"""The first 17 bytes, common to all formats: base_offset, batch_length, partition_leader_epoch, magic."""
-LENGTH_OVERHEAD: Final = 12
-"""A batch is this much longer than its length field says: the base offset and the length itself."""
-CRC_POSITION: Final = 17
-ATTRIBUTES_POSITION: Final = 21
-"""Where the bytes begin that the CRC covers."""
-
-CODEC_MASK: Final = 0x07
-LOG_APPEND_TIME_FLAG: Final = 0x08
-TRANSACTIONAL_FLAG: Final = 0x10
-CONTROL_FLAG: Final = 0x20
-DELETE_HORIZON_FLAG: Final = 0x40
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
@@ -43,15 +54,10 @@ NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 SEQUENCE_MAX: Final = 0x7FFFFFFF
 
-Buffer = bytes | bytearray | memoryview | mmap
-"""What a view can lie over."""
-
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
 _INT64: Final = struct.Struct(">q")
-_LENGTH_TO_MAGIC: Final = struct.Struct(">iib")
-_ATTRIBUTES_TO_COUNT: Final = struct.Struct(">hiqqqhii")
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
@@ -89,32 +95,32 @@ class RecordBatch:
     @property
     def size_bytes(self) -> int:
         """Size of the whole batch: its length field and the 12 bytes up to it."""
-        value: int = _INT32.unpack_from(self.buffer, self.position + 8)[0]
+        value: int = _INT32.unpack_from(self.buffer, self.position + LENGTH_POSITION)[0]
         return value + LENGTH_OVERHEAD
 
     @property
     def partition_leader_epoch(self) -> int:
-        value: int = _INT32.unpack_from(self.buffer, self.position + 12)[0]
+        value: int = _INT32.unpack_from(self.buffer, self.position + LEADER_EPOCH_POSITION)[0]
         return value
 
     @property
     def magic(self) -> int:
-        return self.buffer[self.position + 16]
+        return self.buffer[self.position + MAGIC_POSITION]
 
     @property
     def crc(self) -> int:
         """The stored CRC-32C, unsigned."""
-        value: int = _UINT32.unpack_from(self.buffer, self.position + 17)[0]
+        value: int = _UINT32.unpack_from(self.buffer, self.position + CRC_POSITION)[0]
         return value
 
     @property
     def attributes(self) -> int:
-        value: int = _INT16.unpack_from(self.buffer, self.position + 21)[0]
+        value: int = _INT16.unpack_from(self.buffer, self.position + ATTRIBUTES_POSITION)[0]
         return value
 
     @property
     def last_offset_delta(self) -> int:
-        value: int = _INT32.unpack_from(self.buffer, self.position + 23)[0]
+        value: int = _INT32.unpack_from(self.buffer, self.position + LAST_OFFSET_DELTA_POSITION)[0]
         return value
 
     @property
@@ -128,27 +134,27 @@ class RecordBatch:
     @property
     def base_timestamp(self) -> int:
         """What timestamp deltas count from; the delete horizon where `has_delete_horizon`."""
-        value: int = _INT64.unpack_from(self.buffer, self.position + 27)[0]
+        value: int = _INT64.unpack_from(self.buffer, self.position + BASE_TIMESTAMP_POSITION)[0]
         return value
 
     @property
     def max_timestamp(self) -> int:
-        value: int = _INT64.unpack_from(self.buffer, self.position + 35)[0]
+        value: int = _INT64.unpack_from(self.buffer, self.position + MAX_TIMESTAMP_POSITION)[0]
         return value
 
     @property
     def producer_id(self) -> int:
-        value: int = _INT64.unpack_from(self.buffer, self.position + 43)[0]
+        value: int = _INT64.unpack_from(self.buffer, self.position + PRODUCER_ID_POSITION)[0]
         return value
 
     @property
     def producer_epoch(self) -> int:
-        value: int = _INT16.unpack_from(self.buffer, self.position + 51)[0]
+        value: int = _INT16.unpack_from(self.buffer, self.position + PRODUCER_EPOCH_POSITION)[0]
         return value
 
     @property
     def base_sequence(self) -> int:
-        value: int = _INT32.unpack_from(self.buffer, self.position + 53)[0]
+        value: int = _INT32.unpack_from(self.buffer, self.position + BASE_SEQUENCE_POSITION)[0]
         return value
 
     @property
@@ -161,29 +167,29 @@ class RecordBatch:
 
     @property
     def record_count(self) -> int:
-        value: int = _INT32.unpack_from(self.buffer, self.position + 57)[0]
+        value: int = _INT32.unpack_from(self.buffer, self.position + RECORD_COUNT_POSITION)[0]
         return value
 
     @property
     def compression_codec(self) -> int:
         """The codec's id, an index into `compression.CODEC_NAMES` unless the batch is malformed."""
-        return self.buffer[self.position + 22] & CODEC_MASK
+        return self.buffer[self.position + FLAGS_POSITION] & CODEC_MASK
 
     @property
     def is_log_append_time(self) -> bool:
-        return self.buffer[self.position + 22] & LOG_APPEND_TIME_FLAG != 0
+        return self.buffer[self.position + FLAGS_POSITION] & LOG_APPEND_TIME_FLAG != 0
 
     @property
     def is_transactional(self) -> bool:
-        return self.buffer[self.position + 22] & TRANSACTIONAL_FLAG != 0
+        return self.buffer[self.position + FLAGS_POSITION] & TRANSACTIONAL_FLAG != 0
 
     @property
     def is_control(self) -> bool:
-        return self.buffer[self.position + 22] & CONTROL_FLAG != 0
+        return self.buffer[self.position + FLAGS_POSITION] & CONTROL_FLAG != 0
 
     @property
     def has_delete_horizon(self) -> bool:
-        return self.buffer[self.position + 22] & DELETE_HORIZON_FLAG != 0
+        return self.buffer[self.position + FLAGS_POSITION] & DELETE_HORIZON_FLAG != 0
 
     @property
     def has_producer_id(self) -> bool:
@@ -203,7 +209,7 @@ class RecordBatch:
         The buffer must be writable (else TypeError).
         """
         _INT64.pack_into(self.buffer, self.position, base_offset)
-        _INT32.pack_into(self.buffer, self.position + 12, leader_epoch)
+        _INT32.pack_into(self.buffer, self.position + LEADER_EPOCH_POSITION, leader_epoch)
 
     def set_max_timestamp(self, timestamp_type: int, max_timestamp: int) -> None:
         """Write timestamp type (`CREATE_TIME` or `LOG_APPEND_TIME`) and max timestamp in place (P-40).
@@ -216,9 +222,9 @@ class RecordBatch:
         if attributes & LOG_APPEND_TIME_FLAG == type_flag and self.max_timestamp == max_timestamp:
             return
         kept = CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
-        _INT16.pack_into(self.buffer, self.position + 21, attributes & kept | type_flag)
-        _INT64.pack_into(self.buffer, self.position + 35, max_timestamp)
-        _UINT32.pack_into(self.buffer, self.position + 17, self.compute_crc())
+        _INT16.pack_into(self.buffer, self.position + ATTRIBUTES_POSITION, attributes & kept | type_flag)
+        _INT64.pack_into(self.buffer, self.position + MAX_TIMESTAMP_POSITION, max_timestamp)
+        _UINT32.pack_into(self.buffer, self.position + CRC_POSITION, self.compute_crc())
 
     def compute_crc(self) -> int:
         """CRC-32C over everything from the attributes to the end of the batch."""
@@ -262,16 +268,28 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
     CRCs are not checked. Raises CorruptRecord where the bytes cannot be a batch, UnsupportedRecordFormat at the old
     message formats 0 and 1, which Kafka wrote before version 0.11 and Kafka 4 no longer takes.
     """
+    for start in _starts(buffer, position):
+        yield RecordBatch(buffer, start)
+
+
+def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of the whole batches in `buffer`; as `iter_batches` otherwise."""
+    for start in _starts(buffer, position):
+        yield start, read_header(buffer, start)
+
+
+def _starts(buffer: Buffer, position: int) -> Iterator[int]:
+    """Where whole batches begin. Raises as `iter_batches`."""
     end = len(buffer)
-    while end - position >= PREFIX.size:
-        length, _, magic = _LENGTH_TO_MAGIC.unpack_from(buffer, position + 8)
+    while end - position >= TO_MAGIC_SIZE:
+        length, _, magic = LENGTH_TO_MAGIC.unpack_from(buffer, position + LENGTH_POSITION)
         check_magic(magic, position)
         if length < HEADER_SIZE - LENGTH_OVERHEAD:
             raise CorruptRecord(f"The record batch at byte {position} has an impossible length: {length}")
         next_position = position + LENGTH_OVERHEAD + length
         if next_position > end:
             return
-        yield RecordBatch(buffer, position)
+        yield position
         position = next_position
 
 
@@ -340,7 +358,7 @@ def build_batch(
         | (CONTROL_FLAG if is_control else 0)
         | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0)
     )
-    covered = _ATTRIBUTES_TO_COUNT.pack(
+    covered = ATTRIBUTES_TO_COUNT.pack(
         attributes,
         delta if last_offset_delta is None else last_offset_delta,
         NO_TIMESTAMP if base_timestamp is None else base_timestamp,
@@ -355,7 +373,7 @@ def build_batch(
         payload = compress(codec, payload, compression_level)
     crc = crc32c(payload, crc32c(covered))
     length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
-    return PREFIX.pack(base_offset, length, leader_epoch, 2) + _UINT32.pack(crc) + covered + payload
+    return TO_MAGIC.pack(base_offset, length, leader_epoch, 2) + _UINT32.pack(crc) + covered + payload
 
 
 def repack_batch(
@@ -371,11 +389,11 @@ def repack_batch(
     attributes &= TRANSACTIONAL_FLAG | CONTROL_FLAG
     attributes |= codec | (LOG_APPEND_TIME_FLAG if timestamp_type == LOG_APPEND_TIME else 0)
     rest[2] = max_timestamp
-    covered = _ATTRIBUTES_TO_COUNT.pack(attributes, *rest)
+    covered = ATTRIBUTES_TO_COUNT.pack(attributes, *rest)
     payload = compress(codec, payload, compression_level)
     length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
     crc = crc32c(payload, crc32c(covered))
-    return PREFIX.pack(base_offset, length, leader_epoch, magic) + _UINT32.pack(crc) + covered + payload
+    return TO_MAGIC.pack(base_offset, length, leader_epoch, magic) + _UINT32.pack(crc) + covered + payload
 
 
 def codec_name(codec: int) -> str:

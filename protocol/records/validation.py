@@ -21,19 +21,10 @@ from typing import Final, NamedTuple
 
 from pykbroker.protocol.records import compression
 from pykbroker.protocol.records.batch import (
-    ATTRIBUTES_POSITION,
-    CODEC_MASK,
-    CONTROL_FLAG,
     CREATE_TIME,
-    HEADER,
-    HEADER_SIZE,
-    LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
-    LOG_APPEND_TIME_FLAG,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
-    PREFIX,
-    TRANSACTIONAL_FLAG,
     RecordBatch,
     build_batch,
     repack_batch,
@@ -49,6 +40,21 @@ from pykbroker.protocol.records.errors import (
     RecordBatchTooLarge,
     RecordTooLarge,
     UnsupportedCompressionType,
+)
+from pykbroker.protocol.records.layout import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    FLAGS_POSITION,
+    HEADER,
+    HEADER_SIZE,
+    LEGACY_LENGTH_MIN,
+    LENGTH_OVERHEAD,
+    LENGTH_POSITION,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC_POSITION,
+    TO_MAGIC_SIZE,
+    TRANSACTIONAL_FLAG,
 )
 from pykbroker.protocol.records.record import Record, decode_records
 from pykbroker.protocol.records.record_scan import (
@@ -66,9 +72,7 @@ RECORD_ERRORS_MAX: Final = 10_000
 """A compressed megabyte may hold a million records: an answer that names each would be a hundred megabytes. Clients
 take those that are not named for part of a refused batch, which they are."""
 
-_LEGACY_RECORD_OVERHEAD: Final = 14
 _INT64_MAX: Final = 2**63 - 1
-_ATTRIBUTES_POSITION_LOW_BYTE: Final = ATTRIBUTES_POSITION + 1
 
 _FAULTS: Final = {
     SIZE_DOES_NOT_FIT: "its size does not fit the batch",
@@ -145,9 +149,9 @@ def check_produce_version(data: Buffer, api_version: int) -> None:
     """
     if (
         api_version < 7
-        and len(data) > _ATTRIBUTES_POSITION_LOW_BYTE
-        and data[16] == 2
-        and data[_ATTRIBUTES_POSITION_LOW_BYTE] & CODEC_MASK == compression.ZSTD
+        and len(data) > FLAGS_POSITION
+        and data[MAGIC_POSITION] == 2
+        and data[FLAGS_POSITION] & CODEC_MASK == compression.ZSTD
     ):
         raise UnsupportedCompressionType(
             f"Produce requests with version {api_version} are not allowed to use ZStandard compression"
@@ -277,10 +281,10 @@ def _check_framing(data: Buffer) -> None:
     size_bytes = batch_size(data, 0)
     if size_bytes is None:
         raise InvalidProduceRecords("Produce requests must have at least one record batch per partition")
-    if data[16] != 2:
+    if data[MAGIC_POSITION] != 2:
         raise InvalidProduceRecords(
             "Produce requests are only allowed to contain record batches with magic version 2: this one has message "
-            f"format {data[16]}, upgrade the producer to one that speaks Kafka 0.11 or later"
+            f"format {data[MAGIC_POSITION]}, upgrade the producer to one that speaks Kafka 0.11 or later"
         )
     if size_bytes < HEADER_SIZE:
         raise CorruptRecord(
@@ -298,15 +302,13 @@ def batch_size(data: Buffer, position: int) -> int | None:
     remaining = len(data) - position
     if remaining < LENGTH_OVERHEAD:
         return None
-    length = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
-    if length < _LEGACY_RECORD_OVERHEAD:
-        raise CorruptRecord(
-            f"Record size {length} is less than the minimum record overhead ({_LEGACY_RECORD_OVERHEAD})"
-        )
-    if remaining < PREFIX.size:
+    length = int.from_bytes(data[position + LENGTH_POSITION : position + LENGTH_OVERHEAD], "big", signed=True)
+    if length < LEGACY_LENGTH_MIN:
+        raise CorruptRecord(f"Record size {length} is less than the minimum record overhead ({LEGACY_LENGTH_MIN})")
+    if remaining < TO_MAGIC_SIZE:
         return None
-    if data[position + 16] > 2:
-        raise CorruptRecord(f"Invalid magic found in record: {data[position + 16]}")
+    if data[position + MAGIC_POSITION] > 2:
+        raise CorruptRecord(f"Invalid magic found in record: {data[position + MAGIC_POSITION]}")
     return None if remaining < length + LENGTH_OVERHEAD else length + LENGTH_OVERHEAD
 
 

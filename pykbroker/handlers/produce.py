@@ -30,8 +30,8 @@ from pykbroker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from pykbroker.protocol.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, LENGTH_OVERHEAD
 from pykbroker.protocol.records.errors import RecordError
+from pykbroker.protocol.records.layout import ATTRIBUTES_POSITION, HEADER_SIZE, LENGTH_OVERHEAD
 from pykbroker.requests.context import Unfinished
 
 if TYPE_CHECKING:

@@ -10,16 +10,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pykbroker.protocol.fields import Message
-from pykbroker.protocol.records.batch import (
-    ATTRIBUTES_POSITION,
-    CRC_POSITION,
-    HEADER_SIZE,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    build_batch,
-)
+from pykbroker.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, build_batch
 from pykbroker.protocol.records.checksum import crc32c
+from pykbroker.protocol.records.layout import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE
 from pykbroker.protocol.records.record import Record
 
 NEXT = None

@@ -8,9 +8,10 @@ import struct
 import time
 from functools import cache
 
-from pykbroker.protocol.records.batch import HEADER_SIZE, build_batch
+from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.checksum import crc32c
 from pykbroker.protocol.records.compression import CODEC_NAMES, compress
+from pykbroker.protocol.records.layout import HEADER_SIZE
 from pykbroker.protocol.records.record import Record
 from tests.fuzz.mutation import mutated
 

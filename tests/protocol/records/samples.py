@@ -7,7 +7,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from pykbroker.protocol.records.batch import HEADER
+from pykbroker.protocol.records.layout import HEADER
 from pykbroker.protocol.records.record import Record
 
 TIME = 1_700_000_000_000

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from pykbroker.protocol.records.batch import (
     CREATE_TIME,
-    HEADER,
-    HEADER_SIZE,
     LOG_APPEND_TIME,
     RecordBatch,
     build_batch,
@@ -21,6 +19,7 @@ from pykbroker.protocol.records.batch import (
     iter_batches,
 )
 from pykbroker.protocol.records.errors import CorruptRecord, InvalidRecord, RecordError, UnsupportedRecordFormat
+from pykbroker.protocol.records.layout import HEADER, HEADER_SIZE
 from pykbroker.protocol.records.record import Record
 from tests.protocol.records.samples import LARGE, SMALL, TIME, fixture, with_fields, with_payload
 

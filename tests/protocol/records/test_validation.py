@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records import compression
-from pykbroker.protocol.records.batch import (
-    CONTROL_FLAG,
-    LOG_APPEND_TIME,
-    LOG_APPEND_TIME_FLAG,
-    TRANSACTIONAL_FLAG,
-    RecordBatch,
-    build_batch,
-)
+from pykbroker.protocol.records.batch import LOG_APPEND_TIME, RecordBatch, build_batch
 from pykbroker.protocol.records.errors import (
     CompressionFailed,
     CorruptRecord,
@@ -29,6 +22,7 @@ from pykbroker.protocol.records.errors import (
     RecordTooLarge,
     UnsupportedCompressionType,
 )
+from pykbroker.protocol.records.layout import CONTROL_FLAG, LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG
 from pykbroker.protocol.records.record import Record, encode_record
 from pykbroker.protocol.records.validation import (
     AppendPolicy,
