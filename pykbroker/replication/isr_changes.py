@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pykbroker.protocol.fields import Message
     from pykbroker.replication.leadership import Proposal
-    from pykbroker.replication.partition import Partition
+    from pykbroker.replication.replica_environment import ProposingPartition
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Channel(Protocol):
 
 
 class _Item(NamedTuple):
-    partition: Partition
+    partition: ProposingPartition
     proposal: Proposal
 
 
@@ -68,7 +68,7 @@ class IsrChanges:
         self._unsent: dict[tuple[bytes, int], _Item] = {}
         self._wake = trio.Event()
 
-    def submit(self, partition: Partition, proposal: Proposal) -> None:
+    def submit(self, partition: ProposingPartition, proposal: Proposal) -> None:
         """Takes a proposal to the controller; one of the same partition that still waits is outdated by it."""
         self._unsent[partition.topic_id, partition.partition] = _Item(partition, proposal)
         self._wake.set()

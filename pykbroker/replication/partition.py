@@ -13,23 +13,26 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.errors import KafkaError
-from pykbroker.logstore.errors import StorageError, StorageFull
+from pykbroker.logstore.errors import OffsetOutOfRange, StorageError, StorageFull
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.leadership import NO_BROKER_EPOCH, Leadership
 from pykbroker.replication.offset_waiters import ALL, wait_for_bytes
-from pykbroker.replication.replica import NO_EPOCH, AckWaiter, FetchBound, PartitionRead, Replica
+from pykbroker.replication.replica import FetchBound, PartitionRead, Replica
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import PartitionImage
     from pykbroker.logstore.partition_log import AppendResult, PartitionLog
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.replication.leadership import Follower, Proposal
+    from pykbroker.replication.offset_waiters import OffsetWaiters
     from pykbroker.replication.replica_environment import ReplicaEnvironment
 
 __all__ = ["NO_EPOCH", "FetchBound", "Partition", "PartitionRead", "QuietFollower"]
 
 log = logging.getLogger(__name__)
+
+NO_EPOCH = -1
 
 
 class QuietFollower:
@@ -68,8 +71,8 @@ class QuietFollower:
         self.partition.note_fetch(self._follower, self._end_offset, self._follower.log_start_offset)
 
 
-class Partition(Replica):
-    """A partition of which this broker holds a replica; the attributes are those of `Replica`.
+class Partition:
+    """A partition of which this broker holds a replica.
 
     Args:
         topic, topic_id: of the partition.
@@ -77,9 +80,34 @@ class Partition(Replica):
         image: the partition as the metadata has it.
         environment: what the replicas of this broker share.
         high_watermark: as far as it is known from before.
+
+    Attributes:
+        topic, partition, topic_id: its identity.
+        replica: the log with its high watermark and the waiters on both.
+        log: the replica's log.
+        leader_id: the broker that leads it, -1 for none.
+        leader_epoch: the epoch under which it leads; stamped on every batch.
+        leadership: what a leader knows; None on a follower. Another object means that leadership was lost meanwhile.
+        replicas: the brokers that hold it, or should.
+        is_adding: True while this broker is being added to its replicas by a reassignment.
+        is_lost: True while this broker has given the replica up, as its disk is full.
     """
 
-    __slots__ = ("_environment",)
+    __slots__ = (
+        "_environment",
+        "is_adding",
+        "is_lost",
+        "leader_epoch",
+        "leader_id",
+        "leadership",
+        "log",
+        "partition",
+        "partition_epoch",
+        "replica",
+        "replicas",
+        "topic",
+        "topic_id",
+    )
 
     def __init__(
         self,
@@ -95,9 +123,95 @@ class Partition(Replica):
             high_watermark = log.log_end_offset
         else:
             high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
-        super().__init__(topic, topic_id, image.partition, log, high_watermark)
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = image.partition
+        self.log = log
+        self.replica = Replica(f"{topic}-{image.partition}", log, high_watermark)
+        self.leader_id = self.leader_epoch = self.partition_epoch = -1
+        self.leadership: Leadership | None = None
+        self.replicas: tuple[int, ...] = ()
+        self.is_adding = self.is_lost = False
         self._environment = environment
         self.update(image)
+
+    def __repr__(self) -> str:
+        return self.replica.name
+
+    # What it is worth
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leadership is not None
+
+    @property
+    def high_watermark(self) -> int:
+        """End of what consumers may read."""
+        return self.replica.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """End of what read_committed consumers may read (P-68)."""
+        return self.replica.last_stable_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def waiters(self) -> OffsetWaiters:
+        """Readers that wait for the high watermark to move."""
+        return self.replica.waiters
+
+    @property
+    def stable_waiters(self) -> OffsetWaiters:
+        """Readers of committed records, which wait for the last stable offset to move."""
+        return self.replica.stable_waiters
+
+    @property
+    def end_waiters(self) -> OffsetWaiters:
+        """Followers, which wait for the log to grow."""
+        return self.replica.end_waiters
+
+    @property
+    def low_waiters(self) -> OffsetWaiters:
+        """DeleteRecords requests, which wait for the followers' log starts."""
+        return self.replica.low_waiters
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The in-sync set that the controller confirmed; empty on a follower, which need not know it."""
+        return () if self.leadership is None else self.leadership.isr
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Fences a client whose metadata is older or newer than ours (P-69); -1 skips the check.
+
+        Raises:
+            KafkaError: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
+        """
+        if current_leader_epoch == NO_EPOCH or current_leader_epoch == self.leader_epoch:
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{self}: the leader epoch is {self.leader_epoch}, the request has the older {current_leader_epoch}",
+            )
+        raise KafkaError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"{self}: the leader epoch is {self.leader_epoch}, the request has the newer {current_leader_epoch}",
+        )
+
+    def check_leader(self) -> None:
+        """Refuses what only a leader may do.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER.
+        """
+        if self.leadership is None:
+            raise self._not_leader()
+
+    def _not_leader(self) -> KafkaError:
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: broker {self.leader_id} leads it")
 
     # Leader or follower
 
@@ -116,15 +230,15 @@ class Partition(Replica):
             self.partition_epoch = image.partition_epoch
             if self.leadership is not None:
                 self.leadership = None
-                self._wake_all()
+                self.replica.wake_all()
 
     def _lead(self, image: PartitionImage) -> None:
         leadership = self.leadership
         if leadership is None:
             leadership = self.leadership = Leadership(self._environment.brokers)
             # Consumers and followers that wait ask again: they are told who leads, and since when.
-            self._wake_all()
-            if self.unsynced_from >= 0:
+            self.replica.wake_all()
+            if self.replica.unsynced_from >= 0:
                 self._sync_what_it_took()
         # Who has no followers is never asked for the time.
         now = self._environment.now() if len(image.replicas) > 1 else 0.0
@@ -135,15 +249,17 @@ class Partition(Replica):
             # Without followers nobody asks, and the log, of which a broker has thousands, need not be looked at now.
             self._note_epoch()
         self._advance()
-        self._wake_acks()
+        self.replica.wake_acks()
 
     def _sync_what_it_took(self) -> None:
         """What it could not sync as a follower it now has as the leader: tries once more, before others copy it."""
         try:
             self.log.flush()
-            self.unsynced_from = -1
+            self.replica.unsynced_from = -1
         except StorageError as error:
-            log.error("%s: its end, from offset %d on, could not be synced: %s", self, self.unsynced_from, error)
+            log.error(
+                "%s: its end, from offset %d on, could not be synced: %s", self, self.replica.unsynced_from, error
+            )
             self._environment.on_storage_error(error)
 
     def _note_epoch(self) -> None:
@@ -184,7 +300,7 @@ class Partition(Replica):
         if self._environment.is_disk_full and len(leadership.isr) > 1:
             # Even if this one would fit: what is to be handed over must come to an end.
             raise StorageFull(str(self), "the disk was full, others are to lead")
-        stable_before = self.last_stable_offset if self.stable_waiters else -1
+        stable_before = self.replica.stable_before()
         try:
             result = log.append_as_leader(
                 data,
@@ -211,10 +327,7 @@ class Partition(Replica):
             self.end_waiters.notify(size)
             self._advance()
             return
-        self.high_watermark = self.log.log_end_offset
-        self.waiters.notify(size)
-        if stable_before >= 0:
-            self._notify_stable(stable_before)
+        self.replica.all_is_readable(size, stable_before)
 
     def _advance(self) -> None:
         """Brings a leader's high watermark to where everybody who counts has the log."""
@@ -224,7 +337,7 @@ class Partition(Replica):
         now = self._environment.now() if leadership.followers else 0.0
         end = leadership.replicated_end(log.log_end_offset, log.config.min_insync_replicas, now)
         if end > self.high_watermark:
-            self._move_high_watermark(end)
+            self.replica.move_high_watermark(end)
 
     def check_enough_replicas(self) -> None:
         """For acks=all: refuses when the in-sync set is below `min.insync.replicas` (P-46).
@@ -263,13 +376,7 @@ class Partition(Replica):
         result = self._replication_of(end_offset, leadership)
         if result is not None:
             return result
-        waiter = AckWaiter(end_offset)
-        self._ack_waiters[waiter] = None
-        try:
-            with trio.move_on_at(deadline):
-                await waiter.event.wait()
-        finally:
-            del self._ack_waiters[waiter]
+        await self.replica.wait_for_high_watermark(end_offset, deadline)
         result = self._replication_of(end_offset, leadership)
         return ErrorCode.REQUEST_TIMED_OUT if result is None else result
 
@@ -293,6 +400,96 @@ class Partition(Replica):
             return False
         followers = (f for broker_id, f in leadership.followers.items() if broker_id in leadership.maximal_isr)
         return all(follower.log_end_offset >= end_offset for follower in followers)
+
+    # A follower's own log
+
+    def append_as_follower(
+        self,
+        data: bytes | bytearray | memoryview,
+        now_ms: int,
+        high_watermark: int,
+        log_start_offset: int,
+        leader_epoch: int,
+    ) -> None:
+        """Appends what the leader of an epoch has sent, and takes over its high watermark and log start.
+
+        Raises:
+            KafkaError: this broker leads by now.
+            LogError, RecordError: nothing was appended.
+            StorageError: likewise, or it could not be synced: see `drop_unsynced`.
+        """
+        if self.leadership is not None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: the leader does not follow")
+        self.replica.append_as_follower(data, now_ms, high_watermark, log_start_offset, leader_epoch)
+
+    def drop_unsynced(self, now_ms: int) -> None:
+        """Drops what a follower took and could not sync, to be fetched again. Raises StorageError."""
+        self.replica.drop_unsynced(now_ms)
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Drops a follower's records from an offset on: the leader does not have them.
+
+        Raises:
+            StorageError: the log is not to be used before another truncation.
+        """
+        self.replica.truncate_to(offset, now_ms)
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
+        """Drops all of a follower's records: the leader's begin at `offset`, beyond them.
+
+        Raises:
+            StorageError: as `truncate_to`.
+        """
+        self.replica.truncate_fully_and_start_at(offset, now_ms)
+
+    # Reading
+
+    def read(
+        self,
+        offset: int,
+        size_max: int,
+        bound: int,
+        *,
+        at_least_one: bool,
+        last_fetched_epoch: int = NO_EPOCH,
+    ) -> PartitionRead:
+        """Finds the records at an offset; reads no bytes.
+
+        Raises:
+            OffsetOutOfRange: the offset is below the log start or above the log end (P-65).
+        """
+        if last_fetched_epoch != NO_EPOCH:
+            diverging = self._divergence(offset, last_fetched_epoch)
+            if diverging is not None:
+                replica = self.replica
+                return PartitionRead(
+                    replica.high_watermark, replica.last_stable_offset, self.log_start_offset, None, diverging
+                )
+        return self.replica.read(offset, size_max, bound, at_least_one=at_least_one)
+
+    def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        """Where the reader's log parts from ours, if it does (P-70)."""
+        epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
+        if epoch == NO_EPOCH or end_offset == -1:
+            raise OffsetOutOfRange(f"{self}: the last fetched epoch {last_fetched_epoch} is unknown here")
+        if offset < self.log.log_start_offset:
+            raise OffsetOutOfRange(f"{self}: offset {offset} is below the log start {self.log.log_start_offset}")
+        if epoch < last_fetched_epoch or end_offset < offset:
+            return epoch, end_offset
+        return None
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above the one asked for, and where it ends (P-87); (-1, -1) if undefined."""
+        if epoch == self.leader_epoch and self.leadership is not None:
+            # The current epoch may have no batch yet; it ends at the log end all the same.
+            return epoch, self.log.log_end_offset
+        latest = self.log.leader_epochs.latest_epoch
+        is_unnoted = latest == NO_EPOCH or latest <= epoch
+        if self.leadership is not None and NO_EPOCH != epoch < self.leader_epoch and is_unnoted:
+            # Kafka's leader notes its epoch when it takes over; ours, if it has no followers, with the first batch,
+            # which would start here.
+            return epoch if latest == NO_EPOCH else latest, self.log.log_end_offset
+        return self.log.end_offset_for_epoch(epoch)
 
     # Followers, as their leader sees them
 
@@ -378,7 +575,7 @@ class Partition(Replica):
             self.partition_epoch = leadership.partition_epoch
             log.info("%s: in-sync set is %s", self, isr)
             self._advance()
-            self._wake_acks()
+            self.replica.wake_acks()
 
     def on_proposal_rejected(self, proposal: Proposal) -> None:
         """The controller has refused a proposal and not carried it out."""
@@ -426,4 +623,4 @@ class Partition(Replica):
     def close(self) -> None:
         """Wakes all waiters: the partition is going away, they look again and find it gone."""
         self.leadership = None
-        self._wake_all()
+        self.replica.wake_all()

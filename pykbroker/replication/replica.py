@@ -1,6 +1,6 @@
-"""One replica of one partition, as far as leader and follower are the same: fences, reads, the high watermark, waiters.
+"""A replica's log with its high watermark: reading up to a bound, following a leader, waking those who wait.
 
-What only a leader does is in `partition`. Everything here is synchronous.
+Who leads, and what that means, is in `partition`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from pykbroker.errors import KafkaError
-from pykbroker.logstore.errors import OffsetOutOfRange, StorageError
-from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.logstore.errors import StorageError
 from pykbroker.replication.offset_waiters import ALL, OffsetWaiters
 
 if TYPE_CHECKING:
     from pykbroker.logstore.file_range import FileRange
     from pykbroker.logstore.partition_log import PartitionLog
-    from pykbroker.replication.leadership import Leadership
 
 log = logging.getLogger(__name__)
-
-NO_EPOCH = -1
 
 
 class FetchBound:
@@ -48,7 +43,7 @@ class PartitionRead(NamedTuple):
 
 
 class AckWaiter:
-    """Somebody who waits until the high watermark is at an offset."""
+    """A request that waits until the high watermark is at an offset."""
 
     __slots__ = ("end_offset", "event")
 
@@ -58,57 +53,36 @@ class AckWaiter:
 
 
 class Replica:
-    """See `Partition`, which is what there is of it.
+    """One replica's log, its high watermark, and the waiters on both. Use it through `Partition`.
 
     Attributes:
-        topic, partition, topic_id: its identity.
+        name: topic and partition, for messages.
         log: its log.
-        leader_id: the broker that leads it, -1 for none.
-        leader_epoch: the epoch under which it leads; stamped on every batch.
-        leadership: what a leader knows; None on a follower. Another object means that leadership was lost meanwhile.
-        replicas: the brokers that hold it, or should.
-        is_adding: whether this broker is being added to its replicas by a reassignment.
-        is_lost: whether this broker has given the replica up for now, as its disk is full.
+        high_watermark: end of what consumers may read.
         unsynced_from: where records begin that a follower has taken and could not sync, with `flush.messages`; -1 for
             none. Its leader must not hear that it has them.
-        high_watermark: end of what consumers may read.
-        waiters: who waits for its high watermark to move.
-        stable_waiters: who waits for its last stable offset to move: readers of committed records only.
-        end_waiters: who waits for its log to grow: followers.
-        low_waiters: who waits for the log starts of its followers (DeleteRecords).
+        waiters: readers that wait for the high watermark to move.
+        stable_waiters: readers of committed records, which wait for the last stable offset to move.
+        end_waiters: followers, which wait for the log to grow.
+        low_waiters: DeleteRecords requests, which wait for the followers' log starts.
     """
 
     __slots__ = (
         "_ack_waiters",
         "end_waiters",
         "high_watermark",
-        "is_adding",
-        "is_lost",
-        "leader_epoch",
-        "leader_id",
-        "leadership",
         "log",
         "low_waiters",
-        "partition",
-        "partition_epoch",
-        "replicas",
+        "name",
         "stable_waiters",
-        "topic",
-        "topic_id",
         "unsynced_from",
         "waiters",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, partition: int, log: PartitionLog, high_watermark: int) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.partition = partition
+    def __init__(self, name: str, log: PartitionLog, high_watermark: int) -> None:
+        self.name = name
         self.log = log
         self.high_watermark = high_watermark
-        self.leader_id = self.leader_epoch = self.partition_epoch = -1
-        self.leadership: Leadership | None = None
-        self.replicas: tuple[int, ...] = ()
-        self.is_adding = self.is_lost = False
         self.unsynced_from = -1
         self.waiters = OffsetWaiters()
         self.stable_waiters = OffsetWaiters()
@@ -116,85 +90,66 @@ class Replica:
         self.low_waiters = OffsetWaiters()
         # In order of arrival.
         self._ack_waiters: dict[AckWaiter, None] = {}
-        log.on_shortened = self._log_was_shortened
+        log.on_shortened = self._on_log_shortened
 
-    @property
-    def is_leader(self) -> bool:
-        return self.leadership is not None
-
-    # What it is worth
+    def _on_log_shortened(self) -> None:
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     @property
     def last_stable_offset(self) -> int:
         """End of what read_committed consumers may read (P-68)."""
         return self.log.last_stable_offset(self.high_watermark)
 
-    @property
-    def log_start_offset(self) -> int:
-        return self.log.log_start_offset
+    # Waiters
 
-    @property
-    def isr(self) -> tuple[int, ...]:
-        """The in-sync set that the controller confirmed; empty on a follower, which need not know it."""
-        return () if self.leadership is None else self.leadership.isr
-
-    def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Fences a client whose metadata is older or newer than ours (P-69); -1 skips the check.
-
-        Raises:
-            KafkaError: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
-        """
-        if current_leader_epoch == NO_EPOCH or current_leader_epoch == self.leader_epoch:
-            return
-        if current_leader_epoch < self.leader_epoch:
-            raise KafkaError(
-                ErrorCode.FENCED_LEADER_EPOCH,
-                f"{self}: the leader epoch is {self.leader_epoch}, the request has the older {current_leader_epoch}",
-            )
-        raise KafkaError(
-            ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"{self}: the leader epoch is {self.leader_epoch}, the request has the newer {current_leader_epoch}",
-        )
-
-    def check_leader(self) -> None:
-        """Refuses what only a leader may do.
-
-        Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER.
-        """
-        if self.leadership is None:
-            raise self._not_leader()
-
-    def _not_leader(self) -> KafkaError:
-        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: broker {self.leader_id} leads it")
-
-    def _wake_all(self) -> None:
+    def wake_all(self) -> None:
+        """Wake every waiter: it looks again at what the partition is now."""
         for waiters in (self.waiters, self.stable_waiters, self.end_waiters, self.low_waiters):
             waiters.notify(ALL)
         for waiter in self._ack_waiters:
             waiter.event.set()
 
-    def _log_was_shortened(self) -> None:
-        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
-
-    def _move_high_watermark(self, offset: int) -> None:
-        before = self.high_watermark
-        stable_before = self.last_stable_offset if self.stable_waiters else -1
-        self.high_watermark = offset
-        if self.waiters:
-            size = self.log.size_between(before, offset)
-            self.waiters.notify(ALL if size is None else size)
-        if stable_before >= 0:
-            self._notify_stable(stable_before)
-        self._wake_acks()
-
-    def _wake_acks(self) -> None:
+    def wake_acks(self) -> None:
+        """Wake the waiters whose offset the high watermark has reached."""
         for waiter in self._ack_waiters:
             if waiter.end_offset <= self.high_watermark:
                 waiter.event.set()
 
-    def _notify_stable(self, stable_before: int) -> None:
-        """Wakes readers of committed records by what became readable for them; many segments are always enough."""
+    async def wait_for_high_watermark(self, end_offset: int, deadline: float) -> None:
+        """Wait until the high watermark is at an offset, or `wake_all`, or a time on trio's clock."""
+        waiter = AckWaiter(end_offset)
+        self._ack_waiters[waiter] = None
+        try:
+            with trio.move_on_at(deadline):
+                await waiter.event.wait()
+        finally:
+            del self._ack_waiters[waiter]
+
+    def move_high_watermark(self, offset: int) -> None:
+        """Raise the high watermark, and wake who waits for it."""
+        before = self.high_watermark
+        stable_before = self.stable_before()
+        self.high_watermark = offset
+        if self.waiters:
+            size = self.log.size_between(before, offset)
+            self.waiters.notify(ALL if size is None else size)
+        self.notify_stable(stable_before)
+        self.wake_acks()
+
+    def all_is_readable(self, size: int, stable_before: int) -> None:
+        """The high watermark is the log end: `size` bytes are new, and nobody waits for acks."""
+        self.high_watermark = self.log.log_end_offset
+        self.waiters.notify(size)
+        self.notify_stable(stable_before)
+
+    def stable_before(self) -> int:
+        """The last stable offset, to be given to `notify_stable` after a change; -1 while nobody waits for it."""
+        return self.last_stable_offset if self.stable_waiters else -1
+
+    def notify_stable(self, stable_before: int) -> None:
+        """Wake readers of committed records by what became readable for them; many segments are always enough."""
+        if stable_before < 0:
+            return
         stable = self.last_stable_offset
         if stable > stable_before:
             size = self.log.size_between(stable_before, stable)
@@ -213,12 +168,9 @@ class Replica:
         """Appends what the leader of an epoch has sent, and takes over its high watermark and log start.
 
         Raises:
-            KafkaError: this broker leads by now.
             LogError, RecordError: nothing was appended.
             StorageError: likewise, or it could not be synced: see `drop_unsynced`.
         """
-        if self.leadership is not None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: the leader does not follow")
         partition_log = self.log
         if len(data):
             begin = partition_log.log_end_offset
@@ -231,7 +183,7 @@ class Replica:
         end = min(high_watermark, partition_log.log_end_offset)
         # A leader that just began may know a lower one than the leader before it has told us: that one holds.
         if end > self.high_watermark:
-            self._move_high_watermark(end)
+            self.move_high_watermark(end)
         if log_start_offset > partition_log.log_start_offset:
             partition_log.advance_log_start(min(log_start_offset, self.high_watermark))
 
@@ -270,15 +222,7 @@ class Replica:
 
     # Reading
 
-    def read(
-        self,
-        offset: int,
-        size_max: int,
-        bound: int,
-        *,
-        at_least_one: bool,
-        last_fetched_epoch: int = NO_EPOCH,
-    ) -> PartitionRead:
+    def read(self, offset: int, size_max: int, bound: int, *, at_least_one: bool) -> PartitionRead:
         """Finds the records at an offset; reads no bytes.
 
         Raises:
@@ -287,37 +231,9 @@ class Replica:
         log = self.log
         start, high_watermark = log.log_start_offset, self.high_watermark
         stable = self.last_stable_offset
-        if last_fetched_epoch != NO_EPOCH:
-            diverging = self._divergence(offset, last_fetched_epoch)
-            if diverging is not None:
-                return PartitionRead(high_watermark, stable, start, None, diverging)
         end = (high_watermark, stable, log.log_end_offset)[bound]
         records = log.read(offset, size_max, end, at_least_one=at_least_one).range
         return PartitionRead(high_watermark, stable, start, records, None)
 
-    def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-        """Where the reader's log parts from ours, if it does (P-70)."""
-        epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
-        if epoch == NO_EPOCH or end_offset == -1:
-            raise OffsetOutOfRange(f"{self}: the last fetched epoch {last_fetched_epoch} is unknown here")
-        if offset < self.log.log_start_offset:
-            raise OffsetOutOfRange(f"{self}: offset {offset} is below the log start {self.log.log_start_offset}")
-        if epoch < last_fetched_epoch or end_offset < offset:
-            return epoch, end_offset
-        return None
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above the one asked for, and where it ends (P-87); (-1, -1) if undefined."""
-        if epoch == self.leader_epoch and self.leadership is not None:
-            # The current epoch may have no batch yet; it ends at the log end all the same.
-            return epoch, self.log.log_end_offset
-        latest = self.log.leader_epochs.latest_epoch
-        is_unnoted = latest == NO_EPOCH or latest <= epoch
-        if self.leadership is not None and NO_EPOCH != epoch < self.leader_epoch and is_unnoted:
-            # Kafka's leader notes its epoch when it takes over; ours, if it has no followers, with the first batch,
-            # which would start here.
-            return epoch if latest == NO_EPOCH else latest, self.log.log_end_offset
-        return self.log.end_offset_for_epoch(epoch)
-
     def __repr__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+        return self.name

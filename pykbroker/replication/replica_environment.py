@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pykbroker.logstore.errors import StorageError
-    from pykbroker.replication.leadership import BrokersInSight, Proposal
-    from pykbroker.replication.partition import Partition
+    from pykbroker.replication.leadership import BrokersInSight, Leadership, Proposal
+
+
+class ProposingPartition(Protocol):
+    """A leader's partition, as far as a proposed in-sync set on its way to the controller needs it."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    leadership: Leadership | None
+
+    def on_proposal_accepted(
+        self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
+    ) -> None:
+        """The controller has taken a proposal; `isr` is what came of it."""
+
+    def on_proposal_rejected(self, proposal: Proposal) -> None:
+        """The controller has refused a proposal and not carried it out."""
 
 
 class ReplicaEnvironment:
@@ -30,17 +46,17 @@ class ReplicaEnvironment:
         self.brokers = brokers
         self.now = now
         self.is_disk_full = False
-        self.on_storage_error: Callable[[StorageError], None] = _nobody_cares
-        self.propose: Callable[[Partition, Proposal], None] = _keep_for_later
+        self.on_storage_error: Callable[[StorageError], None] = _ignore_storage_error
+        self.propose: Callable[[ProposingPartition, Proposal], None] = _drop_proposal
 
     @property
     def node_id(self) -> int:
         return self.brokers.node_id
 
 
-def _nobody_cares(error: StorageError) -> None:
-    """A broker that is alone has nobody to hand anything to."""
+def _ignore_storage_error(error: StorageError) -> None:
+    """A broker that is alone has no other broker to give leadership to."""
 
 
-def _keep_for_later(partition: Partition, proposal: Proposal) -> None:
-    """Nobody takes proposals to the controller."""
+def _drop_proposal(partition: ProposingPartition, proposal: Proposal) -> None:
+    """Without a ReplicaManager no proposal reaches the controller."""

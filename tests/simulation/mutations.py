@@ -24,6 +24,7 @@ from pykbroker.logstore.loaded_log import LoadedLog
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.leadership import Leadership
+from pykbroker.replication.partition import Partition
 from pykbroker.replication.replica import FetchBound, Replica
 from pykbroker.replication.transaction_markers import MarkerWriter
 
@@ -63,7 +64,7 @@ class Mutation(NamedTuple):
 
 
 def _no_divergence() -> list[Patch]:
-    return [(Replica, "_divergence", lambda self, offset, epoch: None)]
+    return [(Partition, "_divergence", lambda self, offset, epoch: None)]
 
 
 def _high_watermark_at_the_end() -> list[Patch]:
@@ -77,12 +78,12 @@ def _acknowledged_at_once() -> list[Patch]:
 
 
 def _beyond_the_high_watermark() -> list[Patch]:
-    original = Replica.read
+    original = Partition.read
 
     def read(self: Any, offset: int, size_max: int, bound: int, **options: Any) -> Any:
         return original(self, offset, size_max, FetchBound.LOG_END, **options)
 
-    return [(Replica, "read", read)]
+    return [(Partition, "read", read)]
 
 
 def _shrinks_alone() -> list[Patch]:

@@ -158,7 +158,7 @@ async def test_the_leaders_log_begins_beyond_the_followers_end(cluster: Cluster)
     cluster.produce(1, "a", "b", "c", "d")
     one = cluster.brokers[1].partition
     one.log.roll(0)
-    one.high_watermark = 4
+    one.replica.high_watermark = 4
     one.advance_log_start(3)
     cluster.fetch(2, 4)
     assert cluster.values(2) == ["d@3"]
@@ -169,7 +169,7 @@ async def test_the_leaders_log_begins_within_a_batch(cluster: Cluster) -> None:
     batch = build_batch([Record(n, 1000, None, b"v", ()) for n in range(4)])
     one = cluster.brokers[1].partition
     one.append_as_leader(batch, 1000)
-    one.high_watermark = 4
+    one.replica.high_watermark = 4
     one.advance_log_start(2)
     cluster.fetch(2, 4)
     two = cluster.brokers[2].partition
