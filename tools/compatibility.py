@@ -15,7 +15,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 if str(CHECKOUT) not in sys.path:
     sys.path.append(str(CHECKOUT))
 
-from pykbroker.handlers import APIS, CONTROLLER_APIS, camel_case  # noqa: E402
+from pykbroker.requests.api_table import APIS, CONTROLLER_APIS, camel_case  # noqa: E402
 from tests.differential.explained import EXPLAINED  # noqa: E402
 
 if TYPE_CHECKING:

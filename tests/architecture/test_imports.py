@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,14 @@ def test_no_import_circle(package: str) -> None:
         for module in leaves:
             del imported[module]
     assert sorted(imported) == [], "each of these is in a circle, or imports a module that is in one"
+
+
+def test_no_module_imports_itself_by_way_of_others(graph: grimp.ImportGraph) -> None:
+    """Imports for annotations and inside functions count: they too are how a reader learns what depends on what."""
+    sorter = graphlib.TopologicalSorter(
+        {module: graph.find_modules_directly_imported_by(module) - {"pykbroker"} for module in graph.modules}
+    )
+    sorter.prepare()
 
 
 def test_every_package_is_in_the_graph(graph: grimp.ImportGraph) -> None:
