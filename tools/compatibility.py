@@ -1,6 +1,6 @@
 """Writes docs/compatibility.md: `python tools/compatibility.py`; `--check` only compares.
 
-The versions served come from the table of APIs (`pykbroker/handlers/__init__.py`), those of Apache Kafka from
+The versions served come from the table of APIs (`pykbroker/requests/api_table.py`), those of Apache Kafka from
 kafka_apis.txt beside this file, the differences in single answers from `tests/differential/explained.py`, where the
 comparison of both brokers takes them from. tests/tools/test_compatibility.py fails when the page is out of date.
 """
