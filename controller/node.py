@@ -376,14 +376,14 @@ class ControllerNode:
         return float("inf") if deadline_ms >= NEVER_MS else self.clock.trio_time(deadline_ms)
 
     def _cycle(self) -> None:
-        self._driver.tick()
+        now_ms = self.clock.now_ms()
+        self._driver.tick(now_ms)
         if self._publisher.applied.offset < self._core.high_watermark:
             # It could not be read when it was committed. A new leader decides nothing before, so nothing else does it.
             try:
                 self.on_committed(self._core.high_watermark)
             except StorageError as error:
                 log.debug("committed metadata still cannot be read: %s", error)
-        now_ms = self.clock.now_ms()
         if self._must_bootstrap or (self._queue and not (self._can_plan and self._queue.must_linger(now_ms))):
             self._carry_out()
         self._storage.reserve.tick(now_ms)

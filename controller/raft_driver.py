@@ -75,9 +75,8 @@ class RaftDriver:
         """
         self._perform(self._core.step(message, self._now_ms()))
 
-    def tick(self) -> None:
+    def tick(self, now_ms: int) -> None:
         """Processes the time if the state machine has something to do; may raise StorageError, as `step`."""
-        now_ms = self._now_ms()
         if now_ms >= self._core.next_deadline_ms:
             self._perform(self._core.tick(now_ms))
 

@@ -113,7 +113,7 @@ class RaftCore(Replica):
 
     def _take_output(self) -> Output:
         output, self.output = self.output, Output()
-        if self.role in (Role.LEADER, Role.RESIGNED):
+        if self.state.role in (Role.LEADER, Role.RESIGNED):
             state = QuorumState(self.epoch, self.node_id)
         else:
             state = QuorumState(self.epoch, self.leader_id, self.voted)

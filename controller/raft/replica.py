@@ -135,7 +135,7 @@ class Replica(ABC):
     """See the module's text.
 
     Attributes:
-        key: node id and directory id.
+        key, node_id: identity of this replica, and the node id in it.
         itself: this node as a VotersRecord describes it; without endpoints if it cannot become a voter.
         bootstrap_ids: ids below -1 of servers that may know the leader (`controller.quorum.bootstrap.servers`).
         epoch, leader_id, voted: the quorum state. leader_id is -1 while the leader is not known.
@@ -171,6 +171,7 @@ class Replica(ABC):
             itself, bootstrap_ids: see the attributes.
         """
         self.key = key
+        self.node_id = key.node_id
         self.itself = itself or Voter(key)
         self.history = VoterHistory(voters, control)
         self.bootstrap_ids = bootstrap_ids
@@ -193,10 +194,6 @@ class Replica(ABC):
         self.state = RoleState(self)
 
     # The quorum
-
-    @property
-    def node_id(self) -> int:
-        return self.key.node_id
 
     @property
     def role(self) -> Role:

@@ -62,13 +62,17 @@ class _Series:
 
 class VoterHistory:
     """See the module's text. The records of a snapshot have the offset of the last record that it covers: -1 for the
-    snapshot that formatting writes."""
+    snapshot that formatting writes.
 
-    __slots__ = ("_configured", "_versions", "_voters")
+    Attributes:
+        voters: the voters in force at the end of the log.
+    """
+
+    __slots__ = ("_configured", "_versions", "_voters", "voters")
 
     def __init__(self, configured: VoterSet, records: Iterable[tuple[int, ControlRecord]] = ()) -> None:
         """`records`: (offset, record) of snapshot and log."""
-        self._configured = configured
+        self._configured = self.voters = configured
         self._voters = _Series()
         self._versions = _Series()
         for offset, record in records:
@@ -78,6 +82,7 @@ class VoterHistory:
         """Adds a control record of the log; True if it changes the voters."""
         if isinstance(record, VoterSet):
             self._voters.add(offset, record)
+            self.voters = record
             return True
         if isinstance(record, KRaftVersion):
             self._versions.add(offset, record)
@@ -88,6 +93,7 @@ class VoterHistory:
         known = len(self._voters.offsets)
         self._voters.cut(end_offset)
         self._versions.cut(end_offset)
+        self.voters = self._newest_voters()
         return len(self._voters.offsets) != known
 
     def drop_before(self, start_offset: int) -> None:
@@ -98,12 +104,11 @@ class VoterHistory:
     def restart(self, end_offset: int, records: Iterable[ControlRecord]) -> None:
         """Replaces everything by the control records of a leader's snapshot with this end offset."""
         self._voters, self._versions = _Series(), _Series()
+        self.voters = self._configured
         for record in records:
             self.add(end_offset - 1, record)
 
-    @property
-    def voters(self) -> VoterSet:
-        """The voters now."""
+    def _newest_voters(self) -> VoterSet:
         newest = self._voters.values[-1] if self._voters.values else None
         return newest if isinstance(newest, VoterSet) else self._configured
 
