@@ -31,8 +31,8 @@ class ActiveSegment(Segment):
         "size",
     )
 
-    def __init__(self, folder: str, base_offset: int, open_files: OpenFiles, now_ms: int, size: int = 0) -> None:
-        super().__init__(folder, base_offset, open_files)
+    def __init__(self, directory: str, base_offset: int, open_files: OpenFiles, now_ms: int, size: int = 0) -> None:
+        super().__init__(directory, base_offset, open_files)
         self.size = size
         self.created_ms = now_ms
         self.first_batch_timestamp: int | None = None
@@ -159,7 +159,7 @@ class ActiveSegment(Segment):
         self.time_index.write()
 
     def sync_all(self, epochs_path: str, snapshots: Sequence[int]) -> None:
-        """Make log, indexes, leader epochs, producer snapshots (by offset) and folder durable, if there are records.
+        """Make log, indexes, leader epochs, producer snapshots (by offset) and directory durable, if there are records.
 
         A start after a clean stop believes what they say: zeros in the place of a time index would make every record
         seem old enough for retention. Raises StorageError.
@@ -168,13 +168,13 @@ class ActiveSegment(Segment):
             return
         self.filesystem.sync(self.file.descriptor())
         paths = [self.offset_index.path, self.time_index.path, self.aborted.path, epochs_path]
-        for path in (*paths, *(segment_path(self.folder, offset, SNAPSHOT_SUFFIX) for offset in snapshots)):
+        for path in (*paths, *(segment_path(self.directory, offset, SNAPSHOT_SUFFIX) for offset in snapshots)):
             self.filesystem.sync_file(path)
-        self.filesystem.sync_directory(self.folder)
+        self.filesystem.sync_directory(self.directory)
 
     def sealed(self, open_files: OpenFiles) -> SealedSegment:
         """This segment, whose indexes were written to the end, as one that never changes."""
-        segment = SealedSegment(self.folder, self.base_offset, open_files)
+        segment = SealedSegment(self.directory, self.base_offset, open_files)
         # Leases and the descriptor go on in the same file object.
         segment.adopt(self)
         return segment

@@ -32,7 +32,7 @@ _MADV_POPULATE_WRITE: Final = 23
 _MADV_HUGEPAGE: Final[int] = getattr(mmap, "MADV_HUGEPAGE", -1)
 
 IS_AVAILABLE: Final = hasattr(os, "posix_fallocate")
-"""Whether space can be allocated ahead here; without it a mapping is not safe."""
+"""True if space can be allocated ahead here; without it a mapping is not safe."""
 
 
 class AppendMapping:
@@ -103,7 +103,7 @@ class AppendMapping:
             self._mapping = None
 
     def is_idle(self) -> bool:
-        """Whether too little was appended since the last time this was asked to allocate ahead for it."""
+        """True if too little was appended since the last time this was asked to allocate ahead for it."""
         is_idle = self.size - self._size_at_look < BUSY_SIZE
         self._size_at_look = self.size
         return is_idle

@@ -67,7 +67,7 @@ def last_offset_at(chunk: bytes, position: int) -> int:
 
 
 def is_valid(view: memoryview, position: int, length: int, magic: int) -> bool:
-    """Whether the batch at `position` with this length field has the CRC that its header says."""
+    """True if the batch at `position` with this length field has the CRC that its header says."""
     end = position + LENGTH_OVERHEAD + length
     if magic >= 2:
         if length < HEADER_SIZE - LENGTH_OVERHEAD:

@@ -32,7 +32,7 @@ _ENTRY_OVERHEAD: Final = 130
 
 
 class CleaningPlan(NamedTuple):
-    """What a cleaning of one log would do.
+    """A possible cleaning of one log.
 
     Segments below `first_dirty_offset` were cleaned before; those from `first_uncleanable_offset` on are not touched.
     `is_overdue`: something in between is older than `max.compaction.lag.ms`.
@@ -50,12 +50,12 @@ class CleaningPlan(NamedTuple):
         return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether it is worth doing: `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` is exceeded."""
+        """True if it is worth doing: `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` is exceeded."""
         return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > config.min_cleanable_dirty_ratio)
 
 
 def plan_cleaning(log: PartitionLog, checkpoint: int | None, stable_offset: int, now_ms: int) -> CleaningPlan:
-    """What could be cleaned now.
+    """The cleaning that is possible now.
 
     `checkpoint` is where the last cleaning ended (cleaner-offset-checkpoint), None when there was none; `stable_offset`
     bounds what is decided: nothing at or above the last stable offset is cleaned.
@@ -156,7 +156,7 @@ class CompactionWork:
                 tracker,
             )
             first = group[0][0]
-            cleaned = SealedSegment(first.folder, first.base_offset, self._open_files, CLEANED_SUFFIX)
+            cleaned = SealedSegment(first.directory, first.base_offset, self._open_files, CLEANED_SUFFIX)
             self._replacements.append((cleaned, [segment for segment, _ in group]))
             self._clean(cleaned, group, batch_filter, tracker)
         self._is_complete = True
@@ -182,7 +182,7 @@ class CompactionWork:
 
     def _copy_of(self, segment: Segment) -> SealedSegment:
         self._source_name = f"{segment.base_offset:020d}.log"
-        return SealedSegment(segment.folder, segment.base_offset, self._open_files)
+        return SealedSegment(segment.directory, segment.base_offset, self._open_files)
 
     def _latest_offsets(self) -> dict[bytes, int]:
         """Key -> last offset, over the dirty part of the log as far as the keys fit in memory."""

@@ -1,4 +1,4 @@
-"""What of each batch survives a compaction. Pure: batches in, bytes or nothing out."""
+"""Filter of a compaction, batch by batch. Pure: batches in, bytes or nothing out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TransactionTracker:
         self.kept: list[AbortedTransaction] = []
 
     def is_aborted(self, batch: RecordBatch) -> bool:
-        """Whether this data batch belongs to an aborted transaction."""
+        """True if this data batch belongs to an aborted transaction."""
         while self._coming and self._coming[0].first_offset <= batch.last_offset:
             transaction = self._coming.pop(0)
             self._aborting[transaction.producer_id] = transaction
@@ -112,7 +112,7 @@ class BatchFilter:
         return record.value is not None or not is_past
 
     def _must_keep_header(self, batch: RecordBatch) -> bool:
-        """Whether an empty batch stays: for the producer's last sequence or epoch, or for the log's last offset."""
+        """True if an empty batch stays: for the producer's last sequence or epoch, or for the log's last offset."""
         if batch.next_offset == self._high_watermark:
             return True
         last = self._last_offsets.get(batch.producer_id) if batch.producer_id >= 0 else None

@@ -105,7 +105,7 @@ class Durability:
         self._truncations += 1
 
     def lower(self, offset: int) -> None:
-        """What comes at `offset` and behind it is not durable any more; noted durably before any of it is written.
+        """Lower the recovery point to `offset`, durably, before anything at or behind it is written anew.
 
         After a loss of power a start looks only at what lies behind the point that was noted, and would take what is
         left of new records below it for whole. Raises StorageError, and then the point is what it was.

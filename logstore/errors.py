@@ -1,4 +1,4 @@
-"""What the log store raises.
+"""Errors of the log store.
 
 Three families, so that callers can tell whose fault it was: the request asked for something the log cannot give
 (`OffsetOutOfRange`, the producer errors), the disk failed (`StorageError`, `StorageFull`), or files were damaged
@@ -57,7 +57,7 @@ class UnexpectedAppendOffset(LogError):
 
 
 class StorageError(LogError):
-    """The file system refused an operation. `path` names the file or folder, `reason` what is wrong with it."""
+    """The file system refused an operation. `path` names the file or directory, `reason` what is wrong with it."""
 
     error_code = ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -30,7 +30,7 @@ class FileRange:
         return self.size
 
     def is_of(self, file: SegmentFile) -> bool:
-        """Whether it lies in this file."""
+        """True if it lies in this file."""
         return self._file is file
 
     def read(self) -> bytes:

@@ -34,7 +34,7 @@ class DirectoryEntry(NamedTuple):
 
 
 class FileSystem(Protocol):
-    """What the log store needs of a file system. Methods raise `StorageError`, `StorageFull` when out of space."""
+    """The log store's calls to a file system. Methods raise `StorageError`, `StorageFull` when out of space."""
 
     def open(self, path: str, *, create: bool = False) -> int:
         """Open for reading and writing; with `create` make it when missing. Returns a file descriptor."""
@@ -83,7 +83,7 @@ class FileSystem(Protocol):
         """When the file was last written, in ms since the epoch."""
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory has this path."""
+        """True if a file or directory has this path."""
 
     def list(self, path: str) -> list[DirectoryEntry]:
         """Names in a directory, in no particular order."""

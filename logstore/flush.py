@@ -10,7 +10,7 @@ from pykbroker.logstore.open_files import SegmentFile
 
 
 class FlushWork:
-    """What is to be made durable up to `offset`: logs, side files, and the names in the folder.
+    """A flush up to `offset`: the logs, side files, and the names in the directory.
 
     Made by `PartitionLog.begin_flush`; takes leases on the files, for which it raises StorageError.
 
@@ -18,7 +18,7 @@ class FlushWork:
     be called once, whether `run` succeeded or not.
     """
 
-    __slots__ = ("_done", "_files", "_filesystem", "_folder", "_on_end", "_paths", "offset")
+    __slots__ = ("_directory", "_done", "_files", "_filesystem", "_on_end", "_paths", "offset")
 
     def __init__(
         self,
@@ -26,14 +26,14 @@ class FlushWork:
         filesystem: FileSystem,
         files: Sequence[SegmentFile],
         paths: Sequence[str],
-        folder: str | None,
+        directory: str | None,
         on_end: Callable[[int, bool], None],
     ) -> None:
         self.offset = offset
         self._filesystem = filesystem
         self._files: list[tuple[SegmentFile, int]] = []
         self._paths = paths
-        self._folder = folder
+        self._directory = directory
         self._on_end = on_end
         self._done = False
         try:
@@ -49,7 +49,7 @@ class FlushWork:
         self._files = []
 
     def run(self, *, with_side_files: bool = True) -> None:
-        """Sync logs, side files, folder. Raises StorageError.
+        """Sync logs, side files, directory. Raises StorageError.
 
         Without side files a start after an unclean stop must recover the log from an earlier offset than this flush's:
         recovery rebuilds them. For logs that are synced with every append.
@@ -59,8 +59,8 @@ class FlushWork:
         if with_side_files:
             for path in self._paths:
                 self._filesystem.sync_file(path)
-        if self._folder is not None:
-            self._filesystem.sync_directory(self._folder)
+        if self._directory is not None:
+            self._filesystem.sync_directory(self._directory)
         self._done = True
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset (`leader-epoch-checkpoint`, KIP-101, KIP-279).
+"""Leader epochs and the offsets at which they began (`leader-epoch-checkpoint`, KIP-101, KIP-279).
 
 One line "epoch start_offset" per epoch, ascending in both. The last epoch is open: it ends at the log end.
 """

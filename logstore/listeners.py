@@ -1,4 +1,4 @@
-"""Who is told what a log finds out, and who stands in for them where nobody asks."""
+"""Callbacks of a log, and those that do nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Report = Callable[[str], None]
 
 
 def no_report(text: str) -> None:
-    """Who opens a log and does not ask for reports looks at `cut`."""
+    """Ignore the report: the opener looks at `cut`."""
 
 
 def nobody_listens() -> None:
-    """Nobody is interested."""
+    """Do nothing."""

@@ -34,7 +34,7 @@ from pykbroker.protocol.records.validation import AppendPolicy, validate_client_
 
 
 class AppendOrigin(Enum):
-    """Who appends, which decides what is checked.
+    """Source of an append, which decides what is checked.
 
     CLIENT: one batch of a producer, everything is checked. COORDINATOR: batches that this broker's coordinators made,
     markers among them: only producer epochs are checked. RAFT: the metadata log; control batches allowed.
@@ -46,7 +46,7 @@ class AppendOrigin(Enum):
 
 
 class AppendResult(NamedTuple):
-    """Where an append went. `log_append_time_ms` is -1 unless the topic uses LogAppendTime; a duplicate (P-51) carries
+    """Result of an append. `log_append_time_ms` is -1 unless the topic uses LogAppendTime; a duplicate (P-51) carries
     the original's offsets and its largest timestamp."""
 
     first_offset: int
@@ -57,7 +57,7 @@ class AppendResult(NamedTuple):
 
 
 def append_policy(config: LogConfig) -> AppendPolicy:
-    """What these settings ask of client batches."""
+    """The rules for client batches under these settings."""
     levels = {
         "gzip": config.compression_gzip_level,
         "lz4": config.compression_lz4_level,

@@ -43,7 +43,7 @@ class LogConfig(NamedTuple):
 
     @property
     def is_compacted(self) -> bool:
-        """Whether the log keeps the last record per key."""
+        """True if the log keeps the last record per key."""
         return "compact" in self.cleanup_policy
 
     @property
@@ -55,7 +55,7 @@ class LogConfig(NamedTuple):
 
     @property
     def is_deleted(self) -> bool:
-        """Whether old segments are deleted by time and size."""
+        """True if old segments are deleted by time and size."""
         return "delete" in self.cleanup_policy
 
     @classmethod

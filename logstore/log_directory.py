@@ -34,8 +34,8 @@ CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 METADATA_TOPIC: Final = "__cluster_metadata"
-FOLDERS_AT_ONCE: Final = 100
-"""So many folders are made or renamed right when logs come and go; the others follow by `see_to_folders`."""
+DIRECTORIES_AT_ONCE: Final = 100
+"""So many directories are made or renamed right when logs come and go; the others follow by `finish_directories`."""
 LOGS_SYNCED_AT_ONCE: Final = 16
 """A stop with so many logs in use syncs the volume instead, which costs as much as some tens of files, and what other
 programs have written."""
@@ -45,8 +45,8 @@ _NO_ID: Final = bytes(16)
 TopicPartition = tuple[str, int]
 
 
-def parse_folder_name(name: str) -> TopicPartition | None:
-    """(topic, partition) of a log's folder; None for other names, deleted and stray logs among them."""
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """(topic, partition) of a log's directory; None for other names, deleted and stray logs among them."""
     topic, dash, partition = name.rpartition("-")
     if not topic or not dash or not partition.isdigit():
         return None
@@ -65,15 +65,15 @@ class LogDirectory:
         self.previous_broker_epoch = -1
         self._lock_handle = -1
         self._report: Report | None = None
-        self._deleted_folders: list[tuple[int, str]] = []
-        # New logs whose folders are still to be made, and how many folders were made or renamed at once since somebody
-        # last saw to these.
-        self._due_folders: dict[TopicPartition, PartitionLog] = {}
+        self._deleted_directories: list[tuple[int, str]] = []
+        # New logs whose directories are still to be made, and how many directories were made or renamed at once since
+        # the last `finish_directories`.
+        self._due_directories: dict[TopicPartition, PartitionLog] = {}
         self._at_once_count = 0
-        # Deleted logs whose folders still have their names: there were many, or the file system refused.
-        self._doomed: dict[TopicPartition, PartitionLog] = {}
+        # Deleted logs whose directories still have their names: there were many, or the file system refused.
+        self._unrenamed: dict[TopicPartition, PartitionLog] = {}
         # Names of logs that are gone and may still stand in checkpoints.
-        self._gone: set[TopicPartition] = set()
+        self._removed: set[TopicPartition] = set()
         # One for all logs: thousands of bound methods would be half a megabyte.
         self._note_recovery_points = self.checkpoint_recovery_points
 
@@ -132,9 +132,9 @@ class LogDirectory:
             if not is_directory:
                 continue
             if name.endswith("-delete"):
-                heapq.heappush(self._deleted_folders, (now_ms, f"{self.path}/{name}"))
+                heapq.heappush(self._deleted_directories, (now_ms, f"{self.path}/{name}"))
                 continue
-            key = parse_folder_name(name)
+            key = parse_directory_name(name)
             if key is None or key[0] == METADATA_TOPIC:
                 continue
             topic, partition = key
@@ -156,7 +156,7 @@ class LogDirectory:
                 report=report,
             )
             self.logs[key].on_point_lowered = self._note_recovery_points
-        self._gone = {key for key in (*recovery_points, *start_offsets) if key not in self.logs}
+        self._removed = {key for key in (*recovery_points, *start_offsets) if key not in self.logs}
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """A checkpoint that is damaged costs a longer recovery after an unclean stop, not the start."""
@@ -182,16 +182,16 @@ class LogDirectory:
     ) -> PartitionLog:
         """The log of a partition, made when it does not exist. Raises StorageFull, StorageError.
 
-        When many are made, the folders of most follow later: at the first use, or by `see_to_folders`. A start in
-        between finds the log missing and makes it again.
+        When many are made, the directories of most follow later: at the first use, or by `finish_directories`. A start
+        in between finds the log missing and makes it again.
         """
         key = topic, partition
         log = self.logs.get(key)
         if log is None:
-            self._rename_doomed(key, now_ms)
-            if key in self._gone:
-                self.strike_out_gone_logs()
-            is_put_off = self._at_once_count >= FOLDERS_AT_ONCE
+            self._rename_deleted(key, now_ms)
+            if key in self._removed:
+                self.forget_removed_logs()
+            is_put_off = self._at_once_count >= DIRECTORIES_AT_ONCE
             log = self.logs[key] = PartitionLog.open(
                 f"{self.path}/{topic}-{partition}",
                 topic,
@@ -205,58 +205,59 @@ class LogDirectory:
             )
             log.on_point_lowered = self._note_recovery_points
             if is_put_off:
-                self._due_folders[key] = log
+                self._due_directories[key] = log
             else:
                 self._at_once_count += 1
         return log
 
-    def see_to_folders(self, now_ms: int, count_max: int = 1 << 62) -> bool:
-        """Make and rename folders of logs that came and went many at a time, so many of them; whether some are left.
+    def finish_directories(self, now_ms: int, count_max: int = 1 << 62) -> bool:
+        """Make and rename at most `count_max` directories of logs that came and went many at a time; True if some are
+        left.
 
         Raises StorageError.
         """
         self._at_once_count = 0
-        for key in list(islice(self._due_folders, count_max)):
-            self._due_folders[key].make_directory()
-            del self._due_folders[key]
-        for key in list(islice(self._doomed, count_max)):
-            self._rename_doomed(key, now_ms)
-        return bool(self._due_folders or self._doomed)
+        for key in list(islice(self._due_directories, count_max)):
+            self._due_directories[key].make_directory()
+            del self._due_directories[key]
+        for key in list(islice(self._unrenamed, count_max)):
+            self._rename_deleted(key, now_ms)
+        return bool(self._due_directories or self._unrenamed)
 
     def delete_log(self, topic: str, partition: int, now_ms: int) -> None:
-        """Rename a log's folder away; `delete_due_logs` removes it after `file.delete.delay.ms`.
+        """Rename a log's directory away; `delete_due_logs` removes it after `file.delete.delay.ms`.
 
-        When many go, most are renamed by `see_to_folders`; what a crash leaves of them the next start calls stray.
+        When many go, most are renamed by `finish_directories`; what a crash leaves of them the next start calls stray.
         Raises StorageError when it cannot be renamed: the log is gone all the same, and the renaming is tried again.
         """
         key = topic, partition
         log = self.logs.pop(key, None)
         if log is not None:
-            self._gone.add(key)
-            self._due_folders.pop(key, None)
+            self._removed.add(key)
+            self._due_directories.pop(key, None)
             # Whoever listens holds the log: thousands of such rings would wait for the garbage collector.
             log.on_shortened = nobody_listens
             if not log.is_directory_due:
-                self._doomed[key] = log
-                if self._at_once_count < FOLDERS_AT_ONCE:
+                self._unrenamed[key] = log
+                if self._at_once_count < DIRECTORIES_AT_ONCE:
                     self._at_once_count += 1
-                    self._rename_doomed(key, now_ms)
+                    self._rename_deleted(key, now_ms)
 
-    def _rename_doomed(self, key: TopicPartition, now_ms: int) -> None:
-        """Rename the folder of a deleted log away, if it still has its name. Raises StorageError."""
-        log = self._doomed.get(key)
+    def _rename_deleted(self, key: TopicPartition, now_ms: int) -> None:
+        """Rename the directory of a deleted log away, if it still has its name. Raises StorageError."""
+        log = self._unrenamed.get(key)
         if log is not None:
             self._rename_away(log, "-delete")
-            del self._doomed[key]
+            del self._unrenamed[key]
             log.close_files()
-            heapq.heappush(self._deleted_folders, (now_ms + log.config.file_delete_delay_ms, log.path))
+            heapq.heappush(self._deleted_directories, (now_ms + log.config.file_delete_delay_ms, log.path))
 
     def mark_stray(self, topic: str, partition: int) -> None:
-        """Rename the folder of a log that the cluster's metadata does not know; it stays for the operator to judge."""
+        """Rename the directory of a log that the cluster's metadata does not know; it stays for the operator to see."""
         log = self.logs.pop((topic, partition), None)
         if log is not None:
-            self._gone.add((topic, partition))
-            self._due_folders.pop((topic, partition), None)
+            self._removed.add((topic, partition))
+            self._due_directories.pop((topic, partition), None)
             self._rename_away(log, "-stray")
             log.close_files()
 
@@ -272,16 +273,16 @@ class LogDirectory:
         log.move(f"{self.path}/{name}")
 
     def delete_due_logs(self, now_ms: int, count_max: int = 1 << 62) -> int:
-        """Remove the folders of deleted logs whose delay has passed, some of them; returns how many.
+        """Remove the directories of deleted logs whose delay has passed, some of them; returns how many.
 
         Raises StorageError.
         """
-        for key in list(self._doomed):
-            self._rename_doomed(key, now_ms)
+        for key in list(self._unrenamed):
+            self._rename_deleted(key, now_ms)
         count = 0
-        while count < count_max and self._deleted_folders and self._deleted_folders[0][0] <= now_ms:
-            self.filesystem.remove_tree(self._deleted_folders[0][1])
-            heapq.heappop(self._deleted_folders)
+        while count < count_max and self._deleted_directories and self._deleted_directories[0][0] <= now_ms:
+            self.filesystem.remove_tree(self._deleted_directories[0][1])
+            heapq.heappop(self._deleted_directories)
             count += 1
         return count
 
@@ -317,17 +318,17 @@ class LogDirectory:
         """Write up to where compacted logs were cleaned."""
         write_offsets(self.filesystem, f"{self.path}/{CLEANER_OFFSETS}", offsets)
 
-    def strike_out_gone_logs(self) -> None:
+    def forget_removed_logs(self) -> None:
         """Take logs that are gone out of the checkpoints: what is noted of an old log is not true of a new one with its
         name, whose records a start would throw away as being of a lost log, or not look at. Raises StorageError."""
-        if not self._gone:
+        if not self._removed:
             return
         for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS):
             noted = self._read_checkpoint(name)
             left = {key: offset for key, offset in noted.items() if key in self.logs}
             if len(left) < len(noted):
                 write_offsets(self.filesystem, f"{self.path}/{name}", left)
-        self._gone.clear()
+        self._removed.clear()
 
     def flush(self) -> None:
         """Make all logs durable."""

@@ -1,4 +1,4 @@
-"""From a partition's folder to its segments: what an interrupted stop left is put in order first."""
+"""From a partition's directory to its segments: what an interrupted stop left is put in order first."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from pykbroker.protocol.records.layout import HEADER_SIZE
 
 
 class LoadRequest(NamedTuple):
-    """A partition as known before its folder is read. The folder of a new one, without a segment, is not read."""
+    """A partition as known before its directory is read. The directory of a new one, without a segment, is not read."""
 
-    folder: str
+    directory: str
     log_start_offset: int
     recovery_point: int
     is_clean: bool
@@ -38,7 +38,7 @@ class LoadRequest(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What recovery took away: `size` bytes at `position` of a log file, and whole segments after it.
+    """The end that recovery cut off: `size` bytes at `position` of a log file, and whole segments after it.
 
     The dropped segments' files have the suffix `.deleted` until the next start.
     """
@@ -61,7 +61,7 @@ class LoadedParts(NamedTuple):
 
 
 class _Recovery(NamedTuple):
-    """What a recovery found: the base offset of the first segment that was scanned, what was cut, and by the base
+    """Result of a recovery: the base offset of the first segment that was scanned, what was cut, and by the base
     offsets of scanned segments the last batches of their producers."""
 
     scanned_from: int
@@ -75,23 +75,23 @@ def base_offset_of(name: str) -> int:
     return int(digits) if len(digits) == 20 and digits.isdigit() and name[20:21] == "." else -1
 
 
-def first_base_offset(filesystem: FileSystem, folder: str) -> int:
-    """Base offset of a partition's first segment, from a look at its folder only; 0 when there is none."""
-    names = [entry.name for entry in filesystem.list(folder) if entry.name.endswith(LOG_SUFFIX)]
+def first_base_offset(filesystem: FileSystem, directory: str) -> int:
+    """Base offset of a partition's first segment, from a look at its directory only; 0 when there is none."""
+    names = [entry.name for entry in filesystem.list(directory) if entry.name.endswith(LOG_SUFFIX)]
     return max(min(map(base_offset_of, names), default=0), 0)
 
 
 def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) -> LoadedParts:
-    """Read a partition's folder; recover from `recovery_point` on unless the last stop was clean (P-171).
+    """Read a partition's directory; recover from `recovery_point` on unless the last stop was clean (P-171).
 
     Raises StorageError and CorruptFile.
     """
     filesystem = open_files.filesystem
-    folder = request.folder
+    directory = request.directory
     names = [] if request.is_new else _clean_up(filesystem, open_files, request)
     bases = sorted(base_offset_of(name) for name in names if name.endswith(LOG_SUFFIX) and base_offset_of(name) >= 0)
-    _remove_orphans(filesystem, folder, names, set(bases))
-    segments: list[Segment] = [SealedSegment(folder, base, open_files) for base in bases]
+    _remove_orphans(filesystem, directory, names, set(bases))
+    segments: list[Segment] = [SealedSegment(directory, base, open_files) for base in bases]
     recovery = _Recovery(NOT_RECOVERED, None, {})
     if segments and not request.is_clean:
         recovery = _recover(segments, request, epochs)
@@ -111,7 +111,7 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     snapshots = sorted(base_offset_of(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
     history = ProducerHistory(
         filesystem,
-        folder,
+        directory,
         snapshots,
         # A clean stop leaves a snapshot where there is something to say, as Kafka's does.
         known_none_to=end_offset if request.is_clean and not snapshots else log_start_offset,
@@ -126,7 +126,7 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
         recovery.last_batches,
     )
     recovery_point = end_offset if request.is_clean else min(request.recovery_point, end_offset)
-    parts = SegmentList(folder, open_files, segments, active, end_offset)
+    parts = SegmentList(directory, open_files, segments, active, end_offset)
     return LoadedParts(parts, epochs, history, log_start_offset, recovery_point, recovery.cut)
 
 
@@ -141,11 +141,11 @@ def _activate(segments: list[Segment], end_offset: int, open_files: OpenFiles, r
     """Turn the last segment into the one that is written, or begin one."""
     if segments:
         last = segments.pop()
-        active = ActiveSegment(request.folder, last.base_offset, open_files, request.now_ms, last.size)
+        active = ActiveSegment(request.directory, last.base_offset, open_files, request.now_ms, last.size)
         last.close()
         active.resume()
     else:
-        active = ActiveSegment(request.folder, end_offset, open_files, request.now_ms)
+        active = ActiveSegment(request.directory, end_offset, open_files, request.now_ms)
         if end_offset:
             active.create_file()
     segments.append(active)
@@ -154,8 +154,8 @@ def _activate(segments: list[Segment], end_offset: int, open_files: OpenFiles, r
 
 def _clean_up(filesystem: FileSystem, open_files: OpenFiles, request: LoadRequest) -> list[str]:
     """Finish or undo what an interrupted deletion or compaction left; returns the names that remain."""
-    folder = request.folder
-    names = [entry.name for entry in filesystem.list(folder) if not entry.is_directory]
+    directory = request.directory
+    names = [entry.name for entry in filesystem.list(directory) if not entry.is_directory]
     if all(name.endswith((*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)) or "." not in name[20:] for name in names):
         return names
     cleaned = [base_offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
@@ -163,43 +163,43 @@ def _clean_up(filesystem: FileSystem, open_files: OpenFiles, request: LoadReques
     swaps = []
     for name in names:
         if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX)) and base_offset_of(name) >= 0:
-            filesystem.remove(f"{folder}/{name}")
+            filesystem.remove(f"{directory}/{name}")
         elif name.endswith(SWAP_SUFFIX):
             # A swap file at or above a cleaned one belongs to a split that did not get far enough.
             if base_offset_of(name) >= first_cleaned:
-                filesystem.remove(f"{folder}/{name}")
+                filesystem.remove(f"{directory}/{name}")
             else:
                 swaps.append(name)
     if swaps:
-        _finish_swap(filesystem, open_files, folder, swaps)
-    return [entry.name for entry in filesystem.list(folder) if not entry.is_directory]
+        _finish_swap(filesystem, open_files, directory, swaps)
+    return [entry.name for entry in filesystem.list(directory) if not entry.is_directory]
 
 
-def _finish_swap(filesystem: FileSystem, open_files: OpenFiles, folder: str, swaps: list[str]) -> None:
+def _finish_swap(filesystem: FileSystem, open_files: OpenFiles, directory: str, swaps: list[str]) -> None:
     """A compaction was interrupted after its result was complete: put it in place of what it replaces."""
     first, end = 1 << 63, -1
     whole = {base_offset_of(name) for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)}
     for name in swaps:
         if base_offset_of(name) not in whole:
             # An index of one that did not get so far: the log is renamed last.
-            filesystem.remove(f"{folder}/{name}")
+            filesystem.remove(f"{directory}/{name}")
         elif name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-            segment = SealedSegment(folder, base_offset_of(name), open_files, SWAP_SUFFIX)
+            segment = SealedSegment(directory, base_offset_of(name), open_files, SWAP_SUFFIX)
             first = min(first, segment.base_offset)
             end = max(end, segment.next_offset())
             segment.close()
-    for entry in filesystem.list(folder):
+    for entry in filesystem.list(directory):
         if entry.name.endswith(SEGMENT_SUFFIXES) and first <= base_offset_of(entry.name) < end:
-            filesystem.remove(f"{folder}/{entry.name}")
-    for entry in filesystem.list(folder):
+            filesystem.remove(f"{directory}/{entry.name}")
+    for entry in filesystem.list(directory):
         if entry.name.endswith(SWAP_SUFFIX):
-            filesystem.rename(f"{folder}/{entry.name}", f"{folder}/{entry.name.removesuffix(SWAP_SUFFIX)}")
+            filesystem.rename(f"{directory}/{entry.name}", f"{directory}/{entry.name.removesuffix(SWAP_SUFFIX)}")
 
 
-def _remove_orphans(filesystem: FileSystem, folder: str, names: list[str], bases: set[int]) -> None:
+def _remove_orphans(filesystem: FileSystem, directory: str, names: list[str], bases: set[int]) -> None:
     for name in names:
         if name.endswith(SEGMENT_SUFFIXES[1:]) and base_offset_of(name) not in bases:
-            filesystem.remove(f"{folder}/{name}")
+            filesystem.remove(f"{directory}/{name}")
 
 
 def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs) -> _Recovery:
@@ -222,7 +222,7 @@ def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs
         if recovered.size < size:
             segment.filesystem.truncate(segment.file.descriptor(), recovered.size)
             segment.close()
-            segments[number] = SealedSegment(request.folder, segment.base_offset, segment.file.open_files)
+            segments[number] = SealedSegment(request.directory, segment.base_offset, segment.file.open_files)
             if recovered.ends_in_zeros and any(s.base_offset == recovered.next_offset for s in segments[number + 1 :]):
                 # Space that was allocated ahead of the data; power was lost before its being cut off was durable.
                 continue
@@ -237,6 +237,6 @@ def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs
 
 
 def _may_end_in_zeros(segment: Segment, size: int) -> bool:
-    """Whether a durable segment may have kept space that was allocated ahead of its data."""
+    """True if a durable segment may have kept space that was allocated ahead of its data."""
     length = min(size, HEADER_SIZE)
     return not any(segment.filesystem.read(segment.file.descriptor(), length, size - length))

@@ -21,9 +21,9 @@ class MetaProperties(NamedTuple):
     directory_id: str
 
 
-def read_meta_properties(filesystem: FileSystem, folder: str) -> MetaProperties | None:
+def read_meta_properties(filesystem: FileSystem, directory: str) -> MetaProperties | None:
     """The identity, None when the directory has none. Raises CorruptFile; InconsistentDirectory for another version."""
-    path = f"{folder}/{FILE_NAME}"
+    path = f"{directory}/{FILE_NAME}"
     content = filesystem.read_file(path)
     if content is None:
         return None
@@ -49,10 +49,10 @@ def read_meta_properties(filesystem: FileSystem, folder: str) -> MetaProperties 
         raise CorruptFile(path, f"no valid {error.args[0]}: {_TO_MEND}") from error
 
 
-def write_meta_properties(filesystem: FileSystem, folder: str, meta: MetaProperties) -> None:
+def write_meta_properties(filesystem: FileSystem, directory: str, meta: MetaProperties) -> None:
     """Write the identity, durably."""
     lines = [f"node.id={meta.node_id}", f"version={_VERSION}", f"cluster.id={meta.cluster_id}"]
     if meta.directory_id:
         lines.insert(1, f"directory.id={meta.directory_id}")
     content = "#\n" + "\n".join(lines) + "\n"
-    filesystem.write_file(f"{folder}/{FILE_NAME}", content.encode())
+    filesystem.write_file(f"{directory}/{FILE_NAME}", content.encode())

@@ -44,7 +44,7 @@ class IndexFile:
 
     @property
     def is_written(self) -> bool:
-        """Whether the file has just these entries."""
+        """True if the file has just these entries."""
         return not self._shrunk and self._written == len(self.entries)
 
     def write(self) -> None:
@@ -125,7 +125,7 @@ class OffsetIndex(IndexFile):
         return self.base_offset + relative, position
 
     def entry_for(self, offset: int) -> tuple[int | None, int]:
-        """Where to begin a search for `offset`: (offset, position) of the last entry at or below it, else (None, 0)."""
+        """Beginning of a search for `offset`: (offset, position) of the last entry at or below it, else (None, 0)."""
         number = self._last_at_or_below(offset)
         return self.entry(number) if number >= 0 else (None, 0)
 
@@ -163,7 +163,7 @@ class OffsetIndex(IndexFile):
         self._cut(self._last_at_or_below(offset - 1) + 1)
 
     def is_sane(self, log_size: int) -> bool:
-        """Whether the entries can belong to a log of this size."""
+        """True if the entries can belong to a log of this size."""
         if not self.entries:
             return True
         offset, position = self.entry(len(self) - 1)

@@ -281,7 +281,7 @@ class PartitionLog:
     def start_verification(
         self, producer_id: int, epoch: int, first_sequence: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> Verification | None:
-        """What a transactional batch must bring to its append once the coordinator has agreed (P-135).
+        """The verification that a transactional batch brings to its append once the coordinator has agreed (P-135).
 
         None when it may be appended as it is: its transaction is open here. `supports_epoch_bump`: the client begins
         every transaction with a new epoch (transaction.version 2). Raises InvalidProducerEpoch (P-55).

@@ -1,4 +1,4 @@
-"""Which topic id a partition's folder belongs to (`partition.metadata`, protocol.md 1.4)."""
+"""The topic id of a partition's directory (`partition.metadata`, protocol.md 1.4)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.protocol.uuids import uuid_from_text, uuid_to_text
 
 FILE_NAME = "partition.metadata"
-_TO_MEND = "if it is damaged, delete it: the topic is known by the folder's name"
+_TO_MEND = "if it is damaged, delete it: the topic is known by the directory's name"
 
 
-def read_topic_id(filesystem: FileSystem, folder: str) -> bytes | None:
-    """The topic id of a partition's folder, None when it was never noted. Raises CorruptFile."""
-    path = f"{folder}/{FILE_NAME}"
+def read_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
+    """The topic id of a partition's directory, None when it was never noted. Raises CorruptFile."""
+    path = f"{directory}/{FILE_NAME}"
     content = filesystem.read_file(path)
     if not content or not content.strip(b"\0"):
         # Not written to the medium before the power failed: the name was there first.
@@ -26,7 +26,7 @@ def read_topic_id(filesystem: FileSystem, folder: str) -> bytes | None:
         raise CorruptFile(path, f"no valid topic_id: {_TO_MEND}") from error
 
 
-def write_topic_id(filesystem: FileSystem, folder: str, topic_id: bytes, *, durable: bool = False) -> None:
+def write_topic_id(filesystem: FileSystem, directory: str, topic_id: bytes, *, durable: bool = False) -> None:
     """Note the topic id. The last line has no line end, as Kafka writes it."""
     content = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}"
-    filesystem.write_file(f"{folder}/{FILE_NAME}", content.encode(), durable=durable)
+    filesystem.write_file(f"{directory}/{FILE_NAME}", content.encode(), durable=durable)

@@ -1,4 +1,4 @@
-"""What a log knows of its producers, and the snapshots that keep it over a restart (P-57)."""
+"""State of a log's producers, and the snapshots that keep it over a restart (P-57)."""
 
 from __future__ import annotations
 

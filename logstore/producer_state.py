@@ -1,4 +1,4 @@
-"""What a partition knows of its producers: epochs, the last five batches of each, open transactions (P-51 to P-58).
+"""Producers of one partition: epochs, the last five batches of each, open transactions (P-51 to P-58).
 
 Pure: no clock, no disk. A check never changes anything; the caller writes the batch and then records it, so that a
 full disk leaves no trace here. Offsets, sequences and epochs of -1 mean none.
@@ -95,7 +95,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def is_in_transaction(self, epoch: int) -> bool:
-        """Whether a transaction of this very epoch is open; one of an older epoch may have ended elsewhere."""
+        """True if a transaction of this very epoch is open; one of an older epoch may have ended elsewhere."""
         return self.current_txn_first_offset != NO_OFFSET and self.epoch == epoch
 
     def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> CachedBatch | None:

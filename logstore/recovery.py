@@ -41,7 +41,7 @@ LastBatches = dict[int, list[BatchHeader]]
 
 
 class Recovered(NamedTuple):
-    """What a scan of one segment found: where the valid batches end, as position and as offset, and its epochs.
+    """Result of the scan of one segment: where the valid batches end, as position and as offset, and its epochs.
 
     `ends_in_zeros`: nothing but zeros follows, as in space that was allocated and not written. `last_batches` are the
     headers of each producer's last batches, which are all that its state depends on; None where a transaction is in the
@@ -128,7 +128,7 @@ def _short_header(view: memoryview, position: int, size: int) -> tuple[int, ...]
 
 
 def _is_zero(view: memoryview, start: int, end: int) -> bool:
-    """Whether there are only zeros; looked at in pieces, as damage near the beginning of a large segment has none."""
+    """True if there are only zeros; looked at in pieces, as damage near the beginning of a large segment has none."""
     for position in range(start, end, _ZEROS_STEP):
         piece = bytes(view[position : min(position + _ZEROS_STEP, end)])
         if piece.count(0) != len(piece):

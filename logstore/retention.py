@@ -1,4 +1,4 @@
-"""Which of the oldest segments may go (P-164). Pure."""
+"""Retention: how many of the oldest segments may go (P-164). Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykbroker.logstore.log_config import LogConfig
 
 
 class SegmentFacts(NamedTuple):
-    """What retention looks at: size, largest timestamp in ms, and the offset at which the next segment begins."""
+    """A segment as retention sees it: size, largest timestamp in ms, and the offset at which the next one begins."""
 
     size: int
     max_timestamp: int
@@ -19,7 +19,7 @@ class SegmentFacts(NamedTuple):
 def count_to_delete(
     segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int, log_start_offset: int, high_watermark: int
 ) -> int:
-    """How many segments from the oldest on may be deleted; the last one counts as the active one.
+    """Number of segments from the oldest on that may be deleted; the last one counts as the active one.
 
     Segments below the log start always go. Size and time count only for logs whose policy has "delete". No segment
     that reaches beyond the high watermark goes, and an empty active segment stays.

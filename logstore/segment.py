@@ -55,24 +55,24 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-def segment_path(folder: str, base_offset: int, suffix: str) -> str:
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     """Path of one of a segment's files: the base offset in 20 digits."""
-    return f"{folder}/{base_offset:020d}{suffix}"
+    return f"{directory}/{base_offset:020d}{suffix}"
 
 
 class Segment:
     """Reads one segment. `base_offset` is the lowest offset it can hold, `size` its length in bytes."""
 
-    __slots__ = ("aborted", "base_offset", "file", "filesystem", "folder", "offset_index", "time_index")
+    __slots__ = ("aborted", "base_offset", "directory", "file", "filesystem", "offset_index", "time_index")
 
     size: int
 
-    def __init__(self, folder: str, base_offset: int, open_files: OpenFiles, suffix: str = "") -> None:
+    def __init__(self, directory: str, base_offset: int, open_files: OpenFiles, suffix: str = "") -> None:
         filesystem = open_files.filesystem
-        self.folder = folder
+        self.directory = directory
         self.base_offset = base_offset
         self.filesystem: FileSystem = filesystem
-        prefix = f"{folder}/{base_offset:020d}"
+        prefix = f"{directory}/{base_offset:020d}"
         self.file = SegmentFile(f"{prefix}{LOG_SUFFIX}{suffix}", open_files)
         self.offset_index = OffsetIndex(f"{prefix}{INDEX_SUFFIX}{suffix}", base_offset, filesystem)
         self.time_index = TimeIndex(f"{prefix}{TIME_INDEX_SUFFIX}{suffix}", base_offset, filesystem)
@@ -277,12 +277,12 @@ class Segment:
                 self.filesystem.rename(owner.path, path)
             owner.path = path
 
-    def move(self, folder: str) -> None:
-        """The partition's folder has a new name."""
-        old = len(self.folder)
-        self.folder = folder
+    def move(self, directory: str) -> None:
+        """The partition's directory has a new name."""
+        old = len(self.directory)
+        self.directory = directory
         for owner in (self.file, self.offset_index, self.time_index, self.aborted):
-            owner.path = folder + owner.path[old:]
+            owner.path = directory + owner.path[old:]
 
     def close(self) -> None:
         """Close the file; a later read opens it again."""
@@ -294,8 +294,8 @@ class SealedSegment(Segment):
 
     __slots__ = ("_has_aborted", "_loaded", "_size")
 
-    def __init__(self, folder: str, base_offset: int, open_files: OpenFiles, suffix: str = "") -> None:
-        super().__init__(folder, base_offset, open_files, suffix)
+    def __init__(self, directory: str, base_offset: int, open_files: OpenFiles, suffix: str = "") -> None:
+        super().__init__(directory, base_offset, open_files, suffix)
         self._size = -1
         self._loaded = False
         self._has_aborted = False

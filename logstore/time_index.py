@@ -81,7 +81,7 @@ class TimeIndex(IndexFile):
         self._cut(count)
 
     def is_sane(self) -> bool:
-        """Whether first and last entry are in order, and the last is not of zeros.
+        """True if first and last entry are in order, and the last is not of zeros.
 
         Zeros are what a loss of power leaves of an index that was not synced: believed, they would make the segment
         the oldest of all to retention. Where all records are of the time 0 they are right, and made again.

@@ -17,7 +17,7 @@ from pykbroker.logstore.partition_metadata import write_topic_id
 
 
 class UnloadedLog:
-    """What is known of a log without its files: what checkpoints say, or that it is new.
+    """A log whose files were not read: known are the checkpoints' offsets, or that it is new.
 
     Attributes:
         path: its directory.

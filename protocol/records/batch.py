@@ -133,7 +133,7 @@ class RecordBatch:
 
     @property
     def base_timestamp(self) -> int:
-        """What timestamp deltas count from; the delete horizon where `has_delete_horizon`."""
+        """Base of the timestamp deltas; the delete horizon where `has_delete_horizon`."""
         value: int = _INT64.unpack_from(self.buffer, self.position + BASE_TIMESTAMP_POSITION)[0]
         return value
 
@@ -234,7 +234,7 @@ class RecordBatch:
                 return crc32c(covered)
 
     def verify_crc(self) -> bool:
-        """Whether the stored CRC fits the bytes; False also for a batch that is not whole."""
+        """True if the stored CRC fits the bytes; False also for a batch that is not whole."""
         size_bytes = self.size_bytes
         if size_bytes < HEADER_SIZE or len(self.buffer) - self.position < size_bytes:
             return False
@@ -279,7 +279,7 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 
 def _starts(buffer: Buffer, position: int) -> Iterator[int]:
-    """Where whole batches begin. Raises as `iter_batches`."""
+    """Positions of the whole batches. Raises as `iter_batches`."""
     end = len(buffer)
     while end - position >= TO_MAGIC_SIZE:
         length, _, magic = LENGTH_TO_MAGIC.unpack_from(buffer, position + LENGTH_POSITION)

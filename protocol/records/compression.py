@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import zstandard
 
 Buffer = bytes | bytearray | memoryview
-"""What the functions here read without copying it."""
+"""Bytes that the functions here read without copying them."""
 
 NONE: Final = 0
 GZIP: Final = 1
@@ -128,7 +128,7 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _read_gzip_members(data: bytes, size: int, limit_bytes: int) -> bytes:
-    """What follows the first member, which had `size` bytes: more of them, or bytes that are none, which are ignored.
+    """The members after the first one, which had `size` bytes; bytes that are no member are ignored.
 
     Fed in pieces, because each member's end costs a copy of what was given and not used: fifty thousand empty members
     in a megabyte would copy it fifty thousand times.

@@ -1,4 +1,4 @@
-"""What can be wrong with record batches, each with the Kafka error code that a producer gets for it.
+"""Faults of record batches, each with the Kafka error code that a producer gets for it.
 
 The classes follow Kafka's: a leader answers a Produce request with `error_code`, and with `record_errors` plus the
 message where single records were at fault (Produce v8, KIP-467).
@@ -23,7 +23,7 @@ class RecordError(ProtocolError):
 
     error_code: ErrorCode = ErrorCode.INVALID_RECORD
     reports_log_start_offset = True
-    """Whether Kafka's Produce response carries the log start offset with this error (else -1)."""
+    """True if Kafka's Produce response carries the log start offset with this error (else -1)."""
 
     def __init__(self, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(message)

@@ -42,8 +42,8 @@ PRODUCER: Final = Struct(">qhi")
 """Producer id, producer epoch, base sequence, at `PRODUCER_ID_POSITION`."""
 
 RECOVERED: Final = Struct(">qiibIhi8xqq10x")
-"""What a recovery looks at in every batch of format v2: base offset, length, leader epoch, magic, CRC, attributes, last
-offset delta, max timestamp, producer id. The fewer fields, the faster."""
+"""The fields of format v2 that a recovery needs of every batch: base offset, length, leader epoch, magic, CRC,
+attributes, last offset delta, max timestamp, producer id. The fewer fields, the faster."""
 HOP: Final = Struct(">qiibihi")
 """Base offset, length, leader epoch, magic, CRC, attributes and last offset delta of format v2; of old formats the
 first four (the third is their CRC), and what else these bytes are."""
@@ -54,7 +54,7 @@ LEADER_EPOCH_POSITION: Final = 12
 MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
 ATTRIBUTES_POSITION: Final = 21
-"""Where the bytes begin that the CRC covers."""
+"""First byte that the CRC covers."""
 FLAGS_POSITION: Final = 22
 """The low byte of the attributes, which has the codec and all flags."""
 LAST_OFFSET_DELTA_POSITION: Final = 23
@@ -76,7 +76,7 @@ LEGACY_LENGTH_MIN: Final = 14
 LEGACY_SIZE_MIN: Final = LENGTH_OVERHEAD + LEGACY_LENGTH_MIN
 LEGACY_CRC_POSITION: Final = 12
 LEGACY_MAGIC_POSITION: Final = 16
-"""Where the bytes begin that the CRC of an old message covers."""
+"""First byte that the CRC of an old message covers."""
 LEGACY_TIMESTAMP_POSITION: Final = 18
 """Of magic 1; magic 0 has no timestamp."""
 

@@ -1,4 +1,4 @@
-"""What a leader checks before it stores a client's record batch, and what it changes in it.
+"""A leader's checks of a client's record batch before it is stored, and its changes to it.
 
 The rules are those of Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator,
 in the same order, so that bytes with several faults get the same error code. A batch that needs no change is given
@@ -86,7 +86,7 @@ _FAULTS: Final = {
 
 
 class AppendPolicy(NamedTuple):
-    """What a topic asks of client batches: made once per change of its configuration, passed with every append.
+    """A topic's rules for client batches: made once per change of its configuration, passed with every append.
 
     The defaults are Kafka's.
 

@@ -120,7 +120,7 @@ async def _flush_and_checkpoint(services: Services) -> None:
         if partition.log.has_unflushed_segments:
             await _flush(services, partition, include_active=False)
     try:
-        directory.strike_out_gone_logs()
+        directory.forget_removed_logs()
         directory.checkpoint_recovery_points()
         directory.checkpoint_high_watermarks(high_watermarks(services))
         directory.delete_due_files(services.clock.now_ms(), 0)
@@ -230,7 +230,7 @@ async def _see_to_folders(services: Services) -> None:
     while True:
         await trio.sleep(FOLDERS_INTERVAL_S)
         try:
-            while directory.see_to_folders(services.clock.now_ms(), FOLDERS_PER_TURN):
+            while directory.finish_directories(services.clock.now_ms(), FOLDERS_PER_TURN):
                 await trio.lowlevel.checkpoint()
             is_failing = False
         except LogError as error:

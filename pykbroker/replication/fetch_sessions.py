@@ -36,7 +36,7 @@ class PartitionKey(NamedTuple):
 
 
 class FetchedPartition:
-    """What a client asks of one partition, and in a session what it was last told."""
+    """A client's question about one partition, and in a session what it was last told."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -64,7 +64,7 @@ class FetchedPartition:
         self.sent_log_start_offset = -1
 
     def is_news(self, data: PartitionData) -> bool:
-        """Whether an incremental response must carry `data`; remembers what the client then knows (P-74)."""
+        """True if an incremental response must carry `data`; remembers what the client then knows (P-74)."""
         news = bool(data.records is not None and len(data.records))
         if data.high_watermark != self.sent_high_watermark:
             news = True
@@ -96,7 +96,7 @@ class FetchSession:
 
 
 class FetchContext(NamedTuple):
-    """How one Fetch request is to be served.
+    """The plan for one Fetch request.
 
     Attributes:
         partitions: what to read, in order; changed in place by `record_response`.
@@ -115,7 +115,7 @@ class FetchContext(NamedTuple):
         return self.session.id if self.session is not None else 0
 
     def is_in_response(self, partition: FetchedPartition, data: PartitionData) -> bool:
-        """Whether the response carries the partition; updates the session."""
+        """True if the response carries the partition; updates the session."""
         if self.session is None:
             return True
         news = partition.is_news(data)

@@ -131,7 +131,7 @@ class Fetcher:
                 await client.close()
 
     async def _ask_offsets(self, followed: FollowedPartition) -> bool:
-        """Where the leader's log begins and ends, for a partition that is out of its range; whether that helped."""
+        """Asks for the beginning and end of the leader's log, for a partition out of its range; True if that helped."""
         ends = [await self._offset(followed, timestamp) for timestamp in (EARLIEST, LATEST)]
         start, end = ends
         if start is None or end is None:

@@ -35,7 +35,7 @@ _EXPECTED_ERRORS = {
 
 
 class Outcome(Enum):
-    """What becomes of a partition after an answer: it is fetched on, later, or when its offsets were asked for."""
+    """A partition's fate after an answer: it is fetched on, later, or when its offsets were asked for."""
 
     GO_ON = 0
     LATER = 1
@@ -80,7 +80,7 @@ class FollowedPartition:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is still what the metadata says: a response may come later."""
+        """True if this is still what the metadata says: a response may come later."""
         return self.partition.leadership is None and self.partition.leader_epoch == self.leader_epoch
 
     def on_data(self, data: PartitionData, fetch_offset: int, now_ms: int) -> Outcome:
@@ -126,7 +126,7 @@ class FollowedPartition:
             partition.append_as_follower(records, now_ms, data.high_watermark, data.log_start_offset, self.leader_epoch)
 
     def _base_of_first(self, records: bytes | memoryview) -> int:
-        """Where an empty log has to begin to take a first batch that holds its beginning; -1 if it is not that."""
+        """Offset at which an empty log must begin to take a first batch that holds its beginning; -1 otherwise."""
         partition_log = self.partition.log
         end = partition_log.log_end_offset
         if end != partition_log.log_start_offset:

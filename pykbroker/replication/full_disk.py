@@ -1,6 +1,6 @@
 """FullDisk: hands over what this broker cannot store, and takes it up again when there is space.
 
-Only where there are other brokers; one that is alone refuses until a record fits. What is decided is in `disk_room`.
+Only where there are other brokers; one that is alone refuses until a record fits. Decisions are in `full_disk_rules`.
 In order: no record is taken any more for partitions that others could lead, and nothing is fetched; the other replicas
 get the moment that they need to fetch what was acknowledged with acks=1; the controller is told. While it cannot be
 reached things stay so, and producers are refused as they are by a broker that is alone.
@@ -17,8 +17,8 @@ from pykbroker.controller.metadata.image import LOST_DIRECTORY
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import StorageFull
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.replication.disk_room import (
-    DiskRoom,
+from pykbroker.replication.full_disk_rules import (
+    DiskFullness,
     can_write,
     has_room,
     is_last_and_leaderless,
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_MS = 10_000
 RETRY_S = 0.5
 TAIL_S = 1.0
-"""How long other replicas have to fetch the end of a log before the leadership goes to one of them all the same."""
+"""Time for other replicas to fetch the end of a log before the leadership goes to one of them all the same."""
 TAIL_PAUSE_S = 0.02
 REQUEST_SIZE_MAX = 2000
 """Replicas in one request; Kafka's brokers send 2250 at most."""
@@ -85,7 +85,7 @@ class FullDisk:
         self._image = image
         self._channel = channel
         self._follow_all = follow_all
-        self._room = DiskRoom()
+        self._room = DiskFullness()
         self._environment = partitions.environment
         self._environment.on_storage_error = self.on_storage_error
         self._wake = trio.Event()
@@ -191,7 +191,7 @@ class FullDisk:
         return NEVER
 
     def _may_leave(self, key: Key, now: float) -> bool:
-        """Whether the others have all that this broker has, or have had the time for it."""
+        """True if the others have all that this broker has, or have had the time for it."""
         partition = self._partitions.get_by_id(*key)
         return (
             partition is None

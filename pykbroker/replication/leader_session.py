@@ -29,7 +29,7 @@ Key = tuple[bytes, int]
 
 
 class FetchLimits(NamedTuple):
-    """What each request says: `replica.fetch.*`."""
+    """Limits of each request: `replica.fetch.*`."""
 
     max_wait_ms: int = 500
     min_bytes: int = 1
@@ -38,7 +38,7 @@ class FetchLimits(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """What the leader was asked about a partition."""
+    """The question put to the leader about a partition."""
 
     leader_epoch: int
     fetch_offset: int

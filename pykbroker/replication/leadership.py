@@ -1,4 +1,4 @@
-"""What the leader of a partition knows of its followers: how far each is, who is in sync, what may be read.
+"""A partition leader's view of its followers: how far each is, who is in sync, what may be read.
 
 Pure: time comes as an argument, in seconds of a clock that only goes forward. The rules are those of KIP-16 (who is in
 sync), KIP-497 (an in-sync set that is proposed to the controller and not confirmed yet) and KIP-903 (epochs of brokers
@@ -25,7 +25,7 @@ NO_BROKER_EPOCH = -1
 
 
 class BrokersInSight:
-    """What leaders need to know of the brokers of the cluster; one object for all partitions of a broker.
+    """The brokers of the cluster, as far as leaders need them; one object for all partitions of a broker.
 
     Attributes:
         brokers: the registered ones, of the newest image; replaced as the metadata changes.
@@ -40,7 +40,7 @@ class BrokersInSight:
         self.brokers: Mapping[int, BrokerImage] = {}
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether the broker is registered and not fenced."""
+        """True if the broker is registered and not fenced."""
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.is_fenced
 
@@ -50,7 +50,7 @@ class BrokersInSight:
         return NO_BROKER_EPOCH if broker is None or broker.is_fenced else broker.epoch
 
     def may_join(self, follower: Follower) -> bool:
-        """Whether a follower's broker may come into an in-sync set: alive, not on its way out, not an earlier life."""
+        """True if a follower's broker may come into an in-sync set: alive, not on its way out, not an earlier life."""
         broker = self.brokers.get(follower.broker_id)
         if broker is None or not broker.is_active or follower.broker_epoch is None:
             return False
@@ -235,7 +235,7 @@ class Leadership:
     # The in-sync set
 
     def propose_expansion(self, follower: Follower, high_watermark: int) -> Proposal | None:
-        """Whether a follower that just fetched belongs into the in-sync set: it has reached the high watermark and
+        """True if a follower that just fetched belongs into the in-sync set: it has reached the high watermark and
         the leader epoch's beginning. Else it may lack records that were acknowledged before this leader came."""
         if (
             self.pending is not None

@@ -51,7 +51,7 @@ class QuietFollower:
         self._leader_epoch = partition.leader_epoch
 
     def is_still(self, high_watermark: int, log_start_offset: int, broker_epoch: int) -> bool:
-        """Whether nothing has changed, nor the high watermark and log start that the follower knows."""
+        """True if nothing has changed, nor the high watermark and log start that the follower knows."""
         partition, leadership, follower = self.partition, self._leadership, self._follower
         return (
             partition.leadership is leadership
@@ -252,7 +252,7 @@ class Partition:
         self.replica.wake_acks()
 
     def _sync_what_it_took(self) -> None:
-        """What it could not sync as a follower it now has as the leader: tries once more, before others copy it."""
+        """Syncs once more what it could not sync as a follower, before others copy it."""
         try:
             self.log.flush()
             self.replica.unsynced_from = -1
@@ -272,7 +272,7 @@ class Partition:
             self._environment.on_storage_error(error)
 
     def on_storage_error(self, error: StorageError) -> None:
-        """What was to be written to this follower's log was not."""
+        """A write to this follower's log failed."""
         self._environment.on_storage_error(error)
 
     def append_as_leader(
@@ -381,7 +381,7 @@ class Partition:
         return ErrorCode.REQUEST_TIMED_OUT if result is None else result
 
     def _replication_of(self, end_offset: int, leadership: Leadership | None) -> ErrorCode | None:
-        """What `wait_replicated` says now, None to wait."""
+        """The answer of `wait_replicated` as of now, None to wait."""
         if leadership is None or self.leadership is not leadership:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < end_offset:
@@ -391,7 +391,7 @@ class Partition:
         return ErrorCode.NONE
 
     def is_in_every_isr_log(self, end_offset: int) -> bool:
-        """Whether every in-sync replica has what is below an offset; also below `min.insync.replicas`.
+        """True if every in-sync replica has what is below an offset; also below `min.insync.replicas`.
 
         There the high watermark stands still, but without unclean elections nobody else can become the leader.
         """
@@ -468,7 +468,7 @@ class Partition:
         return self.replica.read(offset, size_max, bound, at_least_one=at_least_one)
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-        """Where the reader's log parts from ours, if it does (P-70)."""
+        """(epoch, end offset) at which the reader's log parts from ours, None if it does not (P-70)."""
         epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
         if epoch == NO_EPOCH or end_offset == -1:
             raise OffsetOutOfRange(f"{self}: the last fetched epoch {last_fetched_epoch} is unknown here")
@@ -585,7 +585,7 @@ class Partition:
 
     @property
     def is_behind_its_epoch(self) -> bool:
-        """Whether a new leader's high watermark is below the beginning of its epoch."""
+        """True if a new leader's high watermark is below the beginning of its epoch."""
         leadership = self.leadership
         return leadership is not None and self.high_watermark < leadership.epoch_start_offset
 

@@ -71,7 +71,7 @@ class Partitions:
         return None if name is None else self.get(name, partition)
 
     def is_offline(self, topic: str, partition: int) -> bool:
-        """Whether this broker should hold the partition and cannot, as its log could not be opened or made."""
+        """True if this broker should hold the partition and cannot, as its log could not be opened or made."""
         return (topic, partition) in self._offline
 
     def open_offline(self, image: ClusterImage) -> None:
@@ -83,7 +83,7 @@ class Partitions:
 
     @property
     def has_offline(self) -> bool:
-        """Whether there are logs that could not be opened or made."""
+        """True if there are logs that could not be opened or made."""
         return bool(self._offline)
 
     def all(self) -> Iterable[Partition]:
@@ -108,10 +108,10 @@ class Partitions:
                 partition.low_waiters.notify(ALL)
 
     def set_strays_aside(self, image: ClusterImage) -> None:
-        """Marks the folders of logs that a starting broker finds and its metadata does not know.
+        """Marks the directories of logs that a starting broker finds and its metadata does not know.
 
         The topic of such a log is gone, has another id since, or its partition has gone to other brokers while this one
-        was away: it was deleted when the folder could not be. Kafka marks it stray too, and deletes nothing.
+        was away: it was deleted when the directory could not be. Kafka marks it stray too, and deletes nothing.
         """
         for found in self._log_directory:
             topic = image.topics_by_name.get(found.topic)
@@ -122,7 +122,7 @@ class Partitions:
                 or self._node_id not in partition.replicas
                 or found.topic_id not in (None, topic.topic_id)
             ):
-                log.warning("%s-%d is not in the metadata; its folder is marked stray", found.topic, found.partition)
+                log.warning("%s-%d is not in the metadata; its directory is marked stray", found.topic, found.partition)
                 self._log_directory.mark_stray(found.topic, found.partition)
 
     def _add_or_update(self, image: ClusterImage, topic: TopicImage) -> None:
@@ -143,7 +143,7 @@ class Partitions:
                 self._hold(topic, partition_image, config)
 
     def _update(self, partition: Partition, image: PartitionImage) -> None:
-        """What a partition cannot take over, as its log cannot be read, makes it offline: it is opened anew later."""
+        """Updates a partition; one whose log cannot be read becomes offline and is opened anew later."""
         try:
             partition.update(image)
         except LogError as error:

@@ -1,4 +1,4 @@
-"""Which replica a consumer had better read from (KIP-392): one in its own rack. Pure."""
+"""The replica that a consumer had better read from (KIP-392): one in its own rack. Pure."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class FetchBound:
-    """How far a reader may see: consumers to the high watermark or the last stable offset, replicas to the log end."""
+    """End of what a reader may see: high watermark or last stable offset for consumers, the log end for replicas."""
 
     HIGH_WATERMARK = 0
     LAST_STABLE_OFFSET = 1
@@ -29,7 +29,7 @@ class FetchBound:
 
 
 class PartitionRead(NamedTuple):
-    """What a fetch of one partition found.
+    """Result of a fetch of one partition.
 
     `diverging` is (epoch, end offset) when the reader's last epoch does not end where ours does; then there are no
     records (KIP-595).

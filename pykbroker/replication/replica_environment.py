@@ -1,4 +1,4 @@
-"""What the replicas of one broker share."""
+"""State that the replicas of one broker share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ProposingPartition(Protocol):
 
 
 class ReplicaEnvironment:
-    """What all replicas of a broker share.
+    """State that all replicas of a broker share.
 
     Attributes:
         brokers: what leaders know of other brokers.

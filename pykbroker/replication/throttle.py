@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ALL_REPLICAS = "*"
 WINDOW_S = 1.0
-"""What one second may take is given at once; beyond it nobody is served until the average is right again."""
+"""One second's share is given at once; beyond it nobody is served until the average is right again."""
 
 
 def throttled_partitions(text: str, broker_id: int) -> frozenset[int] | None:
@@ -47,7 +47,7 @@ class ReplicationThrottle:
         self._parsed: dict[str, frozenset[int] | None] = {}
 
     def applies_to(self, topic: str, partition: int) -> bool:
-        """Whether this broker's replica of a partition is named."""
+        """True if this broker's replica of a partition is named."""
         text = self._replicas(topic)
         if not text:
             return False
@@ -66,7 +66,7 @@ class ReplicationThrottle:
             self._debt_bytes += size_bytes
 
     def is_exceeded(self, now: float) -> bool:
-        """Whether throttled replicas have to wait."""
+        """True if throttled replicas have to wait."""
         rate = self._rate()
         if rate is None:
             self._debt_bytes = 0.0

@@ -7,7 +7,7 @@ import pytest
 from pykbroker.logstore.checkpoint_file import read_lines, read_offsets, write_offsets
 from pykbroker.logstore.errors import CorruptFile, DirectoryLocked, InconsistentDirectory, StorageError, StorageFull
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_directory import FOLDERS_AT_ONCE, LogDirectory, parse_folder_name
+from pykbroker.logstore.log_directory import DIRECTORIES_AT_ONCE, LogDirectory, parse_directory_name
 from pykbroker.logstore.meta_properties import MetaProperties
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.partition_metadata import read_topic_id
@@ -189,7 +189,7 @@ def test_only_one_broker_uses_a_directory(memory: Place) -> None:
     start(memory).close()
 
 
-MANY = 3 * FOLDERS_AT_ONCE
+MANY = 3 * DIRECTORIES_AT_ONCE
 
 
 def folders(place: Place) -> set[str]:
@@ -209,14 +209,14 @@ def test_folders_of_many_logs_are_made_bit_by_bit(place: Place) -> None:
     """The broker serves others meanwhile; a log whose turn has not come can be used all the same."""
     directory = start(place)
     make_many(directory)
-    assert folders(place) == {f"t-{partition}" for partition in range(FOLDERS_AT_ONCE)}
+    assert folders(place) == {f"t-{partition}" for partition in range(DIRECTORIES_AT_ONCE)}
     last = directory.get("t", MANY - 1)
     assert last is not None
     assert append(last, batch(2)).first_offset == 0
-    assert len(folders(place)) == FOLDERS_AT_ONCE + 1
-    assert directory.see_to_folders(NOW_MS, 30)
-    assert len(folders(place)) == FOLDERS_AT_ONCE + 31
-    while directory.see_to_folders(NOW_MS, 30):
+    assert len(folders(place)) == DIRECTORIES_AT_ONCE + 1
+    assert directory.finish_directories(NOW_MS, 30)
+    assert len(folders(place)) == DIRECTORIES_AT_ONCE + 31
+    while directory.finish_directories(NOW_MS, 30):
         pass
     assert len(folders(place)) == MANY
     assert {read_topic_id(place.filesystem, f"{place.folder}/data/t-{n}") for n in range(MANY)} == {TOPIC_ID}
@@ -237,11 +237,11 @@ def test_a_stop_before_all_folders_are_made(place: Place, is_clean: bool) -> Non
     directory.close() if is_clean else directory.abandon()
     directory = start(place)
     assert directory.was_clean == is_clean
-    assert len(directory) == FOLDERS_AT_ONCE + 1
+    assert len(directory) == DIRECTORIES_AT_ONCE + 1
     for partition in range(MANY):
         log = directory.create_log("t", partition, TOPIC_ID, CONFIG, NOW_MS)
         assert log.log_end_offset == (2 if partition == MANY - 1 else 0)
-    while directory.see_to_folders(NOW_MS, 100):
+    while directory.finish_directories(NOW_MS, 100):
         pass
     assert len(folders(place)) == MANY
 
@@ -250,12 +250,12 @@ def test_folders_of_many_deleted_logs_are_renamed_bit_by_bit(place: Place) -> No
     """A name can be used again at once, also where the folder has still to be renamed or was never made."""
     directory = start(place)
     make_many(directory)
-    directory.see_to_folders(NOW_MS, MANY)
+    directory.finish_directories(NOW_MS, MANY)
     for partition in range(MANY):
         directory.delete_log("t", partition, NOW_MS)
-    assert len([name for name in names(place) if name.endswith("-delete")]) == FOLDERS_AT_ONCE
+    assert len([name for name in names(place) if name.endswith("-delete")]) == DIRECTORIES_AT_ONCE
     directory.create_log("t", MANY - 1, bytes(16), CONFIG, NOW_MS)
-    while directory.see_to_folders(NOW_MS, 30):
+    while directory.finish_directories(NOW_MS, 30):
         pass
     assert len([name for name in names(place) if name.endswith("-delete")]) == MANY
     assert f"t-{MANY - 1}" in names(place)
@@ -264,7 +264,7 @@ def test_folders_of_many_deleted_logs_are_renamed_bit_by_bit(place: Place) -> No
     make_many(directory)
     for partition in range(MANY):
         directory.delete_log("t", partition, NOW_MS)
-    assert not directory.see_to_folders(NOW_MS)
+    assert not directory.finish_directories(NOW_MS)
     assert len([name for name in names(place) if name.endswith("-delete")]) < MANY, "there was nothing to rename"
 
 
@@ -432,7 +432,7 @@ def test_a_damaged_checkpoint_costs_time_not_the_start(place: Place) -> None:
     ],
 )
 def test_folder_names(name: str, expected: tuple[str, int] | None) -> None:
-    assert parse_folder_name(name) == expected
+    assert parse_directory_name(name) == expected
 
 
 def test_the_controllers_log_is_left_alone(place: Place) -> None:

@@ -13,14 +13,14 @@ from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from pykbroker.replication.disk_room import (
+from pykbroker.replication.full_disk_rules import (
     CALM_S,
     LOOK_S,
     PAUSE_MAX_S,
     PAUSE_MIN_S,
     ROOM_MAX_BYTES,
     ROOM_MIN_BYTES,
-    DiskRoom,
+    DiskFullness,
     has_room,
     replica_moves,
     room_wanted,
@@ -38,7 +38,7 @@ MIB = 1 << 20
 
 
 def test_who_was_full_looks_for_space_after_a_pause_that_grows() -> None:
-    room = DiskRoom()
+    room = DiskFullness()
     now, pauses = 1000.0, []
     for _ in range(9):
         room.fill(now)

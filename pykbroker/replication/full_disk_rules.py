@@ -1,4 +1,4 @@
-"""Whether this broker's disk takes records, and which replicas it should hold according to that. Pure: time and disk
+"""Rules of a full disk: does it take records, and which replicas should this broker hold. Pure: time and disk
 come as arguments.
 
 A broker whose disk is full goes on serving what it has. Where other replicas are in sync it gives its own up until
@@ -37,7 +37,7 @@ PROBE_FILE = "room-probe"
 _PROBE = bytes(64 << 10)
 
 
-class DiskRoom:
+class DiskFullness:
     """Full or not, with some inertia. Times are seconds on one clock.
 
     Attributes:
@@ -71,22 +71,22 @@ class DiskRoom:
 
 
 def room_wanted(total_bytes: int) -> int:
-    """How many bytes must be free on a volume of this size before replicas come back."""
+    """Bytes that must be free on a volume of this size before replicas come back."""
     return min(max(total_bytes // ROOM_SHARE, ROOM_MIN_BYTES), ROOM_MAX_BYTES)
 
 
-def has_room(filesystem: FileSystem, folder: str) -> bool:
-    """Whether replicas may come back to a folder: there is space, and it can be used (quotas, inodes, read-only)."""
+def has_room(filesystem: FileSystem, directory: str) -> bool:
+    """True if replicas may come back to a directory: there is space, and it can be used (quotas, inodes, read-only)."""
     try:
-        total, usable = filesystem.space(folder)
+        total, usable = filesystem.space(directory)
     except StorageError:
         return False
-    return usable >= room_wanted(total) and can_write(filesystem, folder)
+    return usable >= room_wanted(total) and can_write(filesystem, directory)
 
 
-def can_write(filesystem: FileSystem, folder: str) -> bool:
-    """Whether a small file can be written there."""
-    path = f"{folder}/{PROBE_FILE}"
+def can_write(filesystem: FileSystem, directory: str) -> bool:
+    """True if a small file can be written there."""
+    path = f"{directory}/{PROBE_FILE}"
     try:
         filesystem.write_file(path, _PROBE, durable=False)
         filesystem.remove(path)
@@ -105,7 +105,7 @@ class ReplicaMoves(NamedTuple):
 def replica_moves(
     image: ClusterImage, node_id: int, came_back: Collection[tuple[bytes, int]], *, is_full: bool
 ) -> ReplicaMoves:
-    """What of this broker's replicas is not as it should be.
+    """Replicas of this broker that must be given up or taken up again.
 
     `came_back`: those that were taken up again in this process and may still wait for a leader. Kafka's controller
     elects nobody when a replica leaves the lost directory, but does when it is told the same again.
@@ -128,5 +128,5 @@ def replica_moves(
 
 
 def is_last_and_leaderless(partition: PartitionImage, node_id: int) -> bool:
-    """Whether only this broker could lead the partition, and nobody does."""
+    """True if only this broker could lead the partition, and nobody does."""
     return partition.isr == (node_id,) and partition.leader == NO_LEADER
