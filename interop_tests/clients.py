@@ -265,6 +265,12 @@ def confluent_group_consume(bootstrap: str, topic: str, group: str, count: int =
         consumer.close()
 
 
+def keep_failure(failures: list[object], error: confluent_kafka.KafkaError | None) -> None:
+    """For delivery reports: what was refused is kept."""
+    if error is not None:
+        failures.append(error)
+
+
 def position_of(message: confluent_kafka.Message) -> tuple[Place, int]:
     """Topic and partition, and offset; an event that is about no partition has none of them."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 import kafka
@@ -247,7 +248,7 @@ def members_come_and_go(bootstrap: str, name: str) -> None:
     members: list[Member] = []
     for size in (1, 2):
         members.append(Member())
-        eventually(lambda size=size: spread(size), f"{size} members to share")
+        eventually(partial(spread, size), f"{size} members to share")
     produce(bootstrap, name, 60)
     eventually(lambda: len(got) >= 60, "all records")
     members.pop().close()

@@ -18,7 +18,7 @@ import confluent_kafka
 import kafka
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
-from interop_tests.clients import Message, wait_until
+from interop_tests.clients import Message, position_of, wait_until
 
 RETRY_S = 0.05
 REQUEST_TIMEOUT_S = 5.0
@@ -176,7 +176,8 @@ class ConfluentProducing(Producing):
         if error is not None:
             self.refused.append(error)
         else:
-            self._acknowledge(message.partition(), int(message.value()[:10]))
+            (_, partition), _ = position_of(message)
+            self._acknowledge(partition, int((message.value() or b"")[:10]))
 
     def work(self) -> None:
         for _ in range(30):
@@ -260,7 +261,7 @@ class Consuming(Part):
     def work(self) -> None:
         for message in self._consumer.consume(200, 0.05):
             if message.error() is None:
-                partition, offset = message.partition(), message.offset()
+                (_, partition), offset = position_of(message)
                 if partition not in self._next:
                     # Behind every commit that was tried nobody has read yet: it would be passed over.
                     assert offset <= self.tried[partition], (

@@ -162,14 +162,14 @@ class LanguageClient:
                 process.kill()
                 process.wait()
 
-    def produce(self, topic: str, *batches: Sequence[Record], **settings: object) -> list[tuple[int, int]]:
+    def produce(self, topic: str, *batches: Sequence[Record], **settings: Any) -> list[tuple[int, int]]:
         """Sends batches, each when the one before is acknowledged: partition and offset of each record."""
         lines: list[Line | None] = []
         for batch in batches:
             lines += [*(record.as_line() for record in batch), None]
         return [(ack["partition"], ack["offset"]) for ack in self.run("produce", lines, topic=topic, **settings)]
 
-    def consume(self, topic: str, **settings: object) -> list[Record]:
+    def consume(self, topic: str, **settings: Any) -> list[Record]:
         """All records of a topic up to its end, by partition."""
         found = self.run("consume", topic=topic, **settings)
         return [record_of(line) for line in sorted(found, key=lambda line: (line["partition"], line["offset"]))]

@@ -88,7 +88,7 @@ def _require(tool: str, language: str, *others: str) -> None:
             raise ProgramUnavailableError(f"{language} is not installed: {program} is not on PATH")
 
 
-def _built(language: str, version_command: list[str], build: Callable[[Path], None]) -> Path:
+def _built(language: str, version_command: list[str], build: Callable[[Path], object]) -> Path:
     """The folder of a language's programs, made by `build` in a copy of its sources if it is not there yet."""
     digest = hashlib.sha256(_run(language, version_command, SOURCES).encode())
     for path in sorted(path for path in (SOURCES / language).rglob("*") if path.is_file()):

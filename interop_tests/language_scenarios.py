@@ -6,9 +6,9 @@ A class of scenarios is no test by itself: `class TestSarama(Records, Groups)` w
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import confluent_kafka
 import pytest
@@ -17,14 +17,15 @@ from confluent_kafka.admin import AdminClient
 from interop_tests.brokers import BrokerProcess
 from interop_tests.clients import (
     CODECS,
-    TIMEOUT_S,
     Message,
     confluent_produce,
     create_topic,
+    position_of,
     wait_until,
 )
 from interop_tests.conftest import USERS
 from interop_tests.language_client import LanguageClient, LanguageClientError, Line, Record, Running
+from interop_tests.reading import TIMEOUT_S
 from interop_tests.wire import RECENT_MS, Connection, batch_codecs
 
 Unique = Callable[[str], str]
@@ -61,7 +62,12 @@ def numbered(count: int, partitions: int = 1, text: str = "the same again and ag
 
 def values(records: Sequence[Record]) -> list[bytes | None]:
     """Values alone, sorted."""
-    return sorted((record.value for record in records), key=lambda value: value or b"")
+    return in_order(record.value for record in records)
+
+
+def in_order(found: Iterable[bytes | None]) -> list[bytes | None]:
+    """Sorted, with those that are null as if they were empty."""
+    return sorted(found, key=lambda value: value or b"")
 
 
 class Records(Scenarios):
@@ -230,10 +236,10 @@ class Transactions(Scenarios):
         everything = [record for text, _ in rounds for record in sent[text]]
         ends = [b"end"] * 2
         if self.reads_committed:
-            assert values(client.consume(name, committed=True)) == sorted([*values(committed), *ends])
+            assert values(client.consume(name, committed=True)) == in_order([*values(committed), *ends])
         seen = seen_by_confluent(bootstrap, name, len(committed) + len(ends))
-        assert values(seen) == sorted([*values(committed), *ends])
-        assert values(client.consume(name)) == sorted([*values(everything), *ends])
+        assert values(seen) == in_order([*values(committed), *ends])
+        assert values(client.consume(name)) == in_order([*values(everything), *ends])
 
 
 class Copies(Scenarios):
@@ -243,7 +249,7 @@ class Copies(Scenarios):
     def test_copy_exactly_once(self, client: LanguageClient, bootstrap: str, name: str, unique: Unique) -> None:
         """Records are copied in transactions that commit the group's offsets; a second copier goes on there."""
         source, copy = create_topic(bootstrap, name + "-source", 2), create_topic(bootstrap, name + "-copy", 2)
-        ids = {"source": source, "topic": copy, "group": unique("group")}
+        ids: dict[str, Any] = {"source": source, "topic": copy, "group": unique("group")}
         ids["transactional_id"] = unique("id")
         load_coordinator(bootstrap, ids["transactional_id"])
         client.produce(source, numbered(40, 2, "first"))
@@ -252,7 +258,7 @@ class Copies(Scenarios):
         client.run("copy", count=40, **ids)
         client.produce(copy, [Record(0, None, b"end"), Record(1, None, b"end")])
         copied = values(client.consume(copy, committed=True))
-        assert copied == sorted([*values(client.consume(source)), b"end", b"end"])
+        assert copied == in_order([*values(client.consume(source)), b"end", b"end"])
 
 
 class Restarts(Scenarios):
@@ -315,6 +321,11 @@ class Logins(Scenarios):
             stranger.run("describe_topic", topic=name)
 
 
+def _headers(message: confluent_kafka.Message) -> Any:
+    """A consumer gets them as a list; the stubs of the library allow more, as a producer takes more."""
+    return message.headers() or ()
+
+
 def seen_by_confluent(bootstrap: str, topic: str, count: int) -> list[Record]:
     """All records of a topic as librdkafka sees them, which reads what is committed, by partition."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
@@ -322,20 +333,25 @@ def seen_by_confluent(bootstrap: str, topic: str, count: int) -> list[Record]:
         partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
         consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in partitions])
         found: list[confluent_kafka.Message] = []
+
+        def have_come() -> bool:
+            found.extend(consumer.consume(count, 0.2))
+            return len(found) >= count
+
         wait_until(
-            lambda: found.extend(consumer.consume(count, 0.2)) or len(found) >= count,
+            have_come,
             f"{count} records, {{}} so far".format,
             found,
         )
     finally:
         consumer.close()
-    found.sort(key=lambda message: (message.partition(), message.offset()))
+    found.sort(key=position_of)
     return [
         Record(
-            message.partition(),
+            position_of(message)[0][1],
             message.key(),
             message.value(),
-            tuple(sorted(message.headers() or ())),
+            tuple(sorted(_headers(message))),
             message.timestamp()[1],
         )
         for message in found

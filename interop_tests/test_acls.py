@@ -51,8 +51,10 @@ AUTHORIZER = {
     # Apache Kafka's broker is a client of its controller, without a name.
     "super.users": "User:admin;User:ANONYMOUS",
 }
+# None is any name; the stubs of the library say that it must be a text.
+ANYTHING: Any = None
 ANY_TOPIC = AclBindingFilter(
-    ResourceType.TOPIC, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    ResourceType.TOPIC, ANYTHING, ResourcePatternType.ANY, ANYTHING, ANYTHING, AclOperation.ANY, AclPermissionType.ANY
 )
 
 
@@ -228,7 +230,9 @@ def test_confluent_admin(secured: Secured, name: str) -> None:
 
     def described(kind: ResourceType, resource: str | None, pattern: ResourcePatternType) -> set[AclBinding]:
         any_operation, any_permission = AclOperation.ANY, AclPermissionType.ANY
-        wanted = AclBindingFilter(kind, resource, pattern, principal, None, any_operation, any_permission)
+        wanted = AclBindingFilter(
+            kind, resource or ANYTHING, pattern, principal, ANYTHING, any_operation, any_permission
+        )
         return set(admin.describe_acls(wanted).result(30))
 
     wait_until(lambda: described(ResourceType.ANY, None, ResourcePatternType.ANY) == set(bindings), "all entries")
@@ -237,7 +241,13 @@ def test_confluent_admin(secured: Secured, name: str) -> None:
     assert described(ResourceType.GROUP, "whichever", ResourcePatternType.MATCH) == {bindings[2]}
     assert described(ResourceType.TOPIC, None, prefixed) == {bindings[1]}
     everything = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, principal, None, AclOperation.ANY, AclPermissionType.ANY
+        ResourceType.ANY,
+        ANYTHING,
+        ResourcePatternType.ANY,
+        principal,
+        ANYTHING,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
     )
     (deleted,) = admin.delete_acls([everything]).values()
     assert set(deleted.result(30)) == set(bindings)
@@ -436,6 +446,7 @@ def test_what_a_user_sees(secured: Secured, topic: str, unique: Callable[[str], 
     assert set(dave.list_topics(timeout=30).topics) == {topic}
     for name in (missing, f"{topic}-not"):
         found = dave.list_topics(name, timeout=30).topics[name]
+        assert found.error is not None
         assert found.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     secured.grant("dave", AclOperation.READ, ResourceType.TOPIC, topic, permission=AclPermissionType.DENY)
     described = dave.describe_topics(confluent_kafka.TopicCollection([topic]), include_authorized_operations=True)

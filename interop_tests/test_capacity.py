@@ -15,7 +15,14 @@ from typing import Protocol
 import confluent_kafka
 import pytest
 
-from interop_tests.clients import Message, confluent_consume, create_topic, kafka_python_consume, kafka_python_produce
+from interop_tests.clients import (
+    Message,
+    confluent_consume,
+    create_topic,
+    kafka_python_consume,
+    kafka_python_produce,
+    keep_failure,
+)
 from interop_tests.conftest import StartBroker
 from interop_tests.wire import METADATA, Connection, request_header
 
@@ -44,7 +51,7 @@ def test_a_thousand_connections_and_partitions(start_broker: StartBroker, summar
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
     for partition in range(COUNT):
         value = b"%d" % partition
-        producer.produce(topic, value, partition=partition, on_delivery=lambda e, _: e and failures.append(e))
+        producer.produce(topic, value, partition=partition, on_delivery=lambda error, _: keep_failure(failures, error))
     assert producer.flush(60) == 0
     assert not failures, failures[:3]
     found = confluent_consume(broker.bootstrap, [topic], COUNT)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import confluent_kafka
 import pytest
 
-from interop_tests.clients import confluent_consume, create_topic, wait_until
+from interop_tests.clients import confluent_consume, create_topic, keep_failure, wait_until
 from interop_tests.cluster import NODES, Cluster
 from interop_tests.conftest import StartCluster
 
@@ -37,7 +37,7 @@ def write(cluster: Cluster, topic: str) -> None:
     producer = confluent_kafka.Producer(settings)
     for number in range(RECORDS):
         producer.produce(
-            topic, str(number), partition=number % 3, on_delivery=lambda error, _: error and errors.append(error)
+            topic, str(number), partition=number % 3, on_delivery=lambda error, _: keep_failure(errors, error)
         )
     left = producer.flush(30)
     assert (left, errors) == (0, [])
@@ -68,9 +68,12 @@ def test_new_topics_get_three_replicas_while_a_node_is_stopped(cluster: Cluster,
     consumer = confluent_kafka.Consumer(settings)
     consumer.subscribe([topic])
     found: list[confluent_kafka.Message] = []
-    wait_until(
-        lambda: found.extend(consumer.consume(RECORDS, 1.0)) or len(found) >= RECORDS, "the group to read", timeout_s=60
-    )
+
+    def are_read() -> bool:
+        found.extend(consumer.consume(RECORDS, 1.0))
+        return len(found) >= RECORDS
+
+    wait_until(are_read, "the group to read", timeout_s=60)
     consumer.commit(asynchronous=False)
     consumer.close()
     cluster.nodes[stopped].start()

@@ -231,7 +231,7 @@ def test_consumer_reads_from_its_rack(
     def has_read() -> bool:
         message = consumer.poll(0.1)
         if message is not None and message.error() is None:
-            values.append(message.value())
+            values.append(message.value() or b"")
         return len(values) >= 200 and bool(seen) and seen[-1] == follower
 
     wait_until(has_read, f"200 records from node {follower}")

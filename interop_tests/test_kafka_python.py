@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import kafka
 import pytest
@@ -43,7 +45,7 @@ def consume(bootstrap: str) -> Iterator[Callable[..., kafka.KafkaConsumer]]:
         made.append(consumer)
         for topic in topics:
             # A leader that assigns before its first metadata has no partitions to give, and does not notice later.
-            wait_until(lambda topic=topic: consumer.partitions_for_topic(topic), f"metadata of {topic}")
+            wait_until(partial(consumer.partitions_for_topic, topic), f"metadata of {topic}")
         return consumer
 
     yield make
@@ -51,8 +53,8 @@ def consume(bootstrap: str) -> Iterator[Callable[..., kafka.KafkaConsumer]]:
         consumer.close()
 
 
-def poll_records(consumer: kafka.KafkaConsumer, count: int) -> list[object]:
-    found: list[object] = []
+def poll_records(consumer: kafka.KafkaConsumer, count: int) -> list[Any]:
+    found: list[Any] = []
 
     def enough() -> bool:
         # It returns as soon as there is something; a join that takes longer than this is begun again.

@@ -18,6 +18,7 @@ from interop_tests.clients import (
     confluent_produce,
     create_topic,
     kafka_python_consume,
+    keep_failure,
     poll_confluent,
 )
 from interop_tests.conftest import StartBroker
@@ -50,9 +51,8 @@ def test_kills_under_load(
     time. `--kills` says how often.
     """
     broker = start_broker("kill")
-    settings = {"segment_bytes": "1048576"}
-    first = create_topic(broker.bootstrap, unique("kill-confluent"), PARTITIONS, **settings)
-    second = create_topic(broker.bootstrap, unique("kill-kafka-python"), PARTITIONS, **settings)
+    first = create_topic(broker.bootstrap, unique("kill-confluent"), PARTITIONS, segment_bytes="1048576")
+    second = create_topic(broker.bootstrap, unique("kill-kafka-python"), PARTITIONS, segment_bytes="1048576")
     producers: list[Producing] = [
         ConfluentProducing(broker.bootstrap, first, PARTITIONS),
         KafkaPythonProducing(broker.bootstrap, second, PARTITIONS),
@@ -145,9 +145,8 @@ def test_idempotent_producer_over_an_orderly_restart(start_broker: StartBroker) 
     )
     for round_number in range(3):
         for number in range(20):
-            producer.produce(
-                topic, b"%d" % (20 * round_number + number), on_delivery=lambda e, _: e and failures.append(e)
-            )
+            value = b"%d" % (20 * round_number + number)
+            producer.produce(topic, value, on_delivery=lambda error, _: keep_failure(failures, error))
         assert producer.flush(30) == 0
         broker.stop()
         broker.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -113,7 +113,7 @@ def produce(client: str, bootstrap: str, request: pytest.FixtureRequest) -> Prod
         return lambda topic, messages: kafka_python_produce(bootstrap, topic, messages)
     if client == "confluent-kafka":
         # Without stickiness the records of one short run spread over the partitions.
-        config = {"partitioner": "murmur2_random", "sticky.partitioning.linger.ms": 0}
+        config: dict[str, Any] = {"partitioner": "murmur2_random", "sticky.partitioning.linger.ms": 0}
         return lambda topic, messages: confluent_produce(bootstrap, topic, messages, **config)
     return lambda topic, messages: java_produce(request.getfixturevalue("tools"), topic, messages)
 
@@ -213,13 +213,16 @@ class ConfluentMember:
     def poll(self) -> None:
         for message in self.consumer.consume(500, 0.05):
             if message.error() is None:
-                self.values.append(int(message.value()))
+                self.values.append(int(message.value() or b""))
 
     def close(self) -> None:
         self.consumer.close()
 
 
-MEMBERS = {"kafka-python": ThreadedMember, "confluent-kafka": ConfluentMember}
+MEMBERS: dict[str, Callable[[str, str, str], Member]] = {
+    "kafka-python": ThreadedMember,
+    "confluent-kafka": ConfluentMember,
+}
 GROUP_EXPERIMENTS = [
     pytest.param(1, [2], id="1-partition-2-members"),
     pytest.param(2, [3], id="2-partitions-3-members"),

@@ -166,7 +166,11 @@ def test_headers_and_partitions_in_a_stream(spark: SparkSession, bootstrap: str,
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     second_s = int(time.time()) - 60
     for number in range(12):
-        headers = [("number", b"%d" % number), ("empty", None), ("number", b"again")]
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("number", b"%d" % number),
+            ("empty", None),
+            ("number", b"again"),
+        ]
         producer.produce(source, b"%d" % number, partition=number % 3, timestamp=second_s * 1000, headers=headers)
     assert producer.flush(30) == 0
     target = (f"'{sink}' AS topic", "(partition + 1) % 3 AS partition")

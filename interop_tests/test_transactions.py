@@ -235,11 +235,13 @@ def test_kafka_python_reads_committed(bootstrap: str, name: str, make_producer: 
         topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level=COMMITTED, group_id=None
     )
     values: list[bytes] = []
+
+    def is_read() -> bool:
+        values.extend(record.value for records in consumer.poll(200).values() for record in records)
+        return values[-1:] == [b"last"]
+
     wait_until(
-        lambda: (
-            values.extend(record.value for records in consumer.poll(200).values() for record in records)
-            or values[-1:] == [b"last"]
-        ),
+        is_read,
         "the last record",
     )
     consumer.close()

@@ -195,4 +195,4 @@ def metadata_error(reply: bytes) -> int:
 def after_string(data: bytes, position: int) -> int:
     """The position behind a nullable string."""
     (size,) = struct.unpack_from(">h", data, position)
-    return position + 2 + max(size, 0)
+    return position + 2 + max(int(size), 0)
