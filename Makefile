@@ -72,7 +72,8 @@ lint: setup docs ## format, lint, types, import contracts and the documentation 
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p pykbroker
-	$(BIN)/mypy benchmarks spark_jobs tools
+	$(BIN)/mypy benchmarks interop_tests spark_jobs tests
+	$(BIN)/mypy tools
 	$(BIN)/lint-imports
 	@$(RUN) tools/long_code.py
 

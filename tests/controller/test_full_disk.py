@@ -158,12 +158,12 @@ async def test_what_could_not_be_read_is_applied_when_it_can_be() -> None:
         await trio.sleep(1)
         deliver, read = follower.step, follower._storage.read
 
-        def delivered(message: Message) -> None:
+        def delivered(message: Any) -> None:
             # As the handler of a request, which answers with an error.
             with suppress(StorageError):
                 deliver(message)
 
-        def cannot_read(first: int, end: int) -> Iterator[Any]:
+        def cannot_read(from_offset: int, to_offset: int) -> Iterator[Any]:
             raise StorageError("metadata", "Input/output error")
 
         follower.step = delivered  # type: ignore[method-assign]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,7 +116,7 @@ async def test_there_and_back(tmp_path: Path) -> None:
         ours = node.image
     assert len(list(data.glob("__cluster_metadata-0/*.checkpoint"))) == 2
 
-    authorizer = {"authorizer_class_name": AVAILABLE_AUTHORIZER, "super_users": "User:ANONYMOUS"}
+    authorizer: dict[str, Any] = {"authorizer_class_name": AVAILABLE_AUTHORIZER, "super_users": "User:ANONYMOUS"}
     with apache_kafka(tmp_path, data, **authorizer) as bootstrap:
         listed = tool("AclCommand", bootstrap, "--list")
         tool("AclCommand", bootstrap, "--add", "--allow-principal", "User:dave", "--operation", "Write", "--topic", "d")

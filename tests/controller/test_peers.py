@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
@@ -121,7 +123,7 @@ async def test_a_piece_of_a_checkpoint_that_cannot_be_had() -> None:
         leader = await world.wait_for_leader()
         epoch = leader.known_leader()[1]
 
-        async def code(cluster_id: str = CLUSTER, topic: str = "__cluster_metadata", **fields: int) -> int:
+        async def code(cluster_id: str = CLUSTER, topic: str = "__cluster_metadata", **fields: Any) -> int:
             partition = PartitionSnapshot(**{"current_leader_epoch": epoch, **fields})
             request = FetchSnapshotRequest(
                 cluster_id=cluster_id, topics=[TopicSnapshot(name=topic, partitions=[partition])]

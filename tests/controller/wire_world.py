@@ -153,6 +153,7 @@ class World:
                 request, _ = decode_from(getattr(module, name), header.api_version, frame, header.body_position)
                 if node_id not in self.peers:
                     return
+                response: Any
                 if isinstance(request, ApiVersionsRequest):
                     keys = [
                         ApiVersion(api_key=key, min_version=low, max_version=high)

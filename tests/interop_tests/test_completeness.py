@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -12,7 +13,6 @@ from tests.interop_tests.fake_clients import MARKER, Topic, use_aiokafka, use_co
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("aiokafka")
 
-from interop_tests import kill_load
 from interop_tests.aiokafka_client import aiokafka_consume
 from interop_tests.clients import Message, confluent_consume, confluent_group_consume, kafka_python_consume
 from interop_tests.cluster_load import check_places
@@ -22,7 +22,7 @@ from interop_tests.reading import read_to_ends
 from interop_tests.transaction_clients import read_to_end
 
 SENT = 60
-LIBRARIES = {
+LIBRARIES: dict[str, tuple[Callable[..., None], Callable[[str], list[Message]]]] = {
     "kafka-python": (use_kafka_python, lambda isolation: kafka_python_consume("", ["t"], isolation=isolation)),
     "confluent-kafka": (use_confluent, lambda isolation: confluent_consume("", ["t"], isolation=isolation)),
     "aiokafka": (use_aiokafka, lambda isolation: aiokafka_consume("", "t", isolation=isolation)),
@@ -217,8 +217,8 @@ def test_changes_of_metadata_that_show_late(
 ) -> None:
     """A broker may apply what its controller acknowledged a moment later; what never shows is lost."""
     now = [100.0]
-    monkeypatch.setattr(kill_load.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(kill_load.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     administering = Administering("127.0.0.1:1", "t", replicas)
 
     def compare() -> None:

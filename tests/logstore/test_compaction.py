@@ -373,9 +373,9 @@ def test_the_cleaner_takes_the_dirtiest_log_and_notes_how_far_it_came(place: Pla
         work.run()
         done.append((work.topic_partition, cleaner.finish(work, NOW_MS)))
     assert sorted(topic for (topic, _), _ in done) == ["a", "b"]
-    log = directory.get("a", 0)
-    assert log is not None
-    last = log.segment_base_offsets[-1]
+    cleaned = directory.get("a", 0)
+    assert cleaned is not None
+    last = cleaned.segment_base_offsets[-1]
     assert {end for _, end in done} == {last}
     lines = (place.filesystem.read_file(f"{place.folder}/data/cleaner-offset-checkpoint") or b"").splitlines()
     assert sorted(lines[2:]) == [b"a 0 %d" % last, b"b 0 %d" % last]

@@ -51,8 +51,8 @@ def test_one_damaged_file(
     """P-171."""
     place = Place(FakeFileSystem(), "/logs")
     place.filesystem.make_directory("/logs/t-0")
-    for file, content in WHOLE.items():
-        place.overwrite(file, content)
+    for file, whole in WHOLE.items():
+        place.overwrite(file, whole)
     content = bytearray(WHOLE[name])
     position = int(place_in_file * max(0, len(content) - 1))
     if damage == "flip":

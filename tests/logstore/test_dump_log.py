@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -43,13 +44,17 @@ def fill(log: PartitionLog) -> None:
     """Appends of all kinds over several segments and leader epochs."""
     sequence = 0
     for number in range(120):
-        idempotent = {"producer_id": 1000 + number % 3, "producer_epoch": 1, "base_sequence": number // 3 * 5}
+        idempotent: dict[str, Any] = {
+            "producer_id": 1000 + number % 3,
+            "producer_epoch": 1,
+            "base_sequence": number // 3 * 5,
+        }
         append(
             log,
             batch(5, value_size=200, timestamp=NOW_MS + number * 10, codec=number % 5, **idempotent),
             epoch=number // 50,
         )
-    transaction = {"producer_id": 5000, "producer_epoch": 0, "is_transactional": True}
+    transaction: dict[str, Any] = {"producer_id": 5000, "producer_epoch": 0, "is_transactional": True}
     for kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
         for _ in range(3):
             append(log, batch(2, base_sequence=sequence, **transaction), epoch=3)

@@ -74,9 +74,9 @@ def test_an_unclean_stop_recovers_from_the_checkpoint(place: Place) -> None:
     directory.abandon()
     directory = start(place)
     assert not directory.was_clean
-    log = directory.get("t", 0)
-    assert log is not None
-    assert (log.log_end_offset, log.recovery_point) == (7, 5)
+    found = directory.get("t", 0)
+    assert found is not None
+    assert (found.log_end_offset, found.recovery_point) == (7, 5)
 
 
 def test_log_starts_that_files_do_not_tell_are_kept(place: Place) -> None:
@@ -89,9 +89,9 @@ def test_log_starts_that_files_do_not_tell_are_kept(place: Place) -> None:
     directory.close()
     assert content(place, "log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
     directory = start(place)
-    log = directory.get("t", 0)
-    assert log is not None
-    assert log.log_start_offset == 3
+    found = directory.get("t", 0)
+    assert found is not None
+    assert found.log_start_offset == 3
     assert offsets(log) == [3, 4]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykbroker.logstore.errors import (
@@ -20,7 +22,7 @@ from tests.logstore.support import NOW_MS, Place, append, batch, marker
 MAX_SEQUENCE = 2147483647
 
 
-def produce(log: PartitionLog, sequence: int, *, count: int = 1, epoch: int = 0, **more: bool) -> tuple[int, bool]:
+def produce(log: PartitionLog, sequence: int, *, count: int = 1, epoch: int = 0, **more: Any) -> tuple[int, bool]:
     """(first offset, is duplicate) of an append by producer 7."""
     data = batch(count, producer_id=7, producer_epoch=epoch, base_sequence=sequence, **more)
     result = append(log, data)

@@ -463,7 +463,7 @@ def test_power_loss_after_a_roll_keeps_the_sealed_indexes(memory: Place) -> None
     work.finish()
     assert not log.has_unflushed_segments
     before = [memory.content(name) for name in memory.names() if "index" in name or "snapshot" in name]
-    memory.filesystem.crash()  # type: ignore[attr-defined]
+    memory.filesystem.crash()
     assert [memory.content(name) for name in memory.names() if "index" in name or "snapshot" in name] == before
     log = memory.open(segment_bytes=2000, recovery_point=20)
     found = log.offset_for_timestamp(NOW_MS + 9)

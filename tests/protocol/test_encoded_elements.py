@@ -9,7 +9,7 @@ import pytest
 from pykbroker.protocol.codec import decode, encode, encode_element
 from pykbroker.protocol.errors import EncodeError, UnsupportedVersion
 from pykbroker.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
-from tests.protocol.test_codec import random_message
+from tests.support.message_strategies import random_message
 
 
 @pytest.mark.parametrize("version", list(MetadataResponse.VERSIONS))
@@ -20,12 +20,12 @@ def test_encoded_elements_give_the_same_bytes(version: int) -> None:
         response = random_message(MetadataResponse, version, generator)
         expected = encode(response, version)
         for topic in response.topics:
-            topic.partitions = [  # type: ignore[assignment]
+            topic.partitions = [
                 encode_element(MetadataResponse, partition, version) if generator.random() < 0.5 else partition
                 for partition in topic.partitions
             ]
         assert encode(response, version) == expected
-        response.topics = [encode_element(MetadataResponse, topic, version) for topic in response.topics]  # type: ignore[misc]
+        response.topics = [encode_element(MetadataResponse, topic, version) for topic in response.topics]
         assert encode(response, version) == expected
         assert encode(decode(MetadataResponse, version, expected), version) == expected
 

@@ -30,8 +30,17 @@ FORWARDED_ALONE = {ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER}
 
 NOT_COMPARED = {"host", "port", "cluster_id", "producer_id", "session_id", "records", "controller_id"}
 NOT_COMPARED |= {"log_dir", "total_bytes", "usable_bytes", "partition_size"}
-SORTED_BY = ("name", "topic", "topic_name", "topic_id", "group_id", "resource_type", "resource_name", "pattern_type")
-SORTED_BY += ("principal", "user", "operation", "permission_type", "partition_index", "error_code")
+SORTED_BY: tuple[str, ...] = (
+    "name",
+    "topic",
+    "topic_name",
+    "topic_id",
+    "group_id",
+    "resource_type",
+    "resource_name",
+    "pattern_type",
+)
+SORTED_BY += ("pattern_type", "principal", "user", "operation", "permission_type", "partition_index", "error_code")
 
 
 class Question:

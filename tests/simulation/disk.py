@@ -180,7 +180,11 @@ class MountedDisk:
         files = self._disk.files
         file = files[path] = _File()
         file.modified_ms = self._disk.now_ms()
-        self._disk.journal.append(lambda: files.pop(path, None) and None)
+
+        def undo() -> None:
+            files.pop(path, None)
+
+        self._disk.journal.append(undo)
         return file
 
     def close(self, descriptor: int) -> None:

@@ -82,7 +82,7 @@ class Faults:
     def _some_machine(self) -> Machine:
         return self._random.choice(list(self._world.machines.values()))
 
-    def _later(self, low: float, high: float, call: Callable[..., None], *arguments: object) -> None:
+    def _later(self, low: float, high: float, call: Callable[..., object], *arguments: object) -> None:
         self._world.timeline.call_later(self._random.uniform(low, high), call, *arguments)
 
     def _kill(self) -> None:

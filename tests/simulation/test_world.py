@@ -60,7 +60,7 @@ def test_a_machine_that_is_held_does_nothing_until_it_is_released() -> None:
 
 async def connected(network: Network) -> tuple[SimulatedStream, SimulatedStream]:
     listening: SimulatedListening
-    (listening,) = network.bind_of("b")("b", 1)  # type: ignore[assignment]
+    (listening,) = network.bind_of("b")("b", 1)
     listening.listen(5)
     stream = await network.opener_of("a")("b", 1)
     accepted, _ = listening.accept()

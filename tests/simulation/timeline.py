@@ -41,7 +41,7 @@ class Timeline:
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(f"{seed} order of tasks")
-        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._number = 0
         self._clock = trio.testing.MockClock(autojump_threshold=0)
         self._clock._autojump = self._jump  # type: ignore[method-assign]
@@ -49,12 +49,12 @@ class Timeline:
         self.calls_made = 0
         self.now = 0.0
 
-    def call_at(self, time_s: float, call: Callable[..., None], *arguments: Any) -> None:
+    def call_at(self, time_s: float, call: Callable[..., object], *arguments: Any) -> None:
         """Calls back at a time of trio's clock, in the order of times and then of these requests."""
         self._number += 1
         heapq.heappush(self._heap, (time_s, self._number, call, arguments))
 
-    def call_later(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> None:
+    def call_later(self, delay_s: float, call: Callable[..., object], *arguments: Any) -> None:
         self.call_at(self.now + delay_s, call, *arguments)
 
     def hold(self, machine: str) -> None:

@@ -71,9 +71,8 @@ async def served(
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     info = ConnectionInfo("PLAINTEXT", ("127.0.0.1", 50000), ("127.0.0.1", 9092), sasl)
-    connection = Connection(
-        services or SimpleNamespace(), ours, info, FRAME_SIZE_MAX, memory or RequestMemory(MEMORY_MAX)
-    )
+    given: Any = services or SimpleNamespace()
+    connection = Connection(given, ours, info, FRAME_SIZE_MAX, memory or RequestMemory(MEMORY_MAX))
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
     async with trio.open_nursery() as nursery, stream:
         nursery.start_soon(connection.run)

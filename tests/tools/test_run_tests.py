@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import run_tests
 from run_tests import passing_on, run_all
-from suite_parts import Part
+from suite_parts import Part, parts
 
 HEAVY, LIGHT = Part("heavy", [], is_heavy=True), Part("light", [])
 
@@ -90,7 +90,7 @@ def test_exit_code_and_last_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, expected: int
 ) -> None:
     """Code 5 of pytest: nothing was selected, as on a machine without what the tests need."""
-    monkeypatch.setattr(run_tests, "run", Runs({run_tests.parts(whole=True)["hostile"].description: code}))
+    monkeypatch.setattr(run_tests, "run", Runs({parts(whole=True)["hostile"].description: code}))
     assert run_tests.main(["hostile", "--whole", "java"]) == expected
     last = capsys.readouterr().out.splitlines()[-3:]
     assert last[0].startswith(("ok     hostile", "FAILED hostile"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import unit_all
 
@@ -19,7 +21,7 @@ def test_sum_of_the_rows() -> None:
 
 
 def test_no_other_python_is_no_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    here = unit_all.Interpreter((*unit_all.sys.version_info[:2], 0), unit_all.sys.executable)
+    here = unit_all.Interpreter((*sys.version_info[:2], 0), sys.executable)
     monkeypatch.setattr(unit_all, "interpreters", lambda: [here])
     assert unit_all.main(["--others"]) == 0
     assert "nothing to run" in capsys.readouterr().out
@@ -34,7 +36,7 @@ def test_others_are_those_of_other_versions(
         ran.append(command)
         return 0, "7 passed in 1.0s"
 
-    here = unit_all.sys.version_info[:2]
+    here = sys.version_info[:2]
     found = [unit_all.Interpreter((3, 99, 0), "python3.99"), unit_all.Interpreter((*here, 0), "python")]
     monkeypatch.setattr(unit_all, "interpreters", lambda: found)
     monkeypatch.setattr(unit_all, "environment_for", lambda interpreter: interpreter.path)

@@ -617,6 +617,11 @@ def _reassigned(
 Quotas = tuple[list[tuple[str, str | None]], list[tuple[str, float | None]]]
 """An entity as (type, name) pairs, and what becomes of its quotas: None deletes one."""
 
+
+def _one_quota(entity_type: str, name: str, key: str, value: float) -> Quotas:
+    return [(entity_type, name)], [(key, value)]
+
+
 _QUOTAS: tuple[list[Quotas], ...] = (
     [],
     [
@@ -633,7 +638,7 @@ _QUOTAS: tuple[list[Quotas], ...] = (
     [([("ip", "1.2.3.4"), ("user", "u")], [("connection_creation_rate", 1.0)])],
     [([("ip", "1.2.3.4"), ("user", "u"), ("client-id", "c")], [("connection_creation_rate", 1.0)])],
     *(
-        [([("user", "v")], [(key, value)])]
+        [_one_quota("user", "v", key, value)]
         for key, value in (
             ("producer_byte_rate", 0.0),
             ("producer_byte_rate", -1.0),
@@ -647,7 +652,7 @@ _QUOTAS: tuple[list[Quotas], ...] = (
         )
     ),
     *(
-        [([("ip", "10.0.0.1")], [(key, value)])]
+        [_one_quota("ip", "10.0.0.1", key, value)]
         for key, value in (
             ("connection_creation_rate", 2.0**31 - 1),
             ("connection_creation_rate", 2.0**31),

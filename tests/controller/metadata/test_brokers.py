@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykbroker.controller.metadata.brokers import (
@@ -112,7 +114,7 @@ def test_registrations_that_are_refused() -> None:
     world = World([1, 2])
 
     def refused(**changes: object) -> tuple[ErrorCode, str | None]:
-        arguments = {
+        arguments: dict[str, Any] = {
             "broker_id": 3,
             "incarnation_id": bytes(16),
             "endpoints": [],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykbroker.controller.metadata.brokers import FenceBroker, UnfenceBroker
@@ -147,7 +149,8 @@ def test_nobody_leads_from_a_lost_directory(directories: list[bytes]) -> None:
     assign(world, LOST_DIRECTORY)
     record = world.image.brokers[1]
     world.apply([PartitionChangeRecord(partition_id=0, topic_id=world.image.topics_by_name["t"].topic_id, isr=[2, 1])])
-    world.image.brokers[1] = record._replace(log_dirs=tuple(directories))
+    brokers: Any = world.image.brokers
+    brokers[1] = record._replace(log_dirs=tuple(directories))
     ((_, (result,)),) = world.do(ElectLeaders(PREFERRED, [("t", [0])]))
     assert result.error.code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     assert world.do(ElectPreferredLeaders()) is False

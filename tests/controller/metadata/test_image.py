@@ -64,8 +64,8 @@ def commands(draw: st.DrawFn) -> Any:
         edits = draw(st.lists(st.builds(ConfigEdit, CONFIGS, st.integers(0, 3), VALUES), max_size=2))
         return IncrementalAlterConfigs([ConfigResourceEdits(*resource, edits)])
     if kind == "replace":
-        configs = draw(st.dictionaries(CONFIGS, VALUES, max_size=2))
-        return AlterConfigs([ConfigResourceReplacement(*resource, list(configs.items()))])
+        replaced = draw(st.dictionaries(CONFIGS, VALUES, max_size=2))
+        return AlterConfigs([ConfigResourceReplacement(*resource, list(replaced.items()))])
     broker_id = draw(BROKERS)
     if kind == "ids":
         return lambda world: AllocateProducerIds(broker_id, epoch_of(world, broker_id))
@@ -78,8 +78,14 @@ def commands(draw: st.DrawFn) -> Any:
             return None
         if change == "unregister":
             return UnregisterBroker(broker_id)
-        make = {"fence": FenceBroker, "unfence": UnfenceBroker, "stop": StartControlledShutdown}[change]
-        return make(broker_id, epoch_of(world, broker_id))
+        # NamedTuples that are generic: their constructors are tuples to mypy.
+        make: Any = {
+            "fence": FenceBroker,
+            "unfence": UnfenceBroker,
+            "stop": StartControlledShutdown,
+        }[change]
+        made: Command[Any] = make(broker_id, epoch_of(world, broker_id))
+        return made
 
     return on
 

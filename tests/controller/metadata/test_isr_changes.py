@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykbroker.controller.metadata.brokers import FenceBroker, StartControlledShutdown
@@ -32,7 +34,7 @@ class Partition:
     def epoch(self, broker_id: int) -> int:
         return self.world.image.brokers[broker_id].epoch
 
-    def alter(self, *isr: int | InSyncReplica, by: int | None = None, **fields: int) -> IsrChangeResult:
+    def alter(self, *isr: int | InSyncReplica, by: int | None = None, **fields: Any) -> IsrChangeResult:
         """Asks for this set in the name of the leader and on the newest state, unless told otherwise."""
         now = self.now
         change = IsrChange(

@@ -113,7 +113,7 @@ class History:
     def beat_somebody(self) -> None:
         broker_id = self.somebody()
         broker = self.image.brokers.get(broker_id)
-        lost = ()
+        lost: tuple[bytes, ...] = ()
         if broker is not None and len(broker.log_dirs) > 1 and self.random.random() < 0.05:
             lost = (self.random.choice(broker.log_dirs),)  # who has lost all stops by itself
         self.beat(broker_id, fence=self.random.random() < 0.05, lost=lost)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykbroker.controller.metadata.brokers import FenceBroker
-from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.commands import ApiError, CommandRefused
 from pykbroker.controller.metadata.topics import (
     CreatePartitions,
     CreateTopicResult,
@@ -36,7 +36,7 @@ def test_a_topic_is_a_topic_record_then_its_configs_then_its_partitions() -> Non
     before = len(world.records)
     (result,) = create(world, NewTopic("orders", 2, 1, configs=[("retention.ms", "1000")]))
     assert result == CreateTopicResult(
-        "orders", (ErrorCode.NONE, None), result.topic_id, 2, 1, (("retention.ms", "1000"),)
+        "orders", ApiError(ErrorCode.NONE, None), result.topic_id, 2, 1, (("retention.ms", "1000"),)
     )
     records = world.records[before:]
     assert [type(record) for record in records] == [TopicRecord, ConfigRecord, PartitionRecord, PartitionRecord]
@@ -255,7 +255,9 @@ def delete(world: World, *references: TopicReference) -> list[DeleteTopicResult]
 def test_deleting_a_topic_takes_its_configs_along() -> None:
     world = World()
     (created,) = create(world, NewTopic("t", configs=[("retention.ms", "5")]))
-    assert delete(world, TopicReference("t")) == [DeleteTopicResult("t", created.topic_id, (ErrorCode.NONE, None))]
+    assert delete(world, TopicReference("t")) == [
+        DeleteTopicResult("t", created.topic_id, ApiError(ErrorCode.NONE, None))
+    ]
     assert not world.image.topics_by_name
     assert not world.image.topics_by_id
     assert not world.image.configs
@@ -279,21 +281,25 @@ def test_p148_references_that_are_unclear() -> None:
     )
     assert results == [
         DeleteTopicResult(
-            "a", a.topic_id, (ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+            "a", a.topic_id, ApiError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
         ),
-        DeleteTopicResult(None, ZERO_UUID, (ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")),
-        DeleteTopicResult("a", ZERO_UUID, (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")),
+        DeleteTopicResult(
+            None, ZERO_UUID, ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        ),
+        DeleteTopicResult("a", ZERO_UUID, ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")),
         DeleteTopicResult(
             "b",
             b.topic_id,
-            (ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."),
+            ApiError(ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."),
         ),
         DeleteTopicResult(
             "c",
             ZERO_UUID,
-            (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."),
+            ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."),
         ),
-        DeleteTopicResult(None, unknown, (ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")),
+        DeleteTopicResult(
+            None, unknown, ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        ),
     ]
     assert set(world.image.topics_by_name) == {"a", "b"}
 

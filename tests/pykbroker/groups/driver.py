@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pykbroker.groups import offset_requests
 from pykbroker.groups.group import Group, GroupState
@@ -38,7 +39,7 @@ class Parked:
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        self.response: JoinGroupResponse | SyncGroupResponse | None = None
+        self.response: Any = None
 
     @property
     def join(self) -> JoinGroupResponse:

@@ -64,6 +64,10 @@ class Asked:
         request, args, fields = self._ask
         self.answer = await request(*args, **fields)
 
+    @property
+    def is_waiting(self) -> bool:
+        return self.answer is None
+
 
 async def test_a_commit_is_told_to_nobody_before_it_is_replicated(tmp_path: Path) -> None:
     rig = ReplicatedRig(tmp_path)
@@ -143,7 +147,7 @@ async def test_an_assignment_is_given_when_it_is_replicated(tmp_path: Path) -> N
         member_id = joined.member_id
         synced = Asked(nursery, rig.sync, member_id, joined.generation_id, {member_id: b"all"})
         await wait_all_tasks_blocked()
-        assert synced.answer is None
+        assert synced.is_waiting
         assert rig.groups.describe_group("g", 6).group_state == "CompletingRebalance"
         rig.partition.release()
         await wait_all_tasks_blocked()

@@ -248,15 +248,16 @@ async def test_members_are_validated(tmp_path: Path) -> None:
     async with rig.running():
         assert await rig.commit_in_transaction(1, generation_id=0, member_id="m") == [ErrorCode.ILLEGAL_GENERATION]
         member_id = await rig.stable()
-        mine = {"member_id": member_id, "generation_id": 1}
-        for changed, error in (
+        mine: dict[str, Any] = {"member_id": member_id, "generation_id": 1}
+        cases: tuple[tuple[dict[str, Any], ErrorCode], ...] = (
             ({}, ErrorCode.NONE),
             ({"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
             ({"member_id": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
             ({"generation_id": -1}, ErrorCode.ILLEGAL_GENERATION),
             ({"generation_id": -1, "member_id": ""}, ErrorCode.NONE),
-        ):
+        )
+        for changed, error in cases:
             assert await rig.commit_in_transaction(1, **{**mine, **changed}) == [error], changed
         assert await rig.commit_in_transaction(1, version=2) == [ErrorCode.NONE]
 
@@ -267,8 +268,8 @@ async def test_a_group_that_rebalances_takes_offsets(tmp_path: Path) -> None:
     async with rig.running():
         first = await rig.join()
         joined = await rig.join(first.member_id)
-        member = {"member_id": joined.member_id, "generation_id": joined.generation_id}
-        plain = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
+        member: dict[str, Any] = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+        plain: dict[str, Any] = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
         assert await rig.commit(1, **plain) == ErrorCode.REBALANCE_IN_PROGRESS
         assert await rig.commit_in_transaction(1, **member) == [ErrorCode.NONE]
 

@@ -35,7 +35,7 @@ CREATE_T = CreateTopicsRequest(
 
 
 def framed(request: Any, version: int) -> bytes:
-    header = request.KEY.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\x2a\0\4test"
+    header: bytes = request.KEY.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\x2a\0\4test"
     return header + (b"\0" if version in request.FLEXIBLE_VERSIONS else b"") + encode(request, version)
 
 

@@ -40,8 +40,12 @@ def read(**properties: str) -> BrokerConfig:
     return BrokerConfig.from_properties({**BOTH, **{key.replace("_", "."): text for key, text in properties.items()}})
 
 
+def _listening(port: int) -> list[Any]:
+    return [FakeSocket(port)]
+
+
 def bound(addresses: Iterable[Any], *ports: int) -> list[Bound]:
-    return [(address, [FakeSocket(port)]) for address, port in zip(addresses, ports, strict=True)]
+    return [(address, _listening(port)) for address, port in zip(addresses, ports, strict=True)]
 
 
 def test_the_host_of_listeners_and_the_port_that_was_bound() -> None:

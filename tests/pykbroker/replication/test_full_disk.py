@@ -85,8 +85,10 @@ def image_with(isr: tuple[int, ...], directory: bytes, leader: int) -> ClusterIm
     return image
 
 
-LEAVE, COME_BACK = ([KEY], []), ([], [KEY])
-MOVES: dict[tuple[bool, tuple[int, ...], bytes], tuple[list[object], list[object]]] = {
+Moves = tuple[list[object], list[object]]
+LEAVE: Moves = ([KEY], [])
+COME_BACK: Moves = ([], [KEY])
+MOVES: dict[tuple[bool, tuple[int, ...], bytes], Moves] = {
     (True, (1, 2), REAL): LEAVE,
     # It came back into the set by a fetch that was on the way.
     (True, (1, 2), LOST_DIRECTORY): LEAVE,

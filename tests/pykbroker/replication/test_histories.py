@@ -169,11 +169,11 @@ class History:
             session.on_failure(broker.now)
             return
         for followed in session.on_response(answer, broker.now, broker.clock.now_ms()):
-            ends = [self.offset(leader, followed.leader_epoch, t) for t in (-2, -1)]
-            if None in ends:
+            start, end = (self.offset(leader, followed.leader_epoch, t) for t in (-2, -1))
+            if start is None or end is None:
                 session.delay(followed, broker.now)
             else:
-                followed.on_offsets(*ends, broker.clock.now_ms())
+                followed.on_offsets(start, end, broker.clock.now_ms())
 
     def offset(self, leader: int, epoch: int, timestamp: int) -> Any:
         if leader not in self.alive:

@@ -414,7 +414,7 @@ async def test_a_client_that_goes_away_while_its_records_are_replicated(path: Re
 async def test_a_follower_that_has_everything_costs_nothing_and_stays_in_sync(path: Replicated) -> None:
     """Its session names the partition once; what changes then is told all the same."""
 
-    async def ask(session_id: int, epoch: int, **partition: int) -> Any:
+    async def ask(session_id: int, epoch: int, **partition: Any) -> Any:
         asked = FetchPartition(partition_max_bytes=1 << 20, current_leader_epoch=0, log_start_offset=0, **partition)
         topics = [FetchTopic(topic_id=topic_id("t"), partitions=[asked])] if partition else []
         state = ReplicaState(replica_id=2, replica_epoch=20)

@@ -154,14 +154,14 @@ def test_each_follows_the_other(tmp_path: Path) -> None:
         for topic, replicas in (("ours", [OURS, KAFKAS]), ("kafkas", [KAFKAS, OURS])):
             leader, follower = replicas
             pair.create(topic, replicas)
-            pair.until(lambda t=topic, n=leader: pair.partition(t).leader_id == n)  # type: ignore[misc]
+            pair.until(lambda t=topic, n=leader: pair.partition(t).leader_id == n)
             for n in range(5):
                 pair.produce(topic, leader, f"a{n}", f"b{n}")
             wanted = [f"{letter}{n}" for n in range(5) for letter in "ab"]
-            pair.until(lambda t=topic, n=follower, w=wanted: pair.values(t, n) == w)  # type: ignore[misc]
+            pair.until(lambda t=topic, n=follower, w=wanted: pair.values(t, n) == w)
             assert sorted(pair.partition(topic).isr_nodes) == [OURS, KAFKAS]
             pair.move_leader(topic, follower, leader)
             pair.produce(topic, follower, "more")
             for broker in replicas:
-                pair.until(lambda t=topic, n=broker, w=wanted: pair.values(t, n) == [*w, "more"])  # type: ignore[misc]
+                pair.until(lambda t=topic, n=broker, w=wanted: pair.values(t, n) == [*w, "more"])
             assert sorted(pair.partition(topic).isr_nodes) == [OURS, KAFKAS]

@@ -8,7 +8,7 @@ BeginQuorumEpoch of a second leader in an epoch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages import (
@@ -21,6 +21,7 @@ from pykbroker.protocol.messages import (
     update_raft_voter,
     vote,
 )
+from pykbroker.protocol.messages.fetch import FetchRequest
 from pykbroker.protocol.uuids import METADATA_TOPIC_ID
 
 TOPIC = "__cluster_metadata"
@@ -33,6 +34,8 @@ CLOSED_PORT = 9
 
 Case = tuple[str, int, Message]
 """A label, the version and the request."""
+
+R = TypeVar("R", bound=Message)
 
 
 class Quorum(NamedTuple):
@@ -114,13 +117,13 @@ class Quorum(NamedTuple):
         request.topics = [fetch_snapshot.TopicSnapshot(name=name, partitions=[partition])]
         return request
 
-    def _filled(self, request: Any, module: Any, values: dict[str, Any], changes: dict[str, Any]) -> Any:
+    def _filled(self, request: R, module: Any, values: dict[str, Any], changes: dict[str, Any]) -> R:
         for name in ("cluster_id", "voter_id"):
             if name in changes:
                 setattr(request, name, changes.pop(name))
         topic = module.TopicData(topic_name=changes.pop("topic_name", TOPIC))
         topic.partitions = [module.PartitionData(**{**values, **changes})]
-        request.topics = [topic]
+        setattr(request, "topics", [topic])  # noqa: B010  of three classes, which have it in common
         return request
 
     # Requests to whoever leads: none of them changes anything
@@ -171,7 +174,7 @@ class Quorum(NamedTuple):
         yield "from nobody", make(leader_id=-1)
         yield "from nobody of an old epoch", make(leader_id=-1, leader_epoch=self.epoch - 1)
 
-    def _fetches(self) -> Iterator[tuple[str, fetch.FetchRequest]]:
+    def _fetches(self) -> Iterator[tuple[str, FetchRequest]]:
         yield "of another cluster", self.fetch(cluster_id="another")
         yield "of another log", self.fetch(topic_name="t", topic_id=b"x" * 16)
         yield "of another partition", self.fetch(partition=1)
@@ -262,7 +265,7 @@ class Quorum(NamedTuple):
             "kraft_version_feature": update_raft_voter.KRaftVersionFeature(max_supported_version=1),
         }
         odd = update_raft_voter.KRaftVersionFeature(min_supported_version=1, max_supported_version=0)
-        for label, changes in (
+        cases: tuple[tuple[str, dict[str, Any]], ...] = (
             ("of another cluster", {"cluster_id": "another"}),
             ("of an old epoch", {"current_leader_epoch": self.epoch - 1}),
             ("of a later epoch", {"current_leader_epoch": self.epoch + 1}),
@@ -270,7 +273,8 @@ class Quorum(NamedTuple):
             ("without a directory", {"voter_directory_id": bytes(16)}),
             ("without versions", {"kraft_version_feature": odd}),
             ("without a listener", {"listeners": []}),
-        ):
+        )
+        for label, changes in cases:
             update = update_raft_voter.UpdateRaftVoterRequest(**{**described, **changes})
             yield f"update {label}", 0, update
 

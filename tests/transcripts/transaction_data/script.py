@@ -93,7 +93,7 @@ class Conversation:
         topic = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
         self.quietly(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)
         for kind in (COORDINATOR_FOR_GROUPS, COORDINATOR_FOR_TRANSACTIONS):
-            self._until(lambda k=kind: not self.quietly(FindCoordinatorRequest(key="x", key_type=k), 3).error_code)  # type: ignore[misc]
+            self._until(lambda k=kind: not self.quietly(FindCoordinatorRequest(key="x", key_type=k), 3).error_code)
 
     def init(self, name: str, version: int = 5) -> Producer:
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
