@@ -14,7 +14,7 @@ from pykbroker.logstore.errors import LogError
 from pykbroker.node.process_memory import FreedMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from pykbroker.logstore.log_cleaner import LogCleaner
     from pykbroker.logstore.partition_log import PartitionLog
@@ -43,8 +43,8 @@ OFFLINE_INTERVAL_S = 2.0
 LOGS_PER_TURN = 50
 """Logs looked at before other tasks get their turn."""
 
-FOLDERS_INTERVAL_S = 0.5
-FOLDERS_PER_TURN = 20
+DIRECTORIES_INTERVAL_S = 0.5
+DIRECTORIES_PER_TURN = 20
 
 
 def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Sequence[Listener]) -> None:
@@ -63,7 +63,7 @@ def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Seq
     if config.log_flush_scheduler_interval_ms < NEVER_MS:
         nursery.start_soon(_flush_by_time, delay_ms, config.log_flush_scheduler_interval_ms, services)
     nursery.start_soon(_trim_idle_logs, services)
-    nursery.start_soon(_see_to_folders, services)
+    nursery.start_soon(_finish_directories, services)
     nursery.start_soon(_open_offline_logs, services)
     if config.log_cleaner_enable:
         nursery.start_soon(_clean_logs, config.log_cleaner_backoff_ms, services)
@@ -140,16 +140,37 @@ async def _checkpoint_log_starts(services: Services) -> None:
 
 async def _flush_by_time(delay_ms: int, interval_ms: int, services: Services) -> None:
     """flush.ms: makes a log durable that was not for so long; looked at every `log.flush.scheduler.interval.ms`."""
-    flushed_at: dict[int, float] = {}
+    schedule = FlushSchedule()
     await trio.sleep(delay_ms / 1000)
     while True:
-        for partition in list(services.partitions.all()):
-            flush_ms = partition.log.config.flush_ms
-            due_at = flushed_at.get(id(partition), 0.0) + flush_ms / 1000
-            if flush_ms < NEVER_MS and trio.current_time() >= due_at:
-                flushed_at[id(partition)] = trio.current_time()
-                await _flush(services, partition, include_active=True)
+        for partition in schedule.due(services.partitions.all(), trio.current_time()):
+            await _flush(services, partition, include_active=True)
         await trio.sleep(interval_ms / 1000)
+
+
+class FlushSchedule:
+    """Times of the last flush of each partition that exists. Pure."""
+
+    def __init__(self) -> None:
+        self._flushed_at: dict[Partition, float] = {}
+
+    def due(self, partitions: Iterable[Partition], now_s: float) -> list[Partition]:
+        """The partitions whose last flush was `flush.ms` ago or longer, which count as flushed now.
+
+        A partition that is not among those given is forgotten: it was deleted.
+        """
+        due: list[Partition] = []
+        times: dict[Partition, float] = {}
+        for partition in partitions:
+            flush_ms = partition.log.config.flush_ms
+            if flush_ms >= NEVER_MS:
+                continue
+            times[partition] = self._flushed_at.get(partition, 0.0)
+            if now_s >= times[partition] + flush_ms / 1000:
+                times[partition] = now_s
+                due.append(partition)
+        self._flushed_at = times
+        return due
 
 
 async def _flush(services: Services, partition: Partition, *, include_active: bool) -> None:
@@ -223,14 +244,14 @@ async def _trim_idle_logs(services: Services) -> None:
             log.error("a log file could not be trimmed: %s", error)
 
 
-async def _see_to_folders(services: Services) -> None:
+async def _finish_directories(services: Services) -> None:
     """Makes the folders of new logs, and renames those of deleted ones, where there were too many for one turn."""
     directory = services.log_directory
     is_failing = False
     while True:
-        await trio.sleep(FOLDERS_INTERVAL_S)
+        await trio.sleep(DIRECTORIES_INTERVAL_S)
         try:
-            while directory.finish_directories(services.clock.now_ms(), FOLDERS_PER_TURN):
+            while directory.finish_directories(services.clock.now_ms(), DIRECTORIES_PER_TURN):
                 await trio.lowlevel.checkpoint()
             is_failing = False
         except LogError as error:

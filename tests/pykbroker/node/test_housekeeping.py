@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import socket
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
 
 from pykbroker.logstore.checkpoint_file import read_offsets
 from pykbroker.network.listener import BindError, Listener, bind
-from pykbroker.node.housekeeping import start_housekeeping
+from pykbroker.node.housekeeping import FlushSchedule, start_housekeeping
+from pykbroker.replication.partition import Partition
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_image
 
 HOUR_MS = 3_600_000
@@ -79,6 +81,21 @@ async def test_producers_are_forgotten_after_the_interval_of_that_check(tmp_path
         assert not partition.log.producers.producers
         nursery.cancel_scope.cancel()
     path.close()
+
+
+def test_a_new_partition_does_not_inherit_the_time_of_a_deleted_one() -> None:
+    """The times were kept by id(), which the next partition may get when one is deleted, and were never removed."""
+
+    class Flushed:
+        log = SimpleNamespace(config=SimpleNamespace(flush_ms=1000))
+
+    first, second = cast("Partition", Flushed()), cast("Partition", Flushed())
+    schedule = FlushSchedule()
+    assert schedule.due([first], 5.0) == [first]
+    assert schedule.due([first, second], 5.5) == [second]
+    assert schedule.due([second], 6.2) == []
+    assert schedule.due([first, second], 6.3) == [first], "first was forgotten when it was not among the partitions"
+    assert schedule.due([first, second], 6.5) == [second]
 
 
 async def test_the_first_flush_by_time_waits_as_other_housekeeping(tmp_path: Path) -> None:
