@@ -330,11 +330,6 @@ class LogDirectory:
                 write_offsets(self.filesystem, f"{self.path}/{name}", left)
         self._removed.clear()
 
-    def flush(self) -> None:
-        """Make all logs durable."""
-        for log in self:
-            log.flush()
-
     def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """The clean stop: logs durable and closed, checkpoints and the clean-shutdown mark written, lock given back.
 

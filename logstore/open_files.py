@@ -26,9 +26,6 @@ class OpenFiles:
         self.limit = limit
         self._files: OrderedDict[SegmentFile, None] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._files)
-
     def opened(self, file: SegmentFile) -> None:
         """`file` was just opened: count it, and close others when there are too many."""
         self._files[file] = None
@@ -102,11 +99,6 @@ class SegmentFile:
         self.leases -= 1
         if self._is_closing and self.leases == 0:
             self.close()
-
-    def rename(self, path: str) -> None:
-        """Rename the file; an open descriptor and leases stay valid."""
-        self.open_files.filesystem.rename(self.path, path)
-        self.path = path
 
     def close(self) -> None:
         """Close the descriptor now, or when the last lease is given back; the next use opens it again."""

@@ -8,6 +8,7 @@ from pykbroker.logstore.errors import OffsetOutOfRange
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.retention import SegmentFacts, count_to_delete
 from tests.logstore.support import NOW_MS, Place, append, batch, offsets
+from tests.support.fake_filesystem import FakeFileSystem
 
 DAY_MS = 86_400_000
 
@@ -225,3 +226,19 @@ def test_truncation_below_everything_begins_anew(place: Place) -> None:
     assert offsets(place.open(is_clean=True)) == [77]
     log.delete_due_files(NOW_MS * 2)
     assert [name for name in place.names() if name.endswith(".log")] == [f"{77:020d}.log"]
+
+
+def test_jitter_lets_a_segment_roll_earlier_and_a_segment_always_at_the_same_age() -> None:
+    """P-165, segment.jitter.ms: by less than it says; different segments at different ages."""
+
+    def rolls_at(name: str, age_ms: int) -> bool:
+        log = Place(FakeFileSystem(), "/logs").open(name=name, segment_ms=10_000, segment_jitter_ms=8_000)
+        append(log, batch(1))
+        append(log, batch(1, timestamp=NOW_MS + age_ms), now_ms=NOW_MS + age_ms)
+        return len(log.segment_base_offsets) == 2
+
+    ages = [next(age for age in range(0, 10_251, 250) if rolls_at(f"t-{number}", age)) for number in range(8)]
+    assert all(2_000 < age <= 10_250 for age in ages)
+    assert len(set(ages)) > 3
+    assert rolls_at("t-0", ages[0])
+    assert not rolls_at("t-0", ages[0] - 250)

@@ -9,7 +9,7 @@ import pytest
 
 from pykbroker.protocol.errors import DecodeError, FrameTooLarge
 from pykbroker.protocol.framing import BUFFER_SIZE_KEPT, BUFFER_SIZE_MIN, GROWTH, SIZE_TRUSTED_MAX, FrameReader
-from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
+from pykbroker.protocol.headers import RequestHeader, read_request_header, read_response_header, response_header
 
 
 def feed(reader: FrameReader, data: bytes, piece_size: int) -> list[bytes]:
@@ -150,6 +150,16 @@ def test_broken_headers_are_decode_errors() -> None:
             read_request_header(good[:size], {18: 3})
     with pytest.raises(DecodeError, match="tagged fields"):
         read_request_header(b"\x00\x12\x00\x03\x00\x00\x00\x07\x00\x01a\xff\xff\x03" + bytes(100), {18: 3})
+
+
+def test_broken_response_headers_are_decode_errors() -> None:
+    with pytest.raises(DecodeError, match="a frame of 3 bytes has no header"):
+        read_response_header(b"\0\0\0", False)
+    with pytest.raises(DecodeError, match="tagged fields"):
+        read_response_header(b"\0\0\0\7", True)
+    with pytest.raises(DecodeError, match="tagged fields"):
+        read_response_header(b"\0\0\0\7\1\0\5ab", True)
+    assert read_response_header(b"\0\0\0\7\1\0\2ab", True) == (7, 9)
 
 
 def test_a_client_id_of_any_bytes_is_read() -> None:

@@ -23,6 +23,7 @@ from pykbroker.protocol.acl_codes import (
     PREFIXED,
     READ,
     TOPIC,
+    UNKNOWN,
     WRITE,
 )
 from pykbroker.protocol.error_codes import ErrorCode
@@ -101,6 +102,23 @@ def test_deleting_answers_each_filter_with_all_that_it_matched() -> None:
         (ErrorCode.NONE, set()),
     ]
     assert world.image.acls == {}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (AclFilter(resource_type=UNKNOWN), "Unknown patternFilter."),
+        (AclFilter(pattern_type=UNKNOWN), "Unknown patternFilter."),
+        (AclFilter(operation=UNKNOWN), "Unknown entryFilter."),
+        (AclFilter(permission_type=UNKNOWN), "Unknown entryFilter."),
+    ],
+)
+def test_a_filter_of_an_unknown_kind_is_refused_alone(wanted: AclFilter, text: str) -> None:
+    world = world_with(acl("a"), acl("b"))
+    refused, done = world.do(DeleteAcls([wanted, AclFilter(resource_name="a")]))
+    assert refused == ((ErrorCode.INVALID_REQUEST, text), ())
+    assert (done.error, list(done.acls)) == (OK, [acl("a")])
+    assert len(world.image.acls) == 1
 
 
 def test_more_than_ten_thousand_at_once_are_refused_whole() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from pykbroker.controller.metadata.configs import (
     APPEND,
     DELETE,
@@ -13,7 +17,7 @@ from pykbroker.controller.metadata.configs import (
     ConfigResourceReplacement,
     IncrementalAlterConfigs,
 )
-from pykbroker.controller.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from pykbroker.controller.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.controller.world import World
@@ -108,6 +112,22 @@ def test_requests_that_are_malformed() -> None:
     assert [result.error for result in world.do(AlterConfigs([twice, twice]))] == [
         (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     ] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code", "text"),
+    [
+        (TOPIC_RESOURCE, "", ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."),
+        (TOPIC_RESOURCE, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION, None),
+        (BROKER_RESOURCE, "x", ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number."),
+        (BROKER_RESOURCE, "-1", ErrorCode.INVALID_REQUEST, "Invalid negative broker ID."),
+        (GROUP_RESOURCE, "", ErrorCode.INVALID_REQUEST, "Default group resources are not allowed."),
+    ],
+)
+def test_names_that_no_resource_can_have(kind: int, name: str, code: ErrorCode, text: str | None) -> None:
+    error: Any = edit(world_with_topic(), name=name, kind=kind)
+    assert error[0] == code
+    assert error[1] == text if text is not None else "contains one or more characters other than" in error[1]
 
 
 def test_resources_that_do_not_exist() -> None:
