@@ -38,7 +38,9 @@ if ! "$folder/bin/python" -c "" 2>/dev/null; then
     "$python" -m venv --clear "$folder"
 fi
 if [ "$(cat "$installed" 2>/dev/null)" != "$wanted" ]; then
-    printf 'pykbroker: installing the pins of %s into %s; PySpark among them is over 300 MB\n' "$requirements" "$folder" >&2
+    size=
+    if grep -q '^pyspark==' "$requirements"; then size='; PySpark among them is over 300 MB'; fi
+    printf 'pykbroker: installing the pins of %s into %s%s\n' "$requirements" "$folder" "$size" >&2
     "$folder/bin/python" -m pip install --disable-pip-version-check -r "$requirements"
     printf '%s\n' "$wanted" >"$installed"
 fi
