@@ -11,14 +11,12 @@ from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_parti
 from pykbroker.protocol.acl_codes import GROUP, READ, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 PRODUCER_FENCED_SINCE = 2
 
 
-async def handle_add_offsets_to_txn(
-    context: RequestContext, request: AddOffsetsToTxnRequest
-) -> AddOffsetsToTxnResponse:
+async def handle_add_offsets_to_txn(context: BrokerContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """Adds the group's partition to the transaction."""
     if not context.authorize(WRITE, TRANSACTIONAL_ID, request.transactional_id):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

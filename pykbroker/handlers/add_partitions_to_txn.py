@@ -20,7 +20,7 @@ from pykbroker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 PRODUCER_FENCED_SINCE = 2
 FROM_BROKERS_SINCE = 4
@@ -32,7 +32,7 @@ Place = tuple[str, int]
 
 
 async def handle_add_partitions_to_txn(
-    context: RequestContext, request: AddPartitionsToTxnRequest
+    context: BrokerContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     """Adds partitions, or says whether they were added (P-131, P-135)."""
     if context.api_version < FROM_BROKERS_SINCE:
@@ -56,7 +56,7 @@ async def handle_add_partitions_to_txn(
 
 
 async def _results(
-    context: RequestContext, transaction: AddPartitionsToTxnTransaction
+    context: BrokerContext, transaction: AddPartitionsToTxnTransaction
 ) -> list[AddPartitionsToTxnTopicResult]:
     """The code for each partition of one transaction."""
     identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
@@ -77,7 +77,7 @@ async def _results(
     return _same_for_all(transaction, error)
 
 
-def _bad_places(context: RequestContext, places: Iterable[Place], is_client: bool) -> dict[Place, ErrorCode]:
+def _bad_places(context: BrokerContext, places: Iterable[Place], is_client: bool) -> dict[Place, ErrorCode]:
     """Partitions that cannot be part of a transaction; a client has no business with internal topics."""
     topics = context.services.metadata.image.topics_by_name
     names = {name for name, _ in places}

@@ -14,11 +14,11 @@ from pykbroker.requests.controller_calls import carry_out
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 
 async def handle_allocate_producer_ids(
-    context: RequestContext, request: AllocateProducerIdsRequest
+    context: ControllerContext, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
     """The next 1,000 ids, which nobody had or will have."""
     context.require_cluster(CLUSTER_ACTION)

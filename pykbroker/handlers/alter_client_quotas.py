@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from pykbroker.controller.metadata.commands import ApiError
     from pykbroker.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
 async def handle_alter_client_quotas(
-    context: RequestContext, request: AlterClientQuotasRequest
+    context: NodeContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
     """Changes the quotas of each entity by itself."""
     if not context.authorize_cluster(ALTER_CONFIGS):

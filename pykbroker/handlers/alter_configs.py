@@ -30,13 +30,13 @@ from pykbroker.security.connection_info import ListenerKind
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_configs import AlterConfigsResource
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 # Loggers are not among them: this API is older.
 STORED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 
 
-async def handle_alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def handle_alter_configs(context: NodeContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Changes each resource whole or not at all, whatever becomes of the others."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     errors: list[ApiError | None] = []
@@ -66,7 +66,7 @@ async def handle_alter_configs(context: RequestContext, request: AlterConfigsReq
 
 
 async def _stored(
-    context: RequestContext,
+    context: NodeContext,
     request: AlterConfigsRequest,
     wanted: list[ConfigResourceReplacement],
     resources: list[AlterConfigsResource],
@@ -85,7 +85,7 @@ async def _stored(
     return [failure] * len(wanted) if results is None else [result.error for result in results]
 
 
-def _decided_here(context: RequestContext, resource: AlterConfigsResource) -> ApiError | None:
+def _decided_here(context: NodeContext, resource: AlterConfigsResource) -> ApiError | None:
     """The answer for a resource that does not go to the controller; None when it does."""
     error = check_form(
         [config.name for config in resource.configs],
@@ -108,7 +108,7 @@ def _decided_here(context: RequestContext, resource: AlterConfigsResource) -> Ap
     return error if error.is_failure else None
 
 
-def _refusal(context: RequestContext, resource: AlterConfigsResource) -> ApiError | None:
+def _refusal(context: NodeContext, resource: AlterConfigsResource) -> ApiError | None:
     """Why the client may not change this resource. Kafka asks for it after what the broker itself has to say."""
     kind = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}.get(resource.resource_type, CLUSTER)
     name = CLUSTER_NAME if kind == CLUSTER else resource.resource_name

@@ -20,12 +20,12 @@ from pykbroker.requests.controller_calls import carry_out
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.isr_changes import IsrChangeResult
     from pykbroker.protocol.messages.alter_partition import AlterPartitionRequest, PartitionData
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 BROKER_EPOCHS_VERSION = 3
 
 
-async def handle_alter_partition(context: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
+async def handle_alter_partition(context: ControllerContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
     """The partitions as they are now, or why one was left as it was."""
     context.require_cluster(CLUSTER_ACTION)
     has_epochs = context.api_version >= BROKER_EPOCHS_VERSION

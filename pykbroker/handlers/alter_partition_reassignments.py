@@ -20,11 +20,11 @@ from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
 async def handle_alter_partition_reassignments(
-    context: RequestContext, request: AlterPartitionReassignmentsRequest
+    context: NodeContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Starts or cancels each reassignment by itself; it may go on long after the answer (P-157)."""
     if not context.authorize_cluster(ALTER):

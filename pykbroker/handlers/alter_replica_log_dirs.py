@@ -18,11 +18,11 @@ from pykbroker.protocol.messages.alter_replica_log_dirs import (
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-    from pykbroker.requests.context import RequestContext, Services
+    from pykbroker.requests.context import BrokerContext, BrokerServices
 
 
 async def handle_alter_replica_log_dirs(
-    context: RequestContext, request: AlterReplicaLogDirsRequest
+    context: BrokerContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Judges each partition by itself; of one that is named twice the last folder counts."""
     paths: dict[str, dict[int, str]] = {}
@@ -55,7 +55,7 @@ _FUTURE_NAME_LENGTH = 41
 _FOLDER_NAME_LENGTH_MAX = 255
 
 
-def _move(services: Services, topic: str, number: int, path: str) -> ErrorCode:
+def _move(services: BrokerServices, topic: str, number: int, path: str) -> ErrorCode:
     if len(topic) + len(str(number)) + _FUTURE_NAME_LENGTH > _FOLDER_NAME_LENGTH_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     # The path is compared as text: DescribeLogDirs says how it is written.

@@ -20,11 +20,11 @@ from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
 async def handle_alter_user_scram_credentials(
-    context: RequestContext, request: AlterUserScramCredentialsRequest
+    context: NodeContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     """Changes the credentials of each user by itself."""
     users = sorted({deletion.name for deletion in request.deletions} | {change.name for change in request.upsertions})

@@ -23,13 +23,13 @@ from pykbroker.requests.api_table import APIS, APIS_OF
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 ZERO_MINIMUM_VERSION = 4
 
 
-async def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+async def handle_api_versions(context: NodeContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Lists the table of APIs and the features; a malformed client name is INVALID_REQUEST (P-3)."""
     if context.api_version >= 3 and not (
         SOFTWARE_NAME.fullmatch(request.client_software_name)

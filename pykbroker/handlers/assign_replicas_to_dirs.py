@@ -20,11 +20,11 @@ from pykbroker.requests.controller_calls import carry_out
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 
 async def handle_assign_replicas_to_dirs(
-    context: RequestContext, request: AssignReplicasToDirsRequest
+    context: ControllerContext, request: AssignReplicasToDirsRequest
 ) -> AssignReplicasToDirsResponse:
     """Notes it, with an error code for each replica."""
     context.require_cluster(CLUSTER_ACTION)

@@ -13,11 +13,11 @@ from pykbroker.requests.controller_calls import answer_of_quorum
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 
 async def handle_begin_quorum_epoch(
-    context: RequestContext, request: BeginQuorumEpochRequest
+    context: ControllerContext, request: BeginQuorumEpochRequest
 ) -> BeginQuorumEpochResponse:
     """The epoch and leader that this node knows now."""
     context.require_cluster(CLUSTER_ACTION)

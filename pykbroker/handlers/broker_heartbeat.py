@@ -17,10 +17,12 @@ from pykbroker.requests.controller_calls import active_controller_of
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 
-async def handle_broker_heartbeat(context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+async def handle_broker_heartbeat(
+    context: ControllerContext, request: BrokerHeartbeatRequest
+) -> BrokerHeartbeatResponse:
     """What the broker is now; an answer that it is fenced is an answer, not an error."""
     context.require_cluster(CLUSTER_ACTION)
     heartbeat = Heartbeat(

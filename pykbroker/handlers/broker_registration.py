@@ -20,11 +20,11 @@ from pykbroker.requests.controller_calls import active_controller_of
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.broker_registration import BrokerRegistrationRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 
 async def handle_broker_registration(
-    context: RequestContext, request: BrokerRegistrationRequest
+    context: ControllerContext, request: BrokerRegistrationRequest
 ) -> BrokerRegistrationResponse:
     """The broker epoch, which names this process in all it asks for from now on."""
     context.require_cluster(CLUSTER_ACTION)

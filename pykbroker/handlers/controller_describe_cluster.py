@@ -15,14 +15,14 @@ from pykbroker.protocol.messages.describe_cluster import DescribeClusterBroker, 
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 BROKER_ENDPOINT = 1
 CONTROLLER_ENDPOINT = 2
 
 
 async def handle_controller_describe_cluster(
-    context: RequestContext, request: DescribeClusterRequest
+    context: ControllerContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     """Lists the registered controllers that have a listener of the name that the client dialled."""
     if context.services.controller.image.metadata_version < CONTROLLER_REGISTRATION:
@@ -57,7 +57,7 @@ async def handle_controller_describe_cluster(
     return response
 
 
-def _refused(context: RequestContext, endpoint_type: int) -> DescribeClusterResponse:
+def _refused(context: ControllerContext, endpoint_type: int) -> DescribeClusterResponse:
     # Version 0 has no endpoint type: it always means brokers.
     if endpoint_type == BROKER_ENDPOINT:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE

@@ -17,12 +17,12 @@ from pykbroker.requests.controller_calls import answer_of_quorum
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import FetchRequest, FetchResponse
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 LOWEST_THAT_NAMES_A_LEADER = 12
 
 
-async def handle_controller_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse:
+async def handle_controller_fetch(context: ControllerContext, request: FetchRequest) -> FetchResponse:
     """Records of the metadata log, a point of divergence, or a checkpoint to begin with; waits for something new.
 
     Raises:

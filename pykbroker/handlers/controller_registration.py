@@ -15,11 +15,11 @@ from pykbroker.requests.controller_calls import carry_out
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.controller_registration import ControllerRegistrationRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 
 async def handle_controller_registration(
-    context: RequestContext, request: ControllerRegistrationRequest
+    context: ControllerContext, request: ControllerRegistrationRequest
 ) -> ControllerRegistrationResponse:
     """Takes the place of what the same controller said before."""
     context.require_cluster(CLUSTER_ACTION)

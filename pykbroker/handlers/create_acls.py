@@ -17,10 +17,10 @@ from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
-async def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+async def handle_create_acls(context: NodeContext, request: CreateAclsRequest) -> CreateAclsResponse:
     """Adds each entry by itself; one that Kafka cannot read ends the connection."""
     elements = [
         known_elements(new.resource_type, new.resource_pattern_type, new.operation, new.permission_type)

@@ -16,12 +16,10 @@ from pykbroker.requests.controller_calls import submit
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
-async def handle_create_partitions(
-    context: RequestContext, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse:
+async def handle_create_partitions(context: NodeContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Grows each topic by itself."""
     counts = Counter(topic.name for topic in request.topics)
     # What is named twice is answered as such, whoever asks.

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from pykbroker.controller.metadata.topics import CreateTopicResult
     from pykbroker.protocol.messages.create_topics import CreateTopicsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 CONFIG_ECHO_VERSION = 5
 
 
-async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def handle_create_topics(context: NodeContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Creates each topic by itself: one that is refused does not hinder the others."""
     refused = _refused(context, request)
     command = CreateTopics(
@@ -63,7 +63,7 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
     return response
 
 
-def _refused(context: RequestContext, request: CreateTopicsRequest) -> Collection[str]:
+def _refused(context: NodeContext, request: CreateTopicsRequest) -> Collection[str]:
     """Topics that the client may not create; names that nobody may use or that occur twice are judged elsewhere."""
     if context.authorize_cluster(CREATE):
         return ()
@@ -72,7 +72,7 @@ def _refused(context: RequestContext, request: CreateTopicsRequest) -> Collectio
     return context.refused(CREATE, TOPIC, names)
 
 
-def _result(context: RequestContext, result: CreateTopicResult) -> CreatableTopicResult:
+def _result(context: NodeContext, result: CreateTopicResult) -> CreatableTopicResult:
     answer = CreatableTopicResult(
         name=result.name, error_code=result.error.code, error_message=result.error.message, topic_id=result.topic_id
     )

@@ -18,10 +18,10 @@ from pykbroker.security.authorization import refusal
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.acls import AclDeletion
     from pykbroker.protocol.messages.delete_acls import DeleteAclsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
-async def handle_delete_acls(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+async def handle_delete_acls(context: NodeContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Removes what each filter matches and names it; a filter that Kafka cannot read ends the connection."""
     elements = [
         known_elements(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import DELETE, GROUP
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 
-async def handle_delete_groups(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def handle_delete_groups(context: BrokerContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Deletes Empty groups with their offsets; a group that is named twice is answered once (P-107)."""
     group_ids = dict.fromkeys(request.groups_names)
     refused = context.refused(DELETE, GROUP, group_ids)

@@ -23,13 +23,13 @@ from pykbroker.protocol.messages.delete_records import (
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.delete_records import DeleteRecordsRequest
     from pykbroker.replication.partition import Partition
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 HIGH_WATERMARK = -1
 INVALID_LOW_WATERMARK = -1
 
 
-async def handle_delete_records(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def handle_delete_records(context: BrokerContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Moves each log's start to the offset asked for (P-150), and waits until the live followers have moved theirs."""
     refused = context.refused(DELETE, TOPIC, (topic.name for topic in request.topics))
     # Of a partition that is named twice the last offset counts.
@@ -63,7 +63,7 @@ def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=INVALID_LOW_WATERMARK, error_code=code)
 
 
-def _advance(context: RequestContext, topic: str, index: int, offset: int) -> tuple[Partition, int]:
+def _advance(context: BrokerContext, topic: str, index: int, offset: int) -> tuple[Partition, int]:
     """The partition, and the offset that is asked for. Raises KafkaError, LogError."""
     partition = context.services.partitions.get(topic, index)
     if partition is None:

@@ -21,12 +21,12 @@ from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 DELETION_DISABLED_VERSION = 3
 
 
-async def handle_delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+async def handle_delete_topics(context: NodeContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Deletes each topic by itself."""
     references = [TopicReference(name) for name in request.topic_names]
     references += [TopicReference(topic.name, topic.topic_id) for topic in request.topics]
@@ -55,7 +55,7 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
     )
 
 
-def _unauthorized(context: RequestContext, reference: TopicReference) -> DeletableTopicResult | None:
+def _unauthorized(context: NodeContext, reference: TopicReference) -> DeletableTopicResult | None:
     """The answer when the client may not delete the topic; None when it may, or the reference is wrong anyway."""
     metadata = context.services.metadata
     name = reference.name

@@ -16,10 +16,10 @@ from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_acls import DescribeAclsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
-async def handle_describe_acls(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+async def handle_describe_acls(context: NodeContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """The entries that the filter matches, by pattern; a filter that Kafka cannot read ends the connection."""
     resource_type, pattern_type, operation, permission_type = known_elements(
         request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type

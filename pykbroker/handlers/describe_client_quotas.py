@@ -21,7 +21,7 @@ from pykbroker.protocol.messages.describe_client_quotas import (
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 USER = "user"
 CLIENT_ID = "client-id"
@@ -35,7 +35,7 @@ Entity = tuple[tuple[str, str | None], ...]
 
 
 async def handle_describe_client_quotas(
-    context: RequestContext, request: DescribeClientQuotasRequest
+    context: BrokerContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     """The entries that match all components; with `strict`, those without further ones."""
     if not context.authorize_cluster(DESCRIBE_CONFIGS):

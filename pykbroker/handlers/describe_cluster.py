@@ -14,13 +14,13 @@ from pykbroker.protocol.messages.describe_cluster import DescribeClusterBroker, 
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 BROKER_ENDPOINT = 1
 CONTROLLER_ENDPOINT = 2
 
 
-async def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+async def handle_describe_cluster(context: BrokerContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Lists the brokers that the client's listener reaches."""
     if request.endpoint_type not in (BROKER_ENDPOINT, CONTROLLER_ENDPOINT):
         return DescribeClusterResponse(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 ACL_RESOURCE_TYPES = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}
 """What entries are asked for; the other configs belong to the cluster."""
@@ -49,7 +49,7 @@ MALFORMED_TEXT = (
 )
 
 
-async def handle_describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def handle_describe_configs(context: NodeContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Answers each resource by itself, in turns: a client may ask for a thousand topics of 33 settings each."""
     if any(resource.resource_type not in DESCRIBED_TYPES for resource in request.resources):
         return _refused(request)
@@ -67,7 +67,7 @@ async def handle_describe_configs(context: RequestContext, request: DescribeConf
 
 
 def _described(
-    context: RequestContext,
+    context: NodeContext,
     request: DescribeConfigsRequest,
     resource: DescribeConfigsResource,
     views: ConfigViews,
@@ -105,7 +105,7 @@ def _refused(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
 
 
 def _entries(
-    context: RequestContext, views: ConfigViews, resource: DescribeConfigsResource, image: ClusterImage
+    context: NodeContext, views: ConfigViews, resource: DescribeConfigsResource, image: ClusterImage
 ) -> list[ConfigEntry]:
     """The configs of one resource; null or no keys are all.
 
@@ -149,7 +149,7 @@ def _broker_id(name: str) -> int:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
 
 
-def _loggers(context: RequestContext, name: str, keys: Collection[str] | None) -> list[ConfigEntry]:
+def _loggers(context: NodeContext, name: str, keys: Collection[str] | None) -> list[ConfigEntry]:
     """The loggers of this process with their levels (KIP-412), by Kafka's level names."""
     from pykbroker.config.broker_loggers import logger_levels
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 
-async def handle_describe_groups(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def handle_describe_groups(context: BrokerContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """States, members and assignments; P-106."""
     refused = context.refused(DESCRIBE, GROUP, request.groups)
     groups = [

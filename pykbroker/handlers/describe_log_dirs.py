@@ -22,10 +22,10 @@ from pykbroker.requests.turn import Turn
 if TYPE_CHECKING:
     from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 
-async def handle_describe_log_dirs(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def handle_describe_log_dirs(context: BrokerContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """The one data directory with the logs asked for; null means all (P-154)."""
     if not context.authorize_cluster(DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -23,11 +23,11 @@ from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_producers import DescribeProducersRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 
 async def handle_describe_producers(
-    context: RequestContext, request: DescribeProducersRequest
+    context: BrokerContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """Answers every partition by itself."""
     return DescribeProducersResponse(
@@ -41,7 +41,7 @@ async def handle_describe_producers(
     )
 
 
-def _describe(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+def _describe(context: BrokerContext, topic: str, index: int) -> PartitionResponse:
     reason = reason_invalid(topic)
     if reason is not None:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -24,7 +24,7 @@ from pykbroker.security.authorization import AUTHORIZATION_FAILED
 if TYPE_CHECKING:
     from pykbroker.controller.raft.roles import ReplicaDescription
     from pykbroker.protocol.messages.describe_quorum import DescribeQuorumRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 UNKNOWN_TEXT = "This server does not host this topic-partition."
 NOT_LEADER_TEXT = (
@@ -33,7 +33,7 @@ NOT_LEADER_TEXT = (
 )
 
 
-async def handle_describe_quorum(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+async def handle_describe_quorum(context: NodeContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """The quorum as its leader sees it at this moment."""
     if not context.authorize_cluster(DESCRIBE):
         code, message = AUTHORIZATION_FAILED[CLUSTER]
@@ -91,7 +91,7 @@ def _replica(replica: ReplicaDescription, version: int) -> ReplicaState:
     return state
 
 
-def _nodes(context: RequestContext) -> list[Node]:
+def _nodes(context: NodeContext) -> list[Node]:
     """The voters' addresses as the log says them, or `controller.quorum.voters`; none for one that nobody dials."""
     config = context.services.config
     voters = context.services.controller.voters.voters

@@ -26,7 +26,7 @@ from pykbroker.requests.turn import Turn
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import PartitionImage
     from pykbroker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 NO_LEADER = -1
 VERSION = 0
@@ -36,7 +36,7 @@ PARTITIONS_PER_LOOK = 20
 
 
 async def handle_describe_topic_partitions(
-    context: RequestContext, request: DescribeTopicPartitionsRequest
+    context: BrokerContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """One page, from the cursor on."""
     image = context.services.metadata.image
@@ -104,7 +104,7 @@ def _request_error(request: DescribeTopicPartitionsRequest, message: str) -> Des
     )
 
 
-def _missing(context: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing(context: BrokerContext, name: str) -> DescribeTopicPartitionsResponseTopic:
     is_valid = reason_invalid(name) is None
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION,

@@ -13,18 +13,18 @@ from pykbroker.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 
 async def handle_describe_transactions(
-    context: RequestContext, request: DescribeTransactionsRequest
+    context: BrokerContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     """Describes each id for itself."""
     states = [_describe(context, transactional_id) for transactional_id in request.transactional_ids]
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _describe(context: RequestContext, transactional_id: str) -> TransactionState:
+def _describe(context: BrokerContext, transactional_id: str) -> TransactionState:
     if not context.authorize(DESCRIBE, TRANSACTIONAL_ID, transactional_id):
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return TransactionState(transactional_id=transactional_id, error_code=error)

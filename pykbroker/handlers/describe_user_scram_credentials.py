@@ -19,11 +19,11 @@ from pykbroker.protocol.messages.describe_user_scram_credentials import (
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
 async def handle_describe_user_scram_credentials(
-    context: RequestContext, request: DescribeUserScramCredentialsRequest
+    context: NodeContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """No users given are all."""
     if not context.authorize_cluster(DESCRIBE):

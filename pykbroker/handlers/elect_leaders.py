@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pykbroker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 TOP_LEVEL_ERROR_VERSION = 1
 
 
-async def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def handle_elect_leaders(context: NodeContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elects leaders of the partitions named; null stands for all partitions, an empty list for none."""
     asked = request.topic_partitions
     if not context.authorize_cluster(ALTER):
@@ -54,7 +54,7 @@ async def handle_elect_leaders(context: RequestContext, request: ElectLeadersReq
     )
 
 
-def _failure(context: RequestContext, asked: Iterable[TopicPartitions], error: ApiError) -> ElectLeadersResponse:
+def _failure(context: NodeContext, asked: Iterable[TopicPartitions], error: ApiError) -> ElectLeadersResponse:
     """The same answer for all partitions that were named, and for the request as a whole."""
     return ElectLeadersResponse(
         error_code=error.code if context.api_version >= TOP_LEVEL_ERROR_VERSION else ErrorCode.NONE,

@@ -13,10 +13,10 @@ from pykbroker.requests.controller_calls import answer_of_quorum
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 
-async def handle_end_quorum_epoch(context: RequestContext, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
+async def handle_end_quorum_epoch(context: ControllerContext, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
     """The epoch and leader that this node knows now."""
     context.require_cluster(CLUSTER_ACTION)
     response: EndQuorumEpochResponse = await answer_of_quorum(context, request)

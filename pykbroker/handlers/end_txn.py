@@ -10,7 +10,7 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 PRODUCER_FENCED_SINCE = 2
 EPOCH_BUMP_SINCE = 5
@@ -19,7 +19,7 @@ OLD_CLIENT, NEW_CLIENT = 0, 2
 """The transaction.version that the version of a request stands for."""
 
 
-async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+async def handle_end_txn(context: BrokerContext, request: EndTxnRequest) -> EndTxnResponse:
     """Decides the transaction (P-132, P-134, P-136)."""
     if not context.authorize(WRITE, TRANSACTIONAL_ID, request.transactional_id):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

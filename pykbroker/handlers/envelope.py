@@ -21,7 +21,7 @@ from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.protocol.messages.envelope import EnvelopeResponse
 from pykbroker.requests.api_table import CONTROLLER_APIS, FLEXIBLE_FROM, Api
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import ControllerContext
 from pykbroker.requests.invocation import ELEMENTS_MAX, failed, handlers_of, load
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 from pykbroker.security.principal_data import address_from_bytes, principal_from_bytes
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.envelope import EnvelopeRequest
 
 
-async def handle_envelope(context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
+async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) -> EnvelopeResponse:
     """Serves the request inside under the name and address of the client that sent it."""
     context.require_cluster(CLUSTER_ACTION)
     connection = _client(context, request)
@@ -41,7 +41,7 @@ async def handle_envelope(context: RequestContext, request: EnvelopeRequest) -> 
         forwarded, _ = decode_from(request_type, header.api_version, frame, header.body_position, ELEMENTS_MAX)
     except DecodeError as error:
         raise _unreadable(str(error)) from None
-    inner = RequestContext(
+    inner = ControllerContext(
         context.services, connection, api.key, header.api_version, header.correlation_id, header.client_id or ""
     )
     try:
@@ -57,7 +57,7 @@ async def handle_envelope(context: RequestContext, request: EnvelopeRequest) -> 
     return EnvelopeResponse(response_data=head + encode(response, header.api_version))
 
 
-def _client(context: RequestContext, request: EnvelopeRequest) -> ConnectionInfo:
+def _client(context: ControllerContext, request: EnvelopeRequest) -> ConnectionInfo:
     principal = principal_from_bytes(request.request_principal)
     host = address_from_bytes(request.client_host_address)
     local = (context.local_host, context.local_port)

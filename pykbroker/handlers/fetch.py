@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition
     from pykbroker.replication.leadership import Follower
     from pykbroker.replication.partition import Partition, PartitionRead
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 READ_COMMITTED = 1
 ISOLATION_LEVELS = (0, READ_COMMITTED)
@@ -86,7 +86,7 @@ class _Read:
                 data.records.release()
 
 
-async def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse:
+async def handle_fetch(context: BrokerContext, request: FetchRequest) -> FetchResponse:
     """Reads what the session or the request asks for, waiting up to `max_wait_ms` for `min_bytes` (P-63)."""
     services = context.services
     uses_topic_ids = context.api_version >= TOPIC_ID_VERSION
@@ -120,7 +120,7 @@ async def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchR
     return _response(context, fetch, read)
 
 
-def _asks_a_log(context: RequestContext, fetch: FetchContext) -> bool:
+def _asks_a_log(context: BrokerContext, fetch: FetchContext) -> bool:
     """Whether any partition of the request is here; Kafka looks at some fields only then."""
     partitions = context.services.partitions
     if context.api_version >= TOPIC_ID_VERSION:
@@ -128,7 +128,7 @@ def _asks_a_log(context: RequestContext, fetch: FetchContext) -> bool:
     return any(partitions.get(key.topic, key.partition) is not None for key in fetch.partitions)
 
 
-def _unknown_isolation(context: RequestContext, request: FetchRequest) -> FetchResponse:
+def _unknown_isolation(context: BrokerContext, request: FetchRequest) -> FetchResponse:
     """Kafka has no better error than UNKNOWN_SERVER_ERROR for it; before topic ids every partition has it, too."""
     error = ErrorCode.UNKNOWN_SERVER_ERROR
     response = FetchResponse(error_code=error, session_id=request.session_id)
@@ -146,7 +146,7 @@ def _unknown_isolation(context: RequestContext, request: FetchRequest) -> FetchR
     return response
 
 
-def _read_all(context: RequestContext, request: FetchRequest, fetch: FetchContext, reader: _Reader) -> _Read:
+def _read_all(context: BrokerContext, request: FetchRequest, fetch: FetchContext, reader: _Reader) -> _Read:
     """Reads each partition in order under the size limits of the request and the broker (P-60, P-64)."""
     read = _Read()
     rest = min(request.max_bytes, context.services.config.fetch_max_bytes)
@@ -168,7 +168,7 @@ def _read_all(context: RequestContext, request: FetchRequest, fetch: FetchContex
     return read
 
 
-def _reader(context: RequestContext, request: FetchRequest) -> _Reader:
+def _reader(context: BrokerContext, request: FetchRequest) -> _Reader:
     replica_id, replica_epoch = request.replica_id, -1
     if replica_id == CONSUMER_REPLICA_ID:
         replica_id, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
@@ -183,7 +183,7 @@ def _reader(context: RequestContext, request: FetchRequest) -> _Reader:
 
 
 def _read_one(
-    context: RequestContext, asked: FetchedPartition, reader: _Reader, size_max: int, read: _Read
+    context: BrokerContext, asked: FetchedPartition, reader: _Reader, size_max: int, read: _Read
 ) -> PartitionData:
     key = asked.key
     bound = reader.bound
@@ -247,7 +247,7 @@ def _read_one(
     return data
 
 
-def _check_follower(context: RequestContext, partition: Partition, bound: int) -> None:
+def _check_follower(context: BrokerContext, partition: Partition, bound: int) -> None:
     """Whether a replica that does not lead may be read by who asks. Raises KafkaError."""
     if bound == FetchBound.LOG_END or context.api_version < FOLLOWER_READ_VERSION:
         partition.check_leader()
@@ -256,7 +256,7 @@ def _check_follower(context: RequestContext, partition: Partition, bound: int) -
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be written here")
 
 
-def _preferred_replica(context: RequestContext, partition: Partition, offset: int, rack: str) -> int:
+def _preferred_replica(context: BrokerContext, partition: Partition, offset: int, rack: str) -> int:
     """The follower that a consumer of this rack had better ask, -1 for none (KIP-392)."""
     from pykbroker.replication.read_replicas import preferred_read_replica
 
@@ -283,7 +283,7 @@ def _elsewhere(partition: Partition, preferred: int) -> PartitionData:
 
 
 def _is_throttled(
-    context: RequestContext, partition: Partition, reader: _Reader, read: _Read, asked: FetchedPartition
+    context: BrokerContext, partition: Partition, reader: _Reader, read: _Read, asked: FetchedPartition
 ) -> bool:
     """Whether a replica that is not in sync has to wait (KIP-73); otherwise notes that it is given something."""
     throttle = context.services.leader_throttle
@@ -295,7 +295,7 @@ def _is_throttled(
     return False
 
 
-def _record_throttled(context: RequestContext, read: _Read) -> None:
+def _record_throttled(context: BrokerContext, read: _Read) -> None:
     """Counts what goes out to throttled replicas."""
     throttle = context.services.leader_throttle
     if throttle is not None and read.throttled:
@@ -315,7 +315,7 @@ def _note_progress(
         raise
 
 
-def _may_read(context: RequestContext, key: PartitionKey, bound: int) -> bool:
+def _may_read(context: BrokerContext, key: PartitionKey, bound: int) -> bool:
     """Replicas need CLUSTER_ACTION, consumers READ; of an id that nobody has is told nothing but that."""
     if bound == FetchBound.LOG_END:
         return context.authorize_cluster(CLUSTER_ACTION)
@@ -335,7 +335,7 @@ def _aborted(partition: Partition, offset: int, found: PartitionRead) -> list[Ab
     ]
 
 
-def _not_here(context: RequestContext, asked: FetchedPartition) -> KafkaError:
+def _not_here(context: BrokerContext, asked: FetchedPartition) -> KafkaError:
     """The error of a partition that this broker does not hold (P-71)."""
     key = asked.key
     metadata = context.services.metadata
@@ -353,7 +353,7 @@ def _not_here(context: RequestContext, asked: FetchedPartition) -> KafkaError:
 
 
 def _failure(
-    context: RequestContext, key: PartitionKey, error_code: ErrorCode, partition: Partition | None
+    context: BrokerContext, key: PartitionKey, error_code: ErrorCode, partition: Partition | None
 ) -> PartitionData:
     """A partition with an error: offsets -1 and empty, never null, records (P-66)."""
     if error_code == ErrorCode.KAFKA_STORAGE_ERROR and context.api_version <= 5:
@@ -378,7 +378,7 @@ def _failure(
     return data
 
 
-def _response(context: RequestContext, fetch: FetchContext, read: _Read) -> FetchResponse:
+def _response(context: BrokerContext, fetch: FetchContext, read: _Read) -> FetchResponse:
     topics: list[FetchableTopicResponse] = []
     # In order, without duplicates.
     leaders: dict[int, None] = {}

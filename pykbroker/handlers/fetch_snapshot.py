@@ -12,10 +12,10 @@ from pykbroker.requests.controller_calls import quorum_of
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 
-async def handle_fetch_snapshot(context: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+async def handle_fetch_snapshot(context: ControllerContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
     """Bytes of the checkpoint file as it lies on the leader's disk."""
     context.require_cluster(CLUSTER_ACTION)
     return await quorum_of(context).answer_snapshot(request, context.api_version)

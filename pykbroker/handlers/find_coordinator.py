@@ -17,7 +17,7 @@ from pykbroker.protocol.acl_codes import DESCRIBE, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pykbroker.protocol.uuids import uuid_from_text
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 SEVERAL_KEYS_SINCE = 4
 SHARE_SINCE = 6
@@ -34,7 +34,7 @@ INVALID = (
 )
 
 
-async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def handle_find_coordinator(context: BrokerContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Which broker coordinates a group or a transactional id; P-88, P-89."""
     if context.api_version >= SEVERAL_KEYS_SINCE:
         coordinators = [_find(context, request.key_type, key) for key in request.coordinator_keys]
@@ -53,7 +53,7 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
     )
 
 
-def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
+def _find(context: BrokerContext, key_type: int, key: str) -> Coordinator:
     services = context.services
     if key_type == GROUP:
         if not context.authorize(DESCRIBE, acl_codes.GROUP, key):
@@ -81,7 +81,7 @@ def _is_share_key(key: str) -> bool:
 
 
 def _find_leader(
-    context: RequestContext, key: str, topic_name: str, request_creation: Callable[[int], None]
+    context: BrokerContext, key: str, topic_name: str, request_creation: Callable[[int], None]
 ) -> Coordinator:
     """The leader of the key's partition. A missing topic is created, and the client asks again (P-89)."""
     metadata = context.services.metadata

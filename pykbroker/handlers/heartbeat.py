@@ -8,10 +8,10 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 
-async def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+async def handle_heartbeat(context: BrokerContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Keeps a member's session and tells it of a rebalance; P-90, P-101, P-102."""
     if not context.authorize(READ, GROUP, request.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -40,13 +40,13 @@ from pykbroker.security.connection_info import ListenerKind
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.incremental_alter_configs import AlterConfigsResource
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 STORED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 
 
 async def handle_incremental_alter_configs(
-    context: RequestContext, request: IncrementalAlterConfigsRequest
+    context: NodeContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Changes each resource whole or not at all, whatever becomes of the others."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
@@ -76,7 +76,7 @@ async def handle_incremental_alter_configs(
 
 
 async def _stored(
-    context: RequestContext,
+    context: NodeContext,
     request: IncrementalAlterConfigsRequest,
     wanted: list[ConfigResourceEdits],
     resources: list[AlterConfigsResource],
@@ -101,7 +101,7 @@ def _edits(resource: AlterConfigsResource) -> list[ConfigEdit]:
     return [ConfigEdit(config.name, config.config_operation, config.value) for config in resource.configs]
 
 
-def _decided_here(context: RequestContext, resource: AlterConfigsResource, validate_only: bool) -> ApiError | None:
+def _decided_here(context: NodeContext, resource: AlterConfigsResource, validate_only: bool) -> ApiError | None:
     """The answer for a resource that does not go to the controller; None when it does."""
     edits = _edits(resource)
     error = check_form(
@@ -131,7 +131,7 @@ def _decided_here(context: RequestContext, resource: AlterConfigsResource, valid
     return None
 
 
-def _change_loggers(context: RequestContext, name: str, edits: list[ConfigEdit], validate_only: bool) -> ApiError:
+def _change_loggers(context: NodeContext, name: str, edits: list[ConfigEdit], validate_only: bool) -> ApiError:
     """Levels of this process's loggers (KIP-412); they are not stored and end with the process."""
     from pykbroker.config.broker_loggers import LEVELS, ROOT, has_logger, set_level
 
@@ -166,7 +166,7 @@ def _change_loggers(context: RequestContext, name: str, edits: list[ConfigEdit],
     return NO_ERROR
 
 
-def _refusal(context: RequestContext, resource: AlterConfigsResource) -> ApiError | None:
+def _refusal(context: NodeContext, resource: AlterConfigsResource) -> ApiError | None:
     """Why the client may not change this resource. Kafka asks for it after what the broker itself has to say."""
     kind = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}.get(resource.resource_type, CLUSTER)
     name = CLUSTER_NAME if kind == CLUSTER else resource.resource_name

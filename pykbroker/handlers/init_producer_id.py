@@ -18,7 +18,7 @@ from pykbroker.protocol.messages.init_producer_id import InitProducerIdResponse
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -26,7 +26,7 @@ NO_EPOCH = -1
 PRODUCER_FENCED_SINCE = 4
 
 
-async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def handle_init_producer_id(context: BrokerContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A new producer id or epoch, or why not."""
     if request.transactional_id is None:
         if not _may_be_idempotent(context):
@@ -44,7 +44,7 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
-def _may_be_idempotent(context: RequestContext) -> bool:
+def _may_be_idempotent(context: BrokerContext) -> bool:
     authorizer = context.services.authorizer
     if authorizer is None or context.authorize_cluster(IDEMPOTENT_WRITE):
         return True
@@ -52,7 +52,7 @@ def _may_be_idempotent(context: RequestContext) -> bool:
 
 
 async def _transactional(
-    context: RequestContext, request: InitProducerIdRequest, transactional_id: str
+    context: BrokerContext, request: InitProducerIdRequest, transactional_id: str
 ) -> InitProducerIdResponse:
     expected = (request.producer_id, request.producer_epoch)
     error, producer_id, producer_epoch = await context.services.transactions.init_producer_id(

@@ -13,14 +13,14 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 from pykbroker.security.client_address import java_address
 
 REBALANCE_TIMEOUT_SINCE = 1
 PROTOCOL_NAME_NULLABLE_SINCE = 7
 
 
-async def handle_join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+async def handle_join_group(context: BrokerContext, request: JoinGroupRequest) -> JoinGroupResponse:
     """Waits for the other members; P-91 to P-99, P-103, P-105."""
     version = context.api_version
     if version < REBALANCE_TIMEOUT_SINCE:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 SEVERAL_MEMBERS_SINCE = 3
 
 
-async def handle_leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+async def handle_leave_group(context: BrokerContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Takes members out of a group; P-104."""
     if not context.authorize(READ, GROUP, request.group_id):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

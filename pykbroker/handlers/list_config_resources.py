@@ -21,13 +21,13 @@ from pykbroker.protocol.messages.list_config_resources import ConfigResource, Li
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.list_config_resources import ListConfigResourcesRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 ALL_TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE)
 
 
 async def handle_list_config_resources(
-    context: RequestContext, request: ListConfigResourcesRequest
+    context: BrokerContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """Names of all resources of the types asked for."""
     if not context.authorize_cluster(DESCRIBE_CONFIGS):
@@ -46,7 +46,7 @@ async def handle_list_config_resources(
     )
 
 
-def _names(context: RequestContext, kind: int) -> list[str]:
+def _names(context: BrokerContext, kind: int) -> list[str]:
     metadata = context.services.metadata
     if kind == TOPIC_RESOURCE:
         return list(metadata.image.topics_by_name)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from pykbroker.protocol.acl_codes import DESCRIBE, GROUP
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 
-async def handle_list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+async def handle_list_groups(context: BrokerContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """The groups that this broker coordinates; names in filters in any case (P-106)."""
     states = {name.strip().lower() for name in request.states_filter}
     types = {name.strip().lower() for name in request.types_filter}

@@ -25,7 +25,7 @@ from pykbroker.requests.turn import Turn
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest
     from pykbroker.replication.partition import Partition
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 LATEST = -1
 EARLIEST = -2
@@ -50,7 +50,7 @@ OFFSET_NOT_AVAILABLE_VERSION = 5
 NOTHING = (-1, -1, -1)
 
 
-async def handle_list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def handle_list_offsets(context: BrokerContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Answers every partition by itself; one that is named twice is refused, once (P-85)."""
     counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     refused = context.refused(DESCRIBE, TOPIC, (topic.name for topic in request.topics))
@@ -77,7 +77,7 @@ async def handle_list_offsets(context: RequestContext, request: ListOffsetsReque
 
 
 def _answer(
-    context: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition, is_duplicate: bool
+    context: BrokerContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition, is_duplicate: bool
 ) -> ListOffsetsPartitionResponse:
     index = asked.partition_index
     if is_duplicate:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from pykbroker.controller.metadata.image import TopicImage
     from pykbroker.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
 async def handle_list_partition_reassignments(
-    context: RequestContext, request: ListPartitionReassignmentsRequest
+    context: NodeContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Null topics are all; topics and partitions that do not exist, or do not move, are left out."""
     if not context.authorize_cluster(DESCRIBE):

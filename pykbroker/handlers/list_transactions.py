@@ -13,13 +13,13 @@ from pykbroker.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 from pykbroker.transactions.id_pattern import IdPattern, InvalidPattern
 from pykbroker.transactions.shard import TransactionFilter
 
 
 async def handle_list_transactions(
-    context: RequestContext, request: ListTransactionsRequest
+    context: BrokerContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     """What passes the filters; names of states that do not exist are told."""
     text = request.transactional_id_pattern

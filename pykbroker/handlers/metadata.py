@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pykbroker.controller.metadata.image import TopicImage
     from pykbroker.protocol.messages.metadata import MetadataRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 NO_CONTROLLER = -1
 NULL_MEANS_ALL_VERSION = 1
@@ -40,7 +40,7 @@ AUTHORIZED_OPERATIONS_VERSION = 8
 TOPIC_ID_LOOKUP_VERSION = 12
 
 
-async def handle_metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+async def handle_metadata(context: BrokerContext, request: MetadataRequest) -> MetadataResponse:
     """Answers for the topics named, for all (P-22), or for the brokers alone."""
     version = context.api_version
     is_all = request.topics is None or (version < NULL_MEANS_ALL_VERSION and not request.topics)
@@ -69,7 +69,7 @@ async def handle_metadata(context: RequestContext, request: MetadataRequest) -> 
     return response
 
 
-def _request_error(context: RequestContext, request: MetadataRequest) -> MetadataResponse | None:
+def _request_error(context: BrokerContext, request: MetadataRequest) -> MetadataResponse | None:
     """Null names and topic ids need v12 (P-29); before, the whole request is INVALID_REQUEST.
 
     A topic with neither is something that Kafka does not foresee: it answers UNKNOWN_SERVER_ERROR, unless another topic
@@ -94,7 +94,7 @@ def _request_error(context: RequestContext, request: MetadataRequest) -> Metadat
     )
 
 
-async def _all_topics(context: RequestContext, encoder: TopicEncoder) -> list[Any]:
+async def _all_topics(context: BrokerContext, encoder: TopicEncoder) -> list[Any]:
     """P-24: internal topics too, and nothing is created."""
     topics: Iterable[TopicImage] = encoder.image.topics_by_name.values()
     if context.services.authorizer is not None:
@@ -102,7 +102,7 @@ async def _all_topics(context: RequestContext, encoder: TopicEncoder) -> list[An
     return await encoder.encoded(topics)
 
 
-async def _named_topics(context: RequestContext, request: MetadataRequest, encoder: TopicEncoder) -> list[Any]:
+async def _named_topics(context: BrokerContext, request: MetadataRequest, encoder: TopicEncoder) -> list[Any]:
     assert request.topics is not None
     ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
     if ids:
@@ -141,7 +141,7 @@ async def _named_topics(context: RequestContext, request: MetadataRequest, encod
     return described
 
 
-async def _topic_by_id(context: RequestContext, encoder: TopicEncoder, topic_id: bytes) -> Any:
+async def _topic_by_id(context: BrokerContext, encoder: TopicEncoder, topic_id: bytes) -> Any:
     topic = encoder.image.topics_by_id.get(topic_id)
     if topic is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)

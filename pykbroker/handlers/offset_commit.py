@@ -16,12 +16,12 @@ from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from pykbroker.protocol.uuids import ZERO_UUID
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 TOPIC_IDS_SINCE = 10
 
 
-async def handle_offset_commit(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+async def handle_offset_commit(context: BrokerContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commits for partitions that exist (P-111); the others get their error, P-108 to P-110, P-115."""
     if not context.authorize(READ, GROUP, request.group_id):
         return OffsetCommitResponse(
@@ -40,7 +40,7 @@ async def handle_offset_commit(context: RequestContext, request: OffsetCommitReq
 
 
 def _sort_out(
-    context: RequestContext,
+    context: BrokerContext,
     topic: OffsetCommitRequestTopic,
     accepted: list[OffsetCommitRequestTopic],
     refused: list[OffsetCommitResponseTopic],

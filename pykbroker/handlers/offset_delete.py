@@ -11,10 +11,10 @@ from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 
-async def handle_offset_delete(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+async def handle_offset_delete(context: BrokerContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Deletes offsets of partitions that exist; an error of the group comes alone, without topics (P-107)."""
     if not context.authorize(DELETE, GROUP, request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

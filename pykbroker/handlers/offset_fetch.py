@@ -21,14 +21,14 @@ from pykbroker.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from pykbroker.protocol.uuids import ZERO_UUID
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 GROUP_ERROR_SINCE = 2
 SEVERAL_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 
 
-async def handle_offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def handle_offset_fetch(context: BrokerContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Committed offsets; a partition without one has offset -1 and no error (P-112)."""
     if context.api_version >= SEVERAL_GROUPS_SINCE:
         groups = [_fetch_group(context, group, request.require_stable) for group in request.groups]
@@ -41,7 +41,7 @@ async def handle_offset_fetch(context: RequestContext, request: OffsetFetchReque
 
 
 def _fetch_group(
-    context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool
+    context: BrokerContext, group: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     names_by_id = context.services.metadata.image.topics_by_id
     use_ids = context.api_version >= TOPIC_IDS_SINCE
@@ -65,7 +65,7 @@ def _fetch_group(
 
 
 def _authorized_offsets(
-    context: RequestContext,
+    context: BrokerContext,
     group: OffsetFetchRequestGroup,
     refused: list[OffsetFetchResponseTopics],
     require_stable: bool,
@@ -93,7 +93,7 @@ def _failed(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchRes
     return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
-def _with_ids(context: RequestContext, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
+def _with_ids(context: BrokerContext, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
     """Topics that exist, with their ids; the others have no form in which this version could name them."""
     image = context.services.metadata.image
     for topic in topics:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
         OffsetForLeaderEpochRequest,
         OffsetForLeaderPartition,
     )
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 
 async def handle_offset_for_leader_epoch(
-    context: RequestContext, request: OffsetForLeaderEpochRequest
+    context: BrokerContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """The largest epoch not above the one asked for, with its end offset (P-87)."""
     refused: Collection[str] = ()
@@ -49,7 +49,7 @@ async def handle_offset_for_leader_epoch(
     )
 
 
-def _answer(context: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(context: BrokerContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     partition = context.services.partitions.get(topic, asked.partition)
     if partition is None:
         image = context.services.metadata.topic(topic)

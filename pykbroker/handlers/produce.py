@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
     from pykbroker.replication.leadership import Leadership
     from pykbroker.replication.partition import Partition
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
     from pykbroker.requests.transaction_verification import ClientGeneration, Verified
 
 TURN_S = 0.02
@@ -78,7 +78,7 @@ _PRODUCER = Struct(">qhi")
 _PRODUCER_POSITION = 43
 
 
-async def handle_produce(context: RequestContext, request: ProduceRequest) -> ProduceResponse | Unfinished | None:
+async def handle_produce(context: BrokerContext, request: ProduceRequest) -> ProduceResponse | Unfinished | None:
     """Appends every partition's batch; None with acks=0, where the client waits for nothing (P-10)."""
     refused = _refusal_of_all(context, request)
     has_repeats = _has_repeats(request)
@@ -142,7 +142,7 @@ class _Appended(NamedTuple):
 
 
 async def _finish(
-    context: RequestContext,
+    context: BrokerContext,
     response: ProduceResponse,
     appended: list[_Appended],
     endpoints: dict[int, NodeEndpoint],
@@ -160,7 +160,7 @@ async def _finish(
     response.node_endpoints = list(endpoints.values())
 
 
-def _refusal_of_all(context: RequestContext, request: ProduceRequest) -> ErrorCode:
+def _refusal_of_all(context: BrokerContext, request: ProduceRequest) -> ErrorCode:
     """An error that every partition of the request gets, whatever its records (P-49)."""
     transactional_id = request.transactional_id
     may_be_transactional = transactional_id is not None and context.authorize(WRITE, TRANSACTIONAL_ID, transactional_id)
@@ -194,7 +194,7 @@ def _has_repeats(request: ProduceRequest) -> bool:
     )
 
 
-def _one_of_each(context: RequestContext, request: ProduceRequest) -> list[TopicProduceData]:
+def _one_of_each(context: BrokerContext, request: ProduceRequest) -> list[TopicProduceData]:
     """Each topic once, with what Kafka makes of partitions that are there twice: the last batch that can be taken is,
     and the answer is about the last one that cannot be, which stands behind it here."""
     taken: dict[str | bytes, TopicProduceData] = {}
@@ -216,7 +216,7 @@ def _one_of_each(context: RequestContext, request: ProduceRequest) -> list[Topic
     return list(taken.values())
 
 
-def _unauthorized_topics(context: RequestContext, request: ProduceRequest) -> Collection[str | bytes]:
+def _unauthorized_topics(context: BrokerContext, request: ProduceRequest) -> Collection[str | bytes]:
     """Names, or from v13 on ids, of topics that the client may not write to; unknown ids are not among them."""
     if context.api_version < TOPIC_ID_VERSION:
         return {topic.name for topic in request.topic_data if not context.authorize(WRITE, TOPIC, topic.name)}
@@ -225,7 +225,7 @@ def _unauthorized_topics(context: RequestContext, request: ProduceRequest) -> Co
 
 
 async def _verify(
-    context: RequestContext, request: ProduceRequest, transactional_id: str, unauthorized: Collection[str | bytes]
+    context: BrokerContext, request: ProduceRequest, transactional_id: str, unauthorized: Collection[str | bytes]
 ) -> tuple[ErrorCode, Verified | None]:
     """Asks the coordinator for the transactional batches of a request; or the error that every partition gets."""
     from pykbroker.requests.transaction_verification import ProducerIdentity, verify_and_retry
@@ -272,7 +272,7 @@ def _attributes(records: Any) -> int:
 
 
 def _append_one(
-    context: RequestContext,
+    context: BrokerContext,
     request: ProduceRequest,
     topic: TopicProduceData,
     data: PartitionProduceData,
@@ -318,7 +318,7 @@ def _append_one(
     return response
 
 
-def _check_records(context: RequestContext, data: PartitionProduceData) -> None:
+def _check_records(context: BrokerContext, data: PartitionProduceData) -> None:
     """What can be said of the records by themselves.
 
     Raises:
@@ -357,7 +357,7 @@ def _size_at(records: Any, position: int) -> int | None:
         raise KafkaError(error.error_code, str(error)) from error
 
 
-def _check(context: RequestContext, request: ProduceRequest, partition: Partition, data: PartitionProduceData) -> None:
+def _check(context: BrokerContext, request: ProduceRequest, partition: Partition, data: PartitionProduceData) -> None:
     """What depends on the request and not on the log.
 
     Raises:
@@ -371,7 +371,7 @@ def _check(context: RequestContext, request: ProduceRequest, partition: Partitio
         partition.check_enough_replicas()
 
 
-def _find(context: RequestContext, topic: TopicProduceData, index: int) -> Partition | None:
+def _find(context: BrokerContext, topic: TopicProduceData, index: int) -> Partition | None:
     partitions = context.services.partitions
     if context.api_version >= TOPIC_ID_VERSION:
         return partitions.get_by_id(topic.topic_id, index)
@@ -379,7 +379,7 @@ def _find(context: RequestContext, topic: TopicProduceData, index: int) -> Parti
 
 
 def _not_here(
-    context: RequestContext, topic: TopicProduceData, index: int, endpoints: dict[int, NodeEndpoint]
+    context: BrokerContext, topic: TopicProduceData, index: int, endpoints: dict[int, NodeEndpoint]
 ) -> PartitionProduceResponse:
     """A partition that does not exist, or whose leader is another broker, which v10 and later name (KIP-951)."""
     metadata = context.services.metadata
@@ -400,7 +400,7 @@ def _not_here(
 
 
 def _name_leader(
-    context: RequestContext,
+    context: BrokerContext,
     response: PartitionProduceResponse,
     image: PartitionImage,
     endpoints: dict[int, NodeEndpoint],
@@ -420,7 +420,7 @@ def _failure(index: int, error_code: ErrorCode) -> PartitionProduceResponse:
     return PartitionProduceResponse(index=index, error_code=error_code, base_offset=-1, log_start_offset=-1)
 
 
-def _verification_failure(context: RequestContext, index: int, code: ErrorCode) -> PartitionProduceResponse:
+def _verification_failure(context: BrokerContext, index: int, code: ErrorCode) -> PartitionProduceResponse:
     from pykbroker.requests.transaction_verification import produce_error
 
     error = produce_error(code, _generation(context.api_version))

@@ -17,10 +17,10 @@ from pykbroker.requests.voter_change_errors import error_of_change
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
-async def handle_remove_raft_voter(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+async def handle_remove_raft_voter(context: NodeContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     """Removes it, or says what stands against it."""
     context.require_cluster(ALTER)
     wrong_cluster = inconsistent_cluster(context, request.cluster_id)

@@ -15,12 +15,10 @@ from pykbroker.security.sasl import State
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
-async def handle_sasl_authenticate(
-    context: RequestContext, request: SaslAuthenticateRequest
-) -> SaslAuthenticateResponse:
+async def handle_sasl_authenticate(context: NodeContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     """Checks the token; a failure is answered late and ends the connection (P-16)."""
     connection = context.connection
     if connection.sasl is None or connection.sasl.state is not State.AUTHENTICATE:

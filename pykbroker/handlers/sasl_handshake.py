@@ -17,10 +17,10 @@ from pykbroker.security.sasl import State
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
-async def handle_sasl_handshake(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+async def handle_sasl_handshake(context: NodeContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     """Accepts an enabled mechanism; another one is refused with the enabled list, then the connection ends (P-15)."""
     sasl = context.connection.sasl
     if sasl is None or sasl.state is State.COMPLETE:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from pykbroker.protocol.acl_codes import GROUP, READ
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from pykbroker.requests.context import RequestContext
+from pykbroker.requests.context import BrokerContext
 
 PROTOCOL_REQUIRED_SINCE = 5
 
 
-async def handle_sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+async def handle_sync_group(context: BrokerContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Waits for the leader's assignment; P-100, P-101."""
     is_incomplete = request.protocol_type is None or request.protocol_name is None
     if context.api_version >= PROTOCOL_REQUIRED_SINCE and is_incomplete:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 LOADING_SINCE = 2
 """Older clients may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
@@ -44,7 +44,7 @@ Results = dict[str, list[TxnOffsetCommitResponsePartition]]
 """Topic -> its partitions with their errors; one that is named twice is answered twice."""
 
 
-async def handle_txn_offset_commit(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+async def handle_txn_offset_commit(context: BrokerContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Commits for partitions that exist; the others get their error (P-111)."""
     results: Results = {}
     refused = _refusal_of_all(context, request)
@@ -73,7 +73,7 @@ def _add(results: Results, topic: str, partitions: Iterable[int], error: int) ->
     )
 
 
-def _refusal_of_all(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
+def _refusal_of_all(context: BrokerContext, request: TxnOffsetCommitRequest) -> ErrorCode:
     if not context.authorize(WRITE, TRANSACTIONAL_ID, request.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not context.authorize(READ, GROUP, request.group_id):
@@ -82,7 +82,7 @@ def _refusal_of_all(context: RequestContext, request: TxnOffsetCommitRequest) ->
 
 
 def _existing(
-    context: RequestContext, topic: TxnOffsetCommitRequestTopic, results: Results
+    context: BrokerContext, topic: TxnOffsetCommitRequestTopic, results: Results
 ) -> OffsetCommitRequestTopic | None:
     """The partitions of a topic that exist, in the form of an ordinary commit; the others go to the results."""
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -112,7 +112,7 @@ def _existing(
 
 
 async def _commit(
-    context: RequestContext,
+    context: BrokerContext,
     request: TxnOffsetCommitRequest,
     topics: list[OffsetCommitRequestTopic],
     results: Results,
@@ -137,7 +137,7 @@ async def _commit(
             _add(results, answered.name, (partition.partition_index,), partition.error_code)
 
 
-async def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> Verification | ErrorCode | None:
+async def _verify(context: BrokerContext, request: TxnOffsetCommitRequest) -> Verification | ErrorCode | None:
     """Asks the transaction coordinator whether the group is part of the transaction, or adds it (P-135)."""
     services = context.services
     partition = services.groups.offsets_partition(request.group_id)

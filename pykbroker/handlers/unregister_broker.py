@@ -16,12 +16,10 @@ from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.unregister_broker import UnregisterBrokerRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 
-async def handle_unregister_broker(
-    context: RequestContext, request: UnregisterBrokerRequest
-) -> UnregisterBrokerResponse:
+async def handle_unregister_broker(context: NodeContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """Takes the broker out of the metadata, out of every in-sync set and leadership."""
     if not context.authorize_cluster(ALTER):
         return UnregisterBrokerResponse(

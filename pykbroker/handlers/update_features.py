@@ -24,13 +24,13 @@ from pykbroker.security.authorization import refusal
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.update_features import UpdateFeaturesRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 UPGRADE_TYPE_VERSION = 1
 NO_RESULTS_VERSION = 2
 
 
-async def handle_update_features(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+async def handle_update_features(context: NodeContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Changes the levels, or says which feature stands against it."""
     if not context.authorize_cluster(ALTER):
         return UpdateFeaturesResponse(
@@ -69,7 +69,7 @@ async def handle_update_features(context: RequestContext, request: UpdateFeature
 
 
 async def _raise_kraft_version(
-    context: RequestContext, request: UpdateFeaturesRequest, updates: list[FeatureUpdate]
+    context: NodeContext, request: UpdateFeaturesRequest, updates: list[FeatureUpdate]
 ) -> UpdateFeaturesResponse | None:
     """kraft.version is the quorum's own: a control record, none of the metadata (KIP-853). None when all is well."""
     controller = context.services.controller

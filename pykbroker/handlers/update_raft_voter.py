@@ -15,10 +15,12 @@ from pykbroker.requests.controller_calls import controller_listener_name, quorum
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 
-async def handle_update_raft_voter(context: RequestContext, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
+async def handle_update_raft_voter(
+    context: ControllerContext, request: UpdateRaftVoterRequest
+) -> UpdateRaftVoterResponse:
     """Takes note of it; the answer names the leader, whatever it is."""
     context.require_cluster(CLUSTER_ACTION)
     error = _refusal(context, request)
@@ -42,7 +44,7 @@ async def handle_update_raft_voter(context: RequestContext, request: UpdateRaftV
     return UpdateRaftVoterResponse(error_code=error, current_leader=leader)
 
 
-def _refusal(context: RequestContext, request: UpdateRaftVoterRequest) -> ErrorCode:
+def _refusal(context: ControllerContext, request: UpdateRaftVoterRequest) -> ErrorCode:
     _, epoch = context.services.controller.known_leader()
     feature = request.kraft_version_feature
     if request.cluster_id is not None and request.cluster_id != context.services.cluster_id:

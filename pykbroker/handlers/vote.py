@@ -13,10 +13,10 @@ from pykbroker.requests.controller_calls import answer_of_quorum
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.vote import VoteRequest, VoteResponse
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext
 
 
-async def handle_vote(context: RequestContext, request: VoteRequest) -> VoteResponse:
+async def handle_vote(context: ControllerContext, request: VoteRequest) -> VoteResponse:
     """The vote, or why there is none."""
     context.require_cluster(CLUSTER_ACTION)
     response: VoteResponse = await answer_of_quorum(context, request)

@@ -22,14 +22,14 @@ from pykbroker.replication.transaction_markers import AppendedMarker, MarkerWrit
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import BrokerContext
 
 PartitionResults = dict[str, dict[int, "ErrorCode | AppendedMarker"]]
 Results = dict[int, PartitionResults]
 """By producer id, topic and partition."""
 
 
-async def handle_write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+async def handle_write_txn_markers(context: BrokerContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Writes every marker into each of its partitions; a producer that is named twice is answered once."""
     is_authorized = context.authorize_cluster(ALTER) or context.authorize_cluster(CLUSTER_ACTION)
     services = context.services

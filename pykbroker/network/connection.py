@@ -22,7 +22,7 @@ from pykbroker.protocol.framing import BUFFER_SIZE_KEPT, FrameReader
 
 if TYPE_CHECKING:
     from pykbroker.network.request_memory import RequestMemory
-    from pykbroker.requests.context import Services
+    from pykbroker.requests.context import NodeServices
     from pykbroker.security.connection_info import ConnectionInfo
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Connection:
 
     def __init__(
         self,
-        services: Services,
+        services: NodeServices,
         connected: Connected,
         info: ConnectionInfo,
         frame_size_max: int,

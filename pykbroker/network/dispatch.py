@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pykbroker.requests.api_table import Api
-    from pykbroker.requests.context import Services
+    from pykbroker.requests.context import NodeContext, NodeServices
     from pykbroker.security.connection_info import ConnectionInfo
 
 FORWARDED_IN_PART = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
@@ -46,7 +46,7 @@ class UnfinishedReply:
 
 
 async def dispatch(
-    services: Services, connection: ConnectionInfo, frame: memoryview, *, may_be_unfinished: bool = False
+    services: NodeServices, connection: ConnectionInfo, frame: memoryview, *, may_be_unfinished: bool = False
 ) -> list[Any] | UnfinishedReply | None:
     """Serves one request; gives the chunks of the reply with its size in front, or None if none is to be sent.
 
@@ -97,7 +97,7 @@ async def dispatch(
 
 
 async def _by_the_active_controller(
-    context: RequestContext, request: Any, handler: Callable[[Any, Any], Awaitable[Any]], frame: bytes
+    context: NodeContext, request: Any, handler: Callable[[Any, Any], Awaitable[Any]], frame: bytes
 ) -> Any:
     """The response of the handler where this process leads, else the reply (header and body) of who does.
 
@@ -136,7 +136,7 @@ def _unsupported_version(api: Api, version: int, kind: ListenerKind) -> CloseCon
 
 
 async def _in_place_of_a_token(
-    services: Services, connection: ConnectionInfo, header: RequestHeader, frame: memoryview, error: KafkaError
+    services: NodeServices, connection: ConnectionInfo, header: RequestHeader, frame: memoryview, error: KafkaError
 ) -> list[Any]:
     """The error response to a request that came where SaslAuthenticate was due; the connection is closed after it.
 
@@ -163,7 +163,7 @@ async def _in_place_of_a_token(
     return _reply(header, response, version, version >= api.flexible_from and key != ApiKey.API_VERSIONS)
 
 
-async def _raw_token(services: Services, connection: ConnectionInfo, token: bytes) -> list[Any]:
+async def _raw_token(services: NodeServices, connection: ConnectionInfo, token: bytes) -> list[Any]:
     """The exchange after SaslHandshake v0: bare tokens both ways; a failure can only be told by closing (P-14)."""
     assert connection.sasl is not None
     try:

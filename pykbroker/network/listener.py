@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pykbroker.network.listening import Listening
     from pykbroker.network.reply import Connected
-    from pykbroker.requests.context import Services
+    from pykbroker.requests.context import NodeServices
     from pykbroker.security.sasl import SaslSession
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class ListenerLimits:
 
     __slots__ = ("connections", "request_memory")
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: NodeServices) -> None:
         self.connections = ConnectionLimits(lambda: services.metadata.config)
         self.request_memory = RequestMemory(limit_bytes(services.config))
 
@@ -67,7 +67,7 @@ class Listener:
         self,
         name: str,
         sockets: Sequence[Listening],
-        services: Services,
+        services: NodeServices,
         make_sasl: Callable[[], SaslSession] | None = None,
         limits: ListenerLimits | None = None,
         kind: ListenerKind = ListenerKind.BROKER,

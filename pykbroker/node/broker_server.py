@@ -23,7 +23,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.partitions import Partitions
-from pykbroker.requests.context import Services
+from pykbroker.requests.context import BrokerServices, NodeServices
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 
@@ -61,7 +61,7 @@ class BrokerServer:
         self._parts = parts
         self._call = call
         self._bound = bound
-        self._services: Services | None = None
+        self._services: BrokerServices | None = None
         self._registration: Registration | None = None
 
     @property
@@ -144,7 +144,7 @@ async def _serve(listeners: Sequence[Listener], task_status: trio.TaskStatus[Non
         task_status.started()
 
 
-def make_services(parts: NodeParts, call: LocalCall) -> Services:
+def make_services(parts: NodeParts, call: LocalCall) -> BrokerServices:
     """Builds what follows the metadata, in the order in which it must follow: cache, partitions, coordinators."""
     config, host, directory, metadata = parts.config, parts.host, parts.directory, parts.metadata
     controller = parts.controller
@@ -183,23 +183,26 @@ def make_services(parts: NodeParts, call: LocalCall) -> Services:
         controller.subscribe(replicas.apply)
     controller.subscribe(groups.on_metadata_change)
     controller.subscribe(transactions.on_metadata_change)
-    return Services(
+    node = NodeServices(
         config=config,
         cluster_id=parts.identity.cluster_id,
         node_id=config.node_id,
         metadata=metadata,
-        partitions=partitions,
         controller=controller,
-        groups=groups,
-        transactions=transactions,
-        producer_ids=producer_ids,
-        fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, host.random),
         log_directory=directory,
         clock=host.clock,
         random=host.random,
         run_in_thread=host.run_in_thread,
         authorizer=make_authorizer(config, metadata),
         channel=channel,
+    )
+    return BrokerServices(
+        node,
+        partitions=partitions,
+        groups=groups,
+        transactions=transactions,
+        producer_ids=producer_ids,
+        fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, host.random),
         broker_clients=broker_clients,
         replicas=replicas,
         leader_throttle=None if replicas is None else _throttle(metadata, config.node_id, "leader"),

@@ -7,7 +7,7 @@ partitions or groups is a fault of ours, and `Absent` says so.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -20,7 +20,7 @@ from pykbroker.node.housekeeping import start_controller_housekeeping
 from pykbroker.node.node_parts import make_authorizer, sasl_maker
 from pykbroker.node.quorum_node import make_channel
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.requests.context import RequestContext, Services
+from pykbroker.requests.context import ControllerServices, NodeServices, RequestContext
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 
 if TYPE_CHECKING:
@@ -37,43 +37,21 @@ if TYPE_CHECKING:
 PROBE_TIMEOUT_S = 1.0
 
 
-class Absent:
-    """Stands where a controller's port has nothing."""
-
-    __slots__ = ("_what",)
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a controller's port has no {self._what}, but {name} of it was asked for")
-
-
-def controller_services(parts: NodeParts, active_controller: ActiveController | None) -> Services:
+def controller_services(parts: NodeParts, active_controller: ActiveController | None) -> ControllerServices:
     """What handlers on the controllers' port may use."""
-
-    def absent(what: str) -> Any:
-        return Absent(what)
-
-    return Services(
+    node = NodeServices(
         config=parts.config,
         cluster_id=parts.identity.cluster_id,
         node_id=parts.config.node_id,
         metadata=parts.metadata,
-        partitions=absent("partitions"),
         controller=parts.controller,
-        groups=absent("groups"),
-        transactions=absent("transactions"),
-        producer_ids=absent("producer ids"),
-        fetch_sessions=absent("fetch sessions"),
         log_directory=parts.directory,
         clock=parts.host.clock,
         random=parts.host.random,
         run_in_thread=parts.host.run_in_thread,
         authorizer=make_authorizer(parts.config, parts.metadata),
-        peers=parts.peers,
-        active_controller=active_controller,
     )
+    return ControllerServices(node, peers=parts.peers, active_controller=active_controller)
 
 
 class ControllerServer:
@@ -134,10 +112,10 @@ class ControllerServer:
         Raises:
             KafkaError: UNSUPPORTED_VERSION: there is no such request on a controller's port.
         """
-        return await call(self._services._replace(authorizer=None), message)
+        return await call(self._services.without_authorizer(), message)
 
 
-async def call(services: Services, message: Message) -> Any:
+async def call(services: ControllerServices, message: Message) -> Any:
     """The response of a controllers' port that has these services, without the port."""
     from pykbroker.requests.api_table import CONTROLLER_APIS
     from pykbroker.requests.invocation import failed, load

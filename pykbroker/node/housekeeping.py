@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pykbroker.logstore.partition_log import PartitionLog
     from pykbroker.network.listener import Listener
     from pykbroker.replication.partition import Partition
-    from pykbroker.requests.context import Services
+    from pykbroker.requests.context import BrokerServices, NodeServices
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ DIRECTORIES_INTERVAL_S = 0.5
 DIRECTORIES_PER_TURN = 20
 
 
-def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Sequence[Listener]) -> None:
+def start_housekeeping(nursery: trio.Nursery, services: BrokerServices, listeners: Sequence[Listener]) -> None:
     """Starts the tasks in a nursery; they end when it is cancelled."""
     config = services.config
     delay_ms = config.log_initial_task_delay_ms
@@ -71,7 +71,7 @@ def start_housekeeping(nursery: trio.Nursery, services: Services, listeners: Seq
     nursery.start_soon(_give_back_memory, services)
 
 
-def start_controller_housekeeping(nursery: trio.Nursery, services: Services, listeners: Sequence[Listener]) -> None:
+def start_controller_housekeeping(nursery: trio.Nursery, services: NodeServices, listeners: Sequence[Listener]) -> None:
     """What a controllers' port needs of it; in a process without a broker also what that would do for all."""
     config = services.config
     nursery.start_soon(_look_after_connections, config.connections_max_idle_ms, listeners)
@@ -81,7 +81,7 @@ def start_controller_housekeeping(nursery: trio.Nursery, services: Services, lis
 
 
 async def _every(
-    delay_ms: int, interval_ms: int, work: Callable[[Services], Awaitable[None]], services: Services
+    delay_ms: int, interval_ms: int, work: Callable[[BrokerServices], Awaitable[None]], services: BrokerServices
 ) -> None:
     """Runs `work` after a delay and then after every interval; a log that fails does not keep the others from it."""
     await trio.sleep(delay_ms / 1000)
@@ -90,7 +90,7 @@ async def _every(
         await trio.sleep(interval_ms / 1000)
 
 
-async def _delete_old_segments(services: Services) -> None:
+async def _delete_old_segments(services: BrokerServices) -> None:
     """Retention by time and size (P-164), and the files whose deletion was put off."""
     now_ms = services.clock.now_ms()
     for number, partition in enumerate(list(services.partitions.all())):
@@ -107,7 +107,7 @@ async def _delete_old_segments(services: Services) -> None:
             )
 
 
-async def _flush_and_checkpoint(services: Services) -> None:
+async def _flush_and_checkpoint(services: BrokerServices) -> None:
     """Makes sealed segments durable and notes from where a recovery would have to start.
 
     The active segment is left to the operating system, as in Kafka: what a crash of the process leaves in the page
@@ -130,7 +130,7 @@ async def _flush_and_checkpoint(services: Services) -> None:
         log.error("checkpoints could not be written: %s", error)
 
 
-async def _checkpoint_log_starts(services: Services) -> None:
+async def _checkpoint_log_starts(services: BrokerServices) -> None:
     """Notes where DeleteRecords moved log starts to."""
     try:
         services.log_directory.checkpoint_log_start_offsets()
@@ -138,7 +138,7 @@ async def _checkpoint_log_starts(services: Services) -> None:
         log.error("the checkpoint of log starts could not be written: %s", error)
 
 
-async def _flush_by_time(delay_ms: int, interval_ms: int, services: Services) -> None:
+async def _flush_by_time(delay_ms: int, interval_ms: int, services: BrokerServices) -> None:
     """flush.ms: makes a log durable that was not for so long; looked at every `log.flush.scheduler.interval.ms`."""
     schedule = FlushSchedule()
     await trio.sleep(delay_ms / 1000)
@@ -173,7 +173,7 @@ class FlushSchedule:
         return due
 
 
-async def _flush(services: Services, partition: Partition, *, include_active: bool) -> None:
+async def _flush(services: BrokerServices, partition: Partition, *, include_active: bool) -> None:
     try:
         work = partition.log.begin_flush(include_active=include_active)
         if work is not None:
@@ -185,12 +185,12 @@ async def _flush(services: Services, partition: Partition, *, include_active: bo
         log.error("flushing %s failed: %s", partition, error)
 
 
-def high_watermarks(services: Services) -> dict[tuple[str, int], int]:
+def high_watermarks(services: BrokerServices) -> dict[tuple[str, int], int]:
     """The high watermark of every partition, for the checkpoint."""
     return {(p.topic, p.partition): p.high_watermark for p in services.partitions.all()}
 
 
-async def _expire_producers(services: Services) -> None:
+async def _expire_producers(services: BrokerServices) -> None:
     """Forgets producers that were idle too long (P-56)."""
     now_ms = services.clock.now_ms()
     for number, partition in enumerate(list(services.partitions.all())):
@@ -199,7 +199,7 @@ async def _expire_producers(services: Services) -> None:
         partition.log.remove_expired_producers(now_ms)
 
 
-async def _clean_logs(backoff_ms: int, services: Services) -> None:
+async def _clean_logs(backoff_ms: int, services: BrokerServices) -> None:
     """Compaction (P-161 to P-163): the dirtiest log that is due, one after another; the work runs in a thread."""
 
     def bounds(topic: str, number: int) -> tuple[int, int] | None:
@@ -230,7 +230,7 @@ def _may_be_compacted(partition_log: PartitionLog) -> bool:
     return partition_log.config.is_compacted and partition_log.is_loaded and len(partition_log.segment_base_offsets) > 1
 
 
-async def _trim_idle_logs(services: Services) -> None:
+async def _trim_idle_logs(services: NodeServices) -> None:
     """Gives back the space that logs hold ahead of their data, soon after the last append.
 
     So tools that read the files of a running broker, such as kafka-dump-log, find them exactly as long as their data.
@@ -244,7 +244,7 @@ async def _trim_idle_logs(services: Services) -> None:
             log.error("a log file could not be trimmed: %s", error)
 
 
-async def _finish_directories(services: Services) -> None:
+async def _finish_directories(services: BrokerServices) -> None:
     """Makes the folders of new logs, and renames those of deleted ones, where there were too many for one turn."""
     directory = services.log_directory
     is_failing = False
@@ -271,7 +271,7 @@ async def _look_after_connections(idle_ms: int, listeners: Sequence[Listener]) -
             listener.shrink_idle()
 
 
-async def _give_back_memory(services: Services) -> None:
+async def _give_back_memory(services: NodeServices) -> None:
     """Freed memory goes back to the system soon after a burst; what was kept for clients is freed when unused."""
     freed = FreedMemory()
     while True:
@@ -280,7 +280,7 @@ async def _give_back_memory(services: Services) -> None:
         await trio.sleep(MEMORY_INTERVAL_S)
 
 
-async def _open_offline_logs(services: Services) -> None:
+async def _open_offline_logs(services: BrokerServices) -> None:
     """Serves again what could not be opened, made or read, on a full disk for instance."""
     while True:
         await trio.sleep(OFFLINE_INTERVAL_S)

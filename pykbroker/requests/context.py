@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from copy import copy
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, OPERATIONS
@@ -11,6 +12,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Collection, Iterable
+    from typing import Self
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.active_controller import ActiveController
@@ -34,35 +36,98 @@ if TYPE_CHECKING:
     from pykbroker.wall_clock import WallClock
 
 
-class Services(NamedTuple):
-    """The parts of one broker that handlers may use; made once by the composition root (`broker`).
+class NodeServices:
+    """The parts of a node that every handler may use, on a broker's listener or on a controller's.
 
-    `authorizer` is None where everybody may do everything; `peers` and `active_controller` are None where this process
-    has no controller's port, `broker_clients`, `replicas` and `leader_throttle` where there are no
-    other brokers.
+    Attributes:
+        config: static settings; `metadata.config` has the dynamic ones too.
+        controller: this process's node of the metadata quorum.
+        authorizer: None where every client may do everything.
+        channel: to the active controller wherever it is; None on a controller's listener.
     """
 
-    config: BrokerConfig
-    cluster_id: str
-    node_id: int
-    metadata: MetadataCache
-    partitions: Partitions
-    controller: ControllerNode
-    groups: GroupCoordinator
-    transactions: TransactionCoordinator
-    producer_ids: ProducerIds
-    fetch_sessions: FetchSessions
-    log_directory: LogDirectory
-    clock: WallClock
-    random: random.Random
-    run_in_thread: Callable[[Callable[[], None]], Awaitable[None]]
-    authorizer: StandardAuthorizer | None = None
-    peers: Peers | None = None
-    active_controller: ActiveController | None = None
-    channel: ControllerChannel | None = None
-    broker_clients: BrokerClients | None = None
-    replicas: ReplicaManager | None = None
-    leader_throttle: ReplicationThrottle | None = None
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        cluster_id: str,
+        node_id: int,
+        metadata: MetadataCache,
+        controller: ControllerNode,
+        log_directory: LogDirectory,
+        clock: WallClock,
+        random: random.Random,
+        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        authorizer: StandardAuthorizer | None = None,
+        channel: ControllerChannel | None = None,
+    ) -> None:
+        self.config = config
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self.metadata = metadata
+        self.controller = controller
+        self.log_directory = log_directory
+        self.clock = clock
+        self.random = random
+        self.run_in_thread = run_in_thread
+        self.authorizer = authorizer
+        self.channel = channel
+
+    def without_authorizer(self) -> Self:
+        """The same services for a client that may do everything."""
+        services = copy(self)
+        services.authorizer = None
+        return services
+
+
+class BrokerServices(NodeServices):
+    """The parts that handlers on a broker's listener may use.
+
+    Attributes:
+        broker_clients, replicas, leader_throttle: None where there are no other brokers.
+    """
+
+    def __init__(
+        self,
+        node: NodeServices,
+        *,
+        partitions: Partitions,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        producer_ids: ProducerIds,
+        fetch_sessions: FetchSessions,
+        broker_clients: BrokerClients | None = None,
+        replicas: ReplicaManager | None = None,
+        leader_throttle: ReplicationThrottle | None = None,
+    ) -> None:
+        super().__init__(**vars(node))
+        self.partitions = partitions
+        self.groups = groups
+        self.transactions = transactions
+        self.producer_ids = producer_ids
+        self.fetch_sessions = fetch_sessions
+        self.broker_clients = broker_clients
+        self.replicas = replicas
+        self.leader_throttle = leader_throttle
+
+
+class ControllerServices(NodeServices):
+    """The parts that handlers on a controller's listener may use.
+
+    Attributes:
+        peers: this node's side of a quorum of several nodes; None in a process that is the whole quorum.
+        active_controller: duties of the active controller; None in a process that has no other broker to watch.
+    """
+
+    def __init__(
+        self, node: NodeServices, *, peers: Peers | None = None, active_controller: ActiveController | None = None
+    ) -> None:
+        super().__init__(**vars(node))
+        self.peers = peers
+        self.active_controller = active_controller
+
+
+S_co = TypeVar("S_co", bound=NodeServices, covariant=True)
 
 
 class Unfinished:
@@ -80,7 +145,7 @@ class Unfinished:
         self.finish = finish
 
 
-class RequestContext:
+class RequestContext(Generic[S_co]):
     """One request in progress.
 
     `may_be_unfinished`: whether the handler may give an `Unfinished` in place of its response.
@@ -98,7 +163,7 @@ class RequestContext:
 
     def __init__(
         self,
-        services: Services,
+        services: S_co,
         connection: ConnectionInfo,
         api_key: ApiKey,
         api_version: int,
@@ -177,3 +242,13 @@ class RequestContext:
             for operation in SUPPORTED_OPERATIONS[resource_type]
             if self.authorize(operation, resource_type, name)
         )
+
+
+NodeContext: TypeAlias = RequestContext[NodeServices]
+"""A request that is served on both kinds of listeners."""
+
+BrokerContext: TypeAlias = RequestContext[BrokerServices]
+"""A request on a broker's listener."""
+
+ControllerContext: TypeAlias = RequestContext[ControllerServices]
+"""A request on a controller's listener."""

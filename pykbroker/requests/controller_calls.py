@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.commands import Command
     from pykbroker.controller.peers import Peers
     from pykbroker.protocol.fields import Message
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import ControllerContext, NodeContext
 
 R = TypeVar("R")
 
 
-async def submit(context: RequestContext, command: Command[R], timeout_ms: int) -> tuple[R | None, ApiError]:
+async def submit(context: NodeContext, command: Command[R], timeout_ms: int) -> tuple[R | None, ApiError]:
     """The command's result and `NO_ERROR`, or None and why the whole command was refused or did not end in time."""
     try:
         return await context.services.controller.submit(command, timeout_ms), NO_ERROR
@@ -26,7 +26,7 @@ async def submit(context: RequestContext, command: Command[R], timeout_ms: int) 
         return None, refused.error
 
 
-async def forwarded(context: RequestContext, request: Message) -> Any:
+async def forwarded(context: NodeContext, request: Message) -> Any:
     """The active controller's response to a request that stands for the client's own, or for a part of it.
 
     None where this process is to carry the client's wish out itself: it is the active controller.
@@ -52,13 +52,13 @@ async def forwarded(context: RequestContext, request: Message) -> Any:
     return decode_from(response_class(type(request)), version, reply, position)[0]
 
 
-def has_moved(context: RequestContext, failure: ApiError) -> bool:
+def has_moved(context: NodeContext, failure: ApiError) -> bool:
     """Whether a command failed because this process ceased to lead meanwhile: `forwarded` then finds who does."""
     channel = context.services.channel
     return failure.code == ErrorCode.NOT_CONTROLLER and channel is not None and not channel.is_local
 
 
-async def carry_out(context: RequestContext, command: Command[R], timeout_ms: int | None = None) -> R:
+async def carry_out(context: NodeContext, command: Command[R], timeout_ms: int | None = None) -> R:
     """The command's result.
 
     Raises:
@@ -71,7 +71,7 @@ async def carry_out(context: RequestContext, command: Command[R], timeout_ms: in
         raise KafkaError(refused.error.code, refused.error.message or "") from None
 
 
-def active_controller_of(context: RequestContext) -> ActiveController:
+def active_controller_of(context: ControllerContext) -> ActiveController:
     """What watches the brokers, while this node leads.
 
     Raises:
@@ -83,7 +83,7 @@ def active_controller_of(context: RequestContext) -> ActiveController:
     return active
 
 
-def quorum_of(context: RequestContext) -> Peers:
+def quorum_of(context: ControllerContext) -> Peers:
     """This node's side of the quorum.
 
     Raises:
@@ -95,13 +95,13 @@ def quorum_of(context: RequestContext) -> Peers:
     return peers
 
 
-def controller_listener_name(context: RequestContext) -> str:
+def controller_listener_name(context: NodeContext) -> str:
     """The name of the listeners by which controllers reach one another: the first of `controller.listener.names`."""
     names = context.services.config.controller_listener_names
     return names[0].upper() if names else "CONTROLLER"
 
 
-def inconsistent_cluster(context: RequestContext, cluster_id: str | None) -> str | None:
+def inconsistent_cluster(context: NodeContext, cluster_id: str | None) -> str | None:
     """What a request that names another cluster is told, None for one that names this one or none."""
     own = context.services.cluster_id
     if cluster_id is None or cluster_id == own:
@@ -109,7 +109,7 @@ def inconsistent_cluster(context: RequestContext, cluster_id: str | None) -> str
     return f'The given id "{cluster_id}" doesn\'t match the cluster id "{own}"'
 
 
-async def answer_of_quorum(context: RequestContext, request: Any) -> Any:
+async def answer_of_quorum(context: ControllerContext, request: Any) -> Any:
     """What the state machine of the quorum answers to a request of another node.
 
     Raises:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import trio
 
 if TYPE_CHECKING:
-    from pykbroker.requests.context import Services
+    from pykbroker.requests.context import NodeServices
     from pykbroker.security.connection_info import ConnectionInfo
 
 
-async def delay_failed_login(services: Services, connection: ConnectionInfo, reason: str) -> None:
+async def delay_failed_login(services: NodeServices, connection: ConnectionInfo, reason: str) -> None:
     """Waits `connection.failed.authentication.delay.ms` and has the connection closed after the reply, if there is one.
 
     Kafka delays both the reply and the end of every failed login, so that clients with a wrong password do not come

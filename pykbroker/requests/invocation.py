@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pykbroker.requests.api_table import Api
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def load(api: Api, kind: ListenerKind) -> Entry:
     return entry
 
 
-def failed(context: RequestContext, request: Any, error: Exception) -> Any:
+def failed(context: NodeContext, request: Any, error: Exception) -> Any:
     """The answer when a handler failed: as in Kafka an error of the whole request, and the connection stays.
 
     Raises:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pykbroker.config.broker_config import BrokerConfig
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
     )
 
 
-async def create_missing_topics(context: RequestContext, names: Iterable[str]) -> dict[str, ErrorCode]:
+async def create_missing_topics(context: NodeContext, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Asks the controller for topics that a client named, and gives the code that Metadata answers for each (P-23).
 
     A name that can be created is UNKNOWN_TOPIC_OR_PARTITION at first, as in Kafka, where the creation goes on behind
@@ -81,7 +81,7 @@ async def create_missing_topics(context: RequestContext, names: Iterable[str]) -
     return codes
 
 
-async def _create(context: RequestContext, wanted: list[NewTopic]) -> list[tuple[str, ApiError]]:
+async def _create(context: NodeContext, wanted: list[NewTopic]) -> list[tuple[str, ApiError]]:
     """Name and error of each topic. The active controller elsewhere is asked in the client's name, as in Kafka."""
     timeout_ms = context.services.config.request_timeout_ms
     answer = await forwarded(context, create_request(wanted, timeout_ms))

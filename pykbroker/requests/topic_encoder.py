@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pykbroker.controller.metadata.image import PartitionImage, TopicImage
     from pykbroker.metadata.encoded_topics import Shape
-    from pykbroker.requests.context import RequestContext
+    from pykbroker.requests.context import NodeContext
 
 NO_LEADER: Final = -1
 LISTENER_NOT_FOUND_VERSION: Final = 6
@@ -65,7 +65,7 @@ class TopicEncoder:
         "image",
     )
 
-    def __init__(self, context: RequestContext, *, with_operations: bool) -> None:
+    def __init__(self, context: NodeContext, *, with_operations: bool) -> None:
         metadata = context.services.metadata
         self.image = metadata.image
         self._context = context

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.replication.partition import Partition
-    from pykbroker.requests.context import Services
+    from pykbroker.requests.context import BrokerServices
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -58,7 +58,10 @@ class Verified(NamedTuple):
 
 
 async def verify_and_retry(
-    services: Services, identity: ProducerIdentity, first_sequences: Mapping[Partition, int], client: ClientGeneration
+    services: BrokerServices,
+    identity: ProducerIdentity,
+    first_sequences: Mapping[Partition, int],
+    client: ClientGeneration,
 ) -> Verified:
     """As `verify`; while the producer's last transaction is still ending, tries again for a moment.
 
@@ -77,7 +80,10 @@ async def verify_and_retry(
 
 
 async def verify(
-    services: Services, identity: ProducerIdentity, first_sequences: Mapping[Partition, int], client: ClientGeneration
+    services: BrokerServices,
+    identity: ProducerIdentity,
+    first_sequences: Mapping[Partition, int],
+    client: ClientGeneration,
 ) -> Verified:
     """Verifies that partitions are part of the producer's transaction, or adds them to it.
 

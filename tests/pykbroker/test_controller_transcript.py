@@ -24,13 +24,14 @@ from pykbroker.controller.raft.quorum import VoterEndpoint
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.fields import Message
 from pykbroker.requests.api_table import CONTROLLER_APIS
-from pykbroker.requests.context import RequestContext, Services
+from pykbroker.requests.context import RequestContext
 from pykbroker.requests.invocation import failed, load
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 from tests.controller.nodes import running
 from tests.controller.wire_world import run_here
 from tests.support.admin import make_services
 from tests.support.fake_filesystem import FakeFileSystem
+from tests.support.services import Services
 from tests.support.transcripts import to_json
 from tests.transcripts.controller.script import CLUSTER_ID, NODE_ID, SETTINGS, Ask, Checkpoint, Script, plain_records
 
@@ -72,7 +73,7 @@ def services_of(node: ControllerNode, active: ActiveController, peers: Peers) ->
     cache: Any = services.metadata
     node.subscribe(cache.apply)
     controller: Any = node
-    return services._replace(
+    return services.replaced(
         cluster_id=CLUSTER_ID,
         node_id=NODE_ID,
         controller=controller,

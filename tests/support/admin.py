@@ -23,10 +23,11 @@ from pykbroker.node.controller_server import call as call_locally
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
-from pykbroker.requests.context import RequestContext, Services
+from pykbroker.requests.context import RequestContext
 from pykbroker.security.connection_info import ConnectionInfo
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
+from tests.support.services import Services
 
 R = TypeVar("R")
 
@@ -139,7 +140,7 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
         node_id=config.node_id,
         metadata=cache,
         partitions=unused,
-        controller=controller,  # type: ignore[arg-type]
+        controller=controller,
         groups=unused,
         transactions=transactions,
         producer_ids=producer_ids,
@@ -163,7 +164,7 @@ def make_context(
     local: tuple[str, int] = ("127.0.0.1", 9092),
     client_id: str = "test",
     api_key: ApiKey = ApiKey.METADATA,
-) -> RequestContext:
+) -> RequestContext[Services]:
     return RequestContext(
         services or make_services(properties, broker_ids),
         ConnectionInfo(listener_name, ("127.0.0.1", 50000), local, None),
@@ -174,12 +175,12 @@ def make_context(
     )
 
 
-def call(handler: Any, context: RequestContext, request: Any) -> Any:
+def call(handler: Any, context: RequestContext[Services], request: Any) -> Any:
     """Runs a handler to its answer."""
     return trio.run(handler, context, request)
 
 
-def answer(handler: Any, context: RequestContext, request: Any) -> Any:
+def answer(handler: Any, context: RequestContext[Services], request: Any) -> Any:
     """Runs a handler to its answer as the client reads it: parts of it may be encoded already."""
     response = call(handler, context, request)
     return decode(type(response), context.api_version, encode(response, context.api_version))

@@ -29,8 +29,9 @@ from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.partitions import Partitions
-from pykbroker.requests.context import RequestContext, Services
+from pykbroker.requests.context import RequestContext
 from pykbroker.security.connection_info import ConnectionInfo
+from tests.support.services import Services
 
 NODE_ID = 1
 ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092, 0),)
@@ -124,7 +125,7 @@ class DataPath:
             run_in_thread=trio.to_thread.run_sync,
         )
 
-    def context(self, key: ApiKey, version: int, client_id: str = "test") -> RequestContext:
+    def context(self, key: ApiKey, version: int, client_id: str = "test") -> RequestContext[Services]:
         connection = ConnectionInfo("PLAINTEXT", ("127.0.0.1", 50000), ("localhost", 9092), None)
         return RequestContext(self.services, connection, key, version, 1, client_id)
 

@@ -24,10 +24,11 @@ from pykbroker.replication.leader_session import FetchLimits, LeaderSession
 from pykbroker.replication.leadership import Proposal
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.partitions import Partitions
-from pykbroker.requests.context import RequestContext, Services
+from pykbroker.requests.context import RequestContext
 from pykbroker.security.connection_info import ConnectionInfo
 from tests.support.data_path import ManualClock, topic_id
 from tests.support.fake_filesystem import FakeFileSystem
+from tests.support.services import Services
 
 TOPIC = "t"
 FETCH_VERSION = 18
@@ -79,9 +80,8 @@ class ReplicaBroker:
         self.leader_id = -1
         self._make_session()
         unused: Any = SimpleNamespace(take_up_missing=lambda: None)
-        required = [name for name in Services._fields if name not in Services._field_defaults]
-        values: dict[str, Any] = dict.fromkeys(required, unused)
-        values |= {
+        values: dict[str, Any] = {
+            **dict.fromkeys(("controller", "groups", "transactions", "producer_ids", "run_in_thread"), unused),
             "config": config,
             "cluster_id": "test",
             "node_id": self.broker_id,

@@ -54,7 +54,7 @@ class Rig(DataPath):
             self.create_internal_topic,
             random.Random(3),
         )
-        self.services = self.services._replace(groups=self.groups)
+        self.services = self.services.replaced(groups=self.groups)
 
     async def create_internal_topic(self, topic: InternalTopic) -> None:
         self.created.append(topic)

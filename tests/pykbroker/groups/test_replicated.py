@@ -40,7 +40,7 @@ class ReplicatedRig(Rig):
             self.create_internal_topic,
             self.services.random,
         )
-        self.services = self.services._replace(groups=self.groups)
+        self.services = self.services.replaced(groups=self.groups)
 
     @property
     def partition(self) -> HeldPartition:

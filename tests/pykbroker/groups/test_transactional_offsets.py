@@ -57,7 +57,7 @@ class TransactionRig(Rig):
         super().__init__(folder, properties, is_fresh=is_fresh)
         self.coordinator = FakeTransactions()
         coordinator: Any = self.coordinator
-        self.services = self.services._replace(transactions=coordinator)
+        self.services = self.services.replaced(transactions=coordinator)
 
     @property
     def partition_of_g(self) -> Partition:

@@ -12,8 +12,8 @@ from pykbroker.handlers.incremental_alter_configs import handle_incremental_alte
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages import alter_configs as replacing
 from pykbroker.protocol.messages import incremental_alter_configs as editing
-from pykbroker.requests.context import Services
 from tests.support.admin import call, make_context, make_services
+from tests.support.services import Services
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3

@@ -15,6 +15,7 @@ from pykbroker.protocol.messages.alter_user_scram_credentials import (
 )
 from pykbroker.requests.context import RequestContext
 from tests.support.admin import call, make_context
+from tests.support.services import Services
 
 
 def of_address(name: str | None) -> AlterClientQuotasRequest:
@@ -42,7 +43,7 @@ def test_a_quota_of_an_address_needs_one(name: str | None, code: ErrorCode) -> N
     assert [(part.entity_type, part.entity_name) for part in entry.entity] == [("ip", name)]
 
 
-def failing_context() -> RequestContext:
+def failing_context() -> RequestContext[Services]:
     context = make_context(0)
     context.services.controller.failure = CommandRefused(ErrorCode.REQUEST_TIMED_OUT, "too late")  # type: ignore[attr-defined]
     return context

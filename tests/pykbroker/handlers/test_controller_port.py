@@ -20,6 +20,7 @@ from pykbroker.requests.context import RequestContext
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import call, make_context, make_services
+from tests.support.services import Services
 
 NEEDS = {
     **{key: CLUSTER_ACTION for key, api in CONTROLLER_APIS.items() if api.listeners == (ListenerKind.CONTROLLER,)},
@@ -31,13 +32,13 @@ NEEDS = {
 """As in Kafka's ControllerApis; DescribeCluster needs DESCRIBE at most on a broker's port."""
 
 
-def context_of(key: int, *operations: int) -> RequestContext:
+def context_of(key: int, *operations: int) -> RequestContext[Services]:
     """A client that may do these to the cluster and nothing else."""
     acls = {
         bytes(15) + bytes([operation]): Acl(CLUSTER, CLUSTER_NAME, LITERAL, "User:node", "*", operation, ALLOW)
         for operation in operations
     }
-    services = make_services()._replace(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
+    services = make_services().replaced(authorizer=StandardAuthorizer(lambda: acls, frozenset(), False))
     context = make_context(services=services, api_key=ApiKey(key), listener_name="CONTROLLER")
     context.connection.listener_kind = ListenerKind.CONTROLLER
     context.connection.principal = "User:node"

@@ -47,7 +47,7 @@ def test_partitions_only_grow(name: str, count: int, assignments: list[list[int]
 def test_a_topic_named_twice_is_told_so_whoever_asks() -> None:
     """P-149: nobody may do anything here, and yet the duplicate is the answer."""
     services = make_services()
-    services = services._replace(authorizer=StandardAuthorizer(dict, frozenset(), False))
+    services = services.replaced(authorizer=StandardAuthorizer(dict, frozenset(), False))
     twice = [CreatePartitionsTopic(name="a", count=3), CreatePartitionsTopic(name="a", count=4)]
     request = CreatePartitionsRequest(topics=[*twice, CreatePartitionsTopic(name="b", count=3)], timeout_ms=1000)
     results = call(handle_create_partitions, make_context(3, services=services), request).results

@@ -19,6 +19,7 @@ from pykbroker.protocol.messages.create_topics import (
 from pykbroker.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID
 from pykbroker.requests.context import RequestContext
 from tests.support.admin import call, make_context
+from tests.support.services import Services
 
 
 def _topic(
@@ -33,7 +34,9 @@ def _topic(
     )
 
 
-def _create(context: RequestContext, *topics: CreatableTopic, validate_only: bool = False) -> CreateTopicsResponse:
+def _create(
+    context: RequestContext[Services], *topics: CreatableTopic, validate_only: bool = False
+) -> CreateTopicsResponse:
     request = CreateTopicsRequest(topics=list(topics), timeout_ms=1000, validate_only=validate_only)
     response: CreateTopicsResponse = call(handle_create_topics, context, request)
     return response

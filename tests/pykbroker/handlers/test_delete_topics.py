@@ -10,9 +10,10 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pykbroker.requests.context import RequestContext
 from tests.support.admin import call, make_context, make_services
+from tests.support.services import Services
 
 
-def _context(version: int, properties: dict[str, str] | None = None) -> RequestContext:
+def _context(version: int, properties: dict[str, str] | None = None) -> RequestContext[Services]:
     services = make_services(properties)
     services.controller.submit_now(CreateTopics([NewTopic("a"), NewTopic("b")]))  # type: ignore[attr-defined]
     return make_context(version, services=services)

@@ -18,8 +18,8 @@ from pykbroker.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResult,
 )
-from pykbroker.requests.context import Services
 from tests.support.admin import answer, apply_records, make_context, make_services
+from tests.support.services import Services
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 

@@ -17,9 +17,10 @@ from pykbroker.protocol.messages.describe_topic_partitions import (
 )
 from pykbroker.requests.context import RequestContext
 from tests.support.admin import answer, make_context, make_services
+from tests.support.services import Services
 
 
-def _context(properties: dict[str, str] | None = None) -> RequestContext:
+def _context(properties: dict[str, str] | None = None) -> RequestContext[Services]:
     services = make_services(properties)
     command = CreateTopics([NewTopic("b", 1), NewTopic("a", 3), NewTopic("c", 2)])
     services.controller.submit_now(command)  # type: ignore[attr-defined]
@@ -27,7 +28,7 @@ def _context(properties: dict[str, str] | None = None) -> RequestContext:
 
 
 def _page(
-    context: RequestContext, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
+    context: RequestContext[Services], *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
 ) -> tuple[list[Any], tuple[str, int] | None]:
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name=name) for name in names],

@@ -23,11 +23,12 @@ from pykbroker.protocol.messages.describe_quorum import (
 )
 from pykbroker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from pykbroker.protocol.messages.metadata import MetadataRequest
-from pykbroker.requests.context import RequestContext, Services
+from pykbroker.requests.context import RequestContext
 from pykbroker.security.connection_info import ListenerKind
 from pykbroker.security.principal_data import address_to_bytes, principal_to_bytes
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import call, make_context, make_services
+from tests.support.services import Services
 
 CREATE_T = CreateTopicsRequest(
     topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)], timeout_ms=1000
@@ -47,7 +48,7 @@ def envelope(frame: bytes, principal: bytes | None = None, address: bytes = byte
     )
 
 
-def at_controller(services: Services | None = None) -> RequestContext:
+def at_controller(services: Services | None = None) -> RequestContext[Services]:
     context = make_context(services=services, api_key=ApiKey.ENVELOPE, listener_name="CONTROLLER")
     context.connection.listener_kind = ListenerKind.CONTROLLER
     return context
@@ -68,7 +69,7 @@ def test_the_answer_comes_back_with_the_clients_header() -> None:
 def with_acls(acls: Sequence[Acl]) -> Services:
     services = make_services()
     by_id = {bytes(15) + bytes([number]): acl for number, acl in enumerate(acls)}
-    return services._replace(authorizer=StandardAuthorizer(lambda: by_id, frozenset({"User:ANONYMOUS"}), False))
+    return services.replaced(authorizer=StandardAuthorizer(lambda: by_id, frozenset({"User:ANONYMOUS"}), False))
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,18 @@ from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataReques
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.authorization import EVERY_OPERATION
 from tests.support.admin import answer, apply_records, make_context, make_services
+from tests.support.services import Services
 
 NOT_ASKED = -(2**31)
 
 
-def _context(version: int, *topics: str, **options: Any) -> RequestContext:
+def _context(version: int, *topics: str, **options: Any) -> RequestContext[Services]:
     services = make_services(options.pop("properties", None), options.pop("broker_ids", (1,)))
     services.controller.submit_now(CreateTopics([NewTopic(name, 2) for name in topics]))  # type: ignore[attr-defined]
     return make_context(version, services=services, **options)
 
 
-def _ask(context: RequestContext, *names: str | None, **options: Any) -> MetadataResponse:
+def _ask(context: RequestContext[Services], *names: str | None, **options: Any) -> MetadataResponse:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], **options)
     response: MetadataResponse = answer(handle_metadata, context, request)
     return response

@@ -34,14 +34,15 @@ from pykbroker.protocol.messages.list_partition_reassignments import (
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.support.admin import apply_records, call, make_context, make_services
+from tests.support.services import Services
 
 
-def _with_authorizer() -> RequestContext:
+def _with_authorizer() -> RequestContext[Services]:
     """Everyone may do everything as long as there is no entry."""
     services = make_services()
     metadata = services.metadata
     authorizer = StandardAuthorizer(lambda: metadata.image.acls, frozenset(), True)
-    return make_context(3, services=services._replace(authorizer=authorizer))
+    return make_context(3, services=services.replaced(authorizer=authorizer))
 
 
 def test_acl_apis_say_that_there_is_no_authorizer() -> None:
@@ -108,7 +109,7 @@ def test_an_acl_of_an_unknown_operation_is_refused_by_itself() -> None:
     ]
 
 
-def _with_quotas() -> RequestContext:
+def _with_quotas() -> RequestContext[Services]:
     context = make_context(1)
     cache = context.services.metadata
     entities: list[list[tuple[str, str | None]]] = [

@@ -28,7 +28,7 @@ class TransactionalPath(DataPath):
         super().__init__(folder, image, properties)
         self.coordinator = FakeTransactions()
         coordinator: Any = self.coordinator
-        self.services = self.services._replace(transactions=coordinator)
+        self.services = self.services.replaced(transactions=coordinator)
 
     def partition(self, number: int = 0) -> Partition:
         found = self.partitions.get("a", number)
@@ -175,7 +175,7 @@ async def test_the_transaction_ends_while_the_coordinator_is_asked(path: Transac
             return answers
 
     slow: Any = Slow()
-    path.services = path.services._replace(transactions=slow)
+    path.services = path.services.replaced(transactions=slow)
     answer = await path.produce(transactional_batch(), version=NEW_ERRORS)
     assert answer.error_code == ErrorCode.INVALID_TXN_STATE
     assert path.partition().log.log_end_offset == 1

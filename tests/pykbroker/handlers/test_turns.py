@@ -22,12 +22,13 @@ from pykbroker.protocol.messages.metadata import MetadataRequest
 from pykbroker.requests.context import RequestContext
 from tests.support.admin import make_context, make_services
 from tests.support.data_path import DataPath, cluster_image, topic_image
+from tests.support.services import Services
 from tests.support.ticking_clock import TickingClock
 
 TOPICS = 400
 
 
-def _turns_of(handler: Any, context: RequestContext, request: Any) -> int:
+def _turns_of(handler: Any, context: RequestContext[Services], request: Any) -> int:
     """How often another task runs until the request is answered."""
     turns = 0
 

@@ -12,6 +12,7 @@ from pykbroker.metadata.metadata_cache import MetadataCache
 from pykbroker.protocol.log_messages.metadata_records import ConfigRecord
 from pykbroker.requests.context import RequestContext
 from tests.support.admin import apply_records, make_context
+from tests.support.services import Services
 
 
 def _with_configs(image: ClusterImage, *configs: tuple[int, str, str, str | None]) -> ClusterImage:
@@ -87,7 +88,7 @@ def test_with_other_brokers_every_address_is_the_name_of_the_machine(host: str) 
     assert _told(first) == (socket.gethostname(), 9092), "the first of several is not alone"
 
 
-def _told(context: RequestContext) -> tuple[str, int]:
+def _told(context: RequestContext[Services]) -> tuple[str, int]:
     address = context.services.metadata.endpoint(1, context.connection)
     assert address is not None
     return address.host, address.port

@@ -314,7 +314,7 @@ class InRacks(Replicated):
             "broker.rack": "a",
             "log.dirs": str(folder),
         }
-        self.services = self.services._replace(config=BrokerConfig.from_properties(selector))
+        self.services = self.services.replaced(config=BrokerConfig.from_properties(selector))
         endpoint = (Endpoint("PLAINTEXT", "host", 9092, 0),)
         racks = {1: "a", 2: "a", 3: "b"}
         self.image.brokers = {n: broker(n)._replace(rack=rack, endpoints=endpoint) for n, rack in racks.items()}
@@ -356,7 +356,7 @@ async def test_replicas_that_are_not_in_sync_are_throttled(path: Replicated) -> 
     """KIP-73."""
     rates: dict[str, int | None] = {"rate": 10}
     throttle = ReplicationThrottle(lambda: rates["rate"], lambda topic: "0:1,0:3", 1)
-    path.services = path.services._replace(leader_throttle=throttle)
+    path.services = path.services.replaced(leader_throttle=throttle)
     path.change(isr=(1, 2), partition_epoch=1)
     await path.produce(acks=1)
     assert len((await path.fetch(3, 0)).records)

@@ -40,6 +40,7 @@ from pykbroker.requests.context import RequestContext
 from pykbroker.requests.topic_encoder import TopicEncoder
 from pykbroker.security.authorization import EVERY_OPERATION
 from tests.support.admin import DIRECTORY_ID, apply_records, make_context, make_services
+from tests.support.services import Services
 from tests.support.ticking_clock import TickingClock
 
 BROKERS = (1, 2, 3)
@@ -78,7 +79,7 @@ def _varied_image(image: ClusterImage, generator: random.Random, topics: int) ->
     return apply_records(image, records)
 
 
-def _plainly(context: RequestContext, with_operations: bool) -> list[MetadataResponseTopic]:
+def _plainly(context: RequestContext[Services], with_operations: bool) -> list[MetadataResponseTopic]:
     """All topics as objects, each partition looked at by itself."""
     image, metadata, version = context.services.metadata.image, context.services.metadata, context.api_version
     topics = []

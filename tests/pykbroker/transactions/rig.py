@@ -77,7 +77,7 @@ class Rig(DataPath):
             write_marker=self.write_marker,
             connect=self.connect,
         )
-        self.services = self.services._replace(transactions=self.transactions)
+        self.services = self.services.replaced(transactions=self.transactions)
 
     async def next_producer_id(self) -> int:
         await trio.lowlevel.checkpoint()

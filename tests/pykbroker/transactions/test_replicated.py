@@ -108,7 +108,7 @@ class ReplicatedRig(Rig):
             write_marker=self.write_or_begin,
             connect=self.connect,
         )
-        self.services = self.services._replace(transactions=self.transactions)
+        self.services = self.services.replaced(transactions=self.transactions)
 
     @property
     def partition(self) -> HeldPartition:

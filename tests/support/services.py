@@ -1,0 +1,31 @@
+"""Services of a broker's and of a controller's listener in one, for handlers that are called without a node."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, Self
+
+from pykbroker.requests.context import BrokerServices, ControllerServices
+
+_OPTIONAL = (
+    "authorizer",
+    "channel",
+    "broker_clients",
+    "replicas",
+    "leader_throttle",
+    "peers",
+    "active_controller",
+)
+
+
+class Services(BrokerServices, ControllerServices):
+    """Parts by name; those that are optional are None where they are not given."""
+
+    def __init__(self, **parts: Any) -> None:
+        vars(self).update(dict.fromkeys(_OPTIONAL) | parts)
+
+    def replaced(self, **parts: Any) -> Self:
+        """The same services but for these parts."""
+        services = copy(self)
+        vars(services).update(parts)
+        return services
