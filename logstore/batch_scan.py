@@ -47,8 +47,9 @@ def first_batch_reaching(chunk: bytes, chunk_position: int, offset: int) -> tupl
     """
     position = 0
     limit = len(chunk) - HOP_SIZE
+    unpack = HOP.unpack_from
     while position <= limit:
-        base_offset, length, _, magic, _, _, last_offset_delta = HOP.unpack_from(chunk, position)
+        base_offset, length, _, magic, _, _, last_offset_delta = unpack(chunk, position)
         if length < LEGACY_LENGTH_MIN:
             break
         last_offset = base_offset + last_offset_delta if magic >= 2 else base_offset
