@@ -12,7 +12,6 @@ are appended once its coordinator knows of the partition (P-135).
 from __future__ import annotations
 
 from functools import partial
-from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
@@ -31,7 +30,20 @@ from pykbroker.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from pykbroker.protocol.records.errors import RecordError
-from pykbroker.protocol.records.layout import ATTRIBUTES_POSITION, HEADER_SIZE, LENGTH_OVERHEAD
+from pykbroker.protocol.records.layout import (
+    CODEC_MASK,
+    FLAGS_POSITION,
+    HEADER_SIZE,
+    LEGACY_LENGTH_MIN,
+    LENGTH_OVERHEAD,
+    LENGTH_POSITION,
+    LENGTH_TO_MAGIC,
+    MAGIC_POSITION,
+    PRODUCER,
+    PRODUCER_ID_POSITION,
+    TO_MAGIC_SIZE,
+    TRANSACTIONAL_FLAG,
+)
 from pykbroker.requests.context import Unfinished
 
 if TYPE_CHECKING:
@@ -59,23 +71,13 @@ TELLS_LOG_START = {
     ErrorCode.POLICY_VIOLATION,
 }
 """Errors of the log that come with its start; what a producer does about them can depend on it."""
-CODEC_MASK = 7
 CODEC_ZSTD = 4
 ZSTD_VERSION = 7
-TRANSACTIONAL_BIT = 0x10
 LEADER_HINT_VERSION = 10
 ABORTABLE_VERSION = 11
 EPOCH_BUMP_VERSION = 12
 TOPIC_ID_VERSION = 13
-LENGTH_MIN = 14
-"""Of any batch, in whichever format: what the oldest has around key and value."""
 MAGIC_MAX = 2
-PREFIX_SIZE = 17
-_LENGTH_AND_MAGIC = Struct(">i4xb")
-_LENGTH_POSITION = 8
-_PRODUCER = Struct(">qhi")
-"""Producer id, epoch and first sequence in the header of a batch."""
-_PRODUCER_POSITION = 43
 
 
 async def handle_produce(context: BrokerContext, request: ProduceRequest) -> ProduceResponse | Unfinished | None:
@@ -169,14 +171,14 @@ def _refusal_of_all(context: BrokerContext, request: ProduceRequest) -> ErrorCod
             records = data.records
             if records is None or len(records) < LENGTH_OVERHEAD:
                 continue
-            if len(records) >= PREFIX_SIZE:
-                length, magic = _LENGTH_AND_MAGIC.unpack_from(records, _LENGTH_POSITION)
+            if len(records) >= TO_MAGIC_SIZE:
+                length, _, magic = LENGTH_TO_MAGIC.unpack_from(records, LENGTH_POSITION)
             else:
-                length, magic = int.from_bytes(records[_LENGTH_POSITION:LENGTH_OVERHEAD], "big", signed=True), 0
-            if length < LENGTH_MIN or not 0 <= magic <= MAGIC_MAX:
+                length, magic = int.from_bytes(records[LENGTH_POSITION:LENGTH_OVERHEAD], "big", signed=True), 0
+            if length < LEGACY_LENGTH_MIN or not 0 <= magic <= MAGIC_MAX:
                 # Kafka looks for transactional batches in the whole request first, and cannot read this one's head.
                 return ErrorCode.CORRUPT_MESSAGE
-            if _attributes(records) & TRANSACTIONAL_BIT and len(records) >= length + LENGTH_OVERHEAD:
+            if _attributes(records) & TRANSACTIONAL_FLAG and len(records) >= length + LENGTH_OVERHEAD:
                 # One is enough: what follows is not looked at here.
                 refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                 return ErrorCode.NONE if may_be_transactional else refused
@@ -237,11 +239,11 @@ async def _verify(
             continue
         for data in topic.partition_data:
             partition = _find(context, topic, data.index)
-            if partition is None or not _attributes(data.records) & TRANSACTIONAL_BIT:
+            if partition is None or not _attributes(data.records) & TRANSACTIONAL_FLAG:
                 continue
             if context.api_version < ZSTD_VERSION and _attributes(data.records) & CODEC_MASK == CODEC_ZSTD:
                 continue  # It is refused, and not a part of the transaction.
-            producer_id, epoch, sequence = _PRODUCER.unpack_from(data.records, _PRODUCER_POSITION)
+            producer_id, epoch, sequence = PRODUCER.unpack_from(data.records, PRODUCER_ID_POSITION)
             if producer_id >= 0:
                 producers.add((producer_id, epoch))
                 first_sequences[partition] = sequence
@@ -267,7 +269,7 @@ def _attributes(records: Any) -> int:
     """Low byte of the first batch's attributes; 0 for what is too short to have one."""
     if records is None or len(records) < HEADER_SIZE:
         return 0
-    low_byte: int = records[ATTRIBUTES_POSITION + 1]
+    low_byte: int = records[FLAGS_POSITION]
     return low_byte
 
 
@@ -327,7 +329,7 @@ def _check_records(context: BrokerContext, data: PartitionProduceData) -> None:
     records = data.records
     size: int | None = None
     if records is not None and len(records) >= HEADER_SIZE:
-        length, magic = _LENGTH_AND_MAGIC.unpack_from(records, _LENGTH_POSITION)
+        length, _, magic = LENGTH_TO_MAGIC.unpack_from(records, LENGTH_POSITION)
         if magic == MAGIC_MAX and length + LENGTH_OVERHEAD == len(records):
             size = len(records)
     is_one = size is not None
@@ -335,7 +337,7 @@ def _check_records(context: BrokerContext, data: PartitionProduceData) -> None:
         size = _size_at(records or b"", 0)
         if size is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "a partition needs exactly one whole record batch")
-        if records[PREFIX_SIZE - 1] != MAGIC_MAX:
+        if records[MAGIC_POSITION] != MAGIC_MAX:
             raise KafkaError(ErrorCode.INVALID_RECORD, "Produce since version 3 takes record batches of magic 2 only")
     if context.api_version < ZSTD_VERSION and _attributes(records) & CODEC_MASK == CODEC_ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
