@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 from pykbroker.logstore.aborted_transactions import AbortedTransaction
@@ -56,8 +57,9 @@ class AppendResult(NamedTuple):
     is_duplicate: bool
 
 
+@lru_cache(maxsize=256)
 def append_policy(config: LogConfig) -> AppendPolicy:
-    """The rules for client batches under these settings."""
+    """The rules for client batches under these settings; partitions with the same settings share them."""
     levels = {
         "gzip": config.compression_gzip_level,
         "lz4": config.compression_lz4_level,
