@@ -226,7 +226,7 @@ def is_dynamic(name: str, definition: ConfigDefinition | None) -> bool:
     """Whether a broker key may be changed while the broker runs. Listener overrides count as their names do: not."""
     if name in DYNAMIC_ONLY_CONFIGS:
         return True
-    return name in BROKER_CONFIGS and definition is not None and definition.update != READ_ONLY
+    return name in BROKER_CONFIGS and definition is not None and definition.update_mode != READ_ONLY
 
 
 def _entry(

@@ -145,7 +145,7 @@ def _check_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiErro
 
 
 def _is_fixed(name: str) -> bool:
-    return BROKER_CONFIGS[name].update == READ_ONLY or name in _NEEDS_RESTART
+    return BROKER_CONFIGS[name].update_mode == READ_ONLY or name in _NEEDS_RESTART
 
 
 def _is_per_broker(name: str) -> bool:
@@ -153,4 +153,4 @@ def _is_per_broker(name: str) -> bool:
     if base is not None:
         return base not in _CLUSTER_WIDE_PER_LISTENER
     definition = BROKER_CONFIGS.get(name)
-    return definition is not None and definition.update == PER_BROKER
+    return definition is not None and definition.update_mode == PER_BROKER

@@ -1,7 +1,8 @@
-"""What Kafka's configuration keys are: type, default, allowed values, where they may be changed.
+"""Kafka's configuration keys: type, default, allowed values, update mode, and the attribute that a key gives.
 
-The tables are in `broker`, `topic` and `group`; descriptions for people are in `documentation`, which only
-DescribeConfigs imports. Facts: Apache Kafka 4.3.1, asked through its own ConfigDefs and DescribeConfigs.
+The tables are in `broker`, `topic` and `group`. Their column for people is apart, in `documentation`: only
+DescribeConfigs imports it, and a broker that nobody asks does not hold 30 KB of sentences. Facts: Apache Kafka 4.3.1,
+asked through its own ConfigDefs and DescribeConfigs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TYPE_NAMES = {
     PASSWORD: "PASSWORD",
 }
 
-# How a broker key may be changed while the broker runs (KIP-226).
+# Update modes: how a broker key may be changed while the broker runs (KIP-226).
 READ_ONLY = 0
 PER_BROKER = 1
 CLUSTER_WIDE = 2
@@ -166,19 +167,33 @@ def _is_pair_of_numbers(text: str) -> bool:
 
 
 class ConfigDefinition(NamedTuple):
-    """One key. `default` is text as Kafka shows it; None is Kafka's null.
+    """One row of a table: what is known of one key.
 
-    update: READ_ONLY, PER_BROKER or CLUSTER_WIDE; only of meaning for broker keys.
+    type: BOOLEAN, STRING, ...
+    default: text as Kafka shows it; None is Kafka's null.
+    rule: what a value must satisfy beyond its type.
+    update_mode: READ_ONLY, PER_BROKER or CLUSTER_WIDE; only of meaning for broker keys.
+    attribute: path in BrokerConfig of this key's value, for example "quorum.fetch_timeout_ms".
+    part_of: path in BrokerConfig of a value that this key and others give together, for example "quorum.voters".
+
+    A broker key with neither path is parsed and checked, and has no effect.
     """
 
     type: int
     default: str | None
     rule: Rule | None = None
-    update: int = READ_ONLY
+    update_mode: int = READ_ONLY
+    attribute: str | None = None
+    part_of: str | None = None
+
+    @property
+    def has_effect(self) -> bool:
+        """True if this broker acts on the key."""
+        return self.attribute is not None or self.part_of is not None
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether the value is never shown."""
+        """True if the value is never shown."""
         return self.type == PASSWORD
 
     def parse(self, name: str, text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Broker keys (server.properties) of Apache Kafka 4.3."""
+"""Broker keys (server.properties) of Apache Kafka 4.3, and where BrokerConfig has them."""
 
 from __future__ import annotations
 
@@ -29,58 +29,84 @@ SOME_MEMBERS = ListOf(may_be_empty=False)
 
 # For node.id, process.roles and controller.listener.names Kafka has no default; `config.SINGLE_NODE_DEFAULTS` has ours.
 BROKER_CONFIGS: dict[str, ConfigDefinition] = {
-    "add.partitions.to.txn.retry.backoff.max.ms": ConfigDefinition(INT, "100", AT_LEAST_0),
-    "add.partitions.to.txn.retry.backoff.ms": ConfigDefinition(INT, "20", AT_LEAST_1),
-    "advertised.listeners": ConfigDefinition(LIST, None, SOME_MEMBERS),
+    "add.partitions.to.txn.retry.backoff.max.ms": ConfigDefinition(
+        INT, "100", AT_LEAST_0, attribute="transactions.add_partitions_retry_backoff_max_ms"
+    ),
+    "add.partitions.to.txn.retry.backoff.ms": ConfigDefinition(
+        INT, "20", AT_LEAST_1, attribute="transactions.add_partitions_retry_backoff_ms"
+    ),
+    "advertised.listeners": ConfigDefinition(LIST, None, SOME_MEMBERS, part_of="network.advertised_listeners"),
     "alter.config.policy.class.name": ConfigDefinition(CLASS, None),
     "alter.log.dirs.replication.quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1),
     "alter.log.dirs.replication.quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1),
-    "authorizer.class.name": ConfigDefinition(STRING, ""),
-    "auto.create.topics.enable": ConfigDefinition(BOOLEAN, "true"),
-    "auto.leader.rebalance.enable": ConfigDefinition(BOOLEAN, "true"),
-    "background.threads": ConfigDefinition(INT, "10", AT_LEAST_1, CLUSTER_WIDE),
-    "broker.heartbeat.interval.ms": ConfigDefinition(INT, "2000"),
-    "broker.id": ConfigDefinition(INT, "-1"),
-    "broker.rack": ConfigDefinition(STRING, None),
-    "broker.session.timeout.ms": ConfigDefinition(INT, "9000"),
-    "client.quota.callback.class": ConfigDefinition(CLASS, None),
-    "compression.gzip.level": ConfigDefinition(INT, "-1", Range(1, 9, also=-1), CLUSTER_WIDE),
-    "compression.lz4.level": ConfigDefinition(INT, "9", Range(1, 17), CLUSTER_WIDE),
-    "compression.type": ConfigDefinition(
-        STRING, "producer", OneOf("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), CLUSTER_WIDE
+    "authorizer.class.name": ConfigDefinition(STRING, "", attribute="security.authorizer_class_name"),
+    "auto.create.topics.enable": ConfigDefinition(BOOLEAN, "true", attribute="topics.auto_create_enable"),
+    "auto.leader.rebalance.enable": ConfigDefinition(
+        BOOLEAN, "true", attribute="replication.auto_leader_rebalance_enable"
     ),
-    "compression.zstd.level": ConfigDefinition(INT, "3", Range(-131_072, 22), CLUSTER_WIDE),
+    "background.threads": ConfigDefinition(INT, "10", AT_LEAST_1, CLUSTER_WIDE),
+    "broker.heartbeat.interval.ms": ConfigDefinition(INT, "2000", attribute="broker.heartbeat_interval_ms"),
+    "broker.id": ConfigDefinition(INT, "-1", part_of="node_id"),
+    "broker.rack": ConfigDefinition(STRING, None, attribute="broker.rack"),
+    "broker.session.timeout.ms": ConfigDefinition(INT, "9000", attribute="broker.session_timeout_ms"),
+    "client.quota.callback.class": ConfigDefinition(CLASS, None),
+    "compression.gzip.level": ConfigDefinition(
+        INT, "-1", Range(1, 9, also=-1), CLUSTER_WIDE, part_of="topics.defaults"
+    ),
+    "compression.lz4.level": ConfigDefinition(INT, "9", Range(1, 17), CLUSTER_WIDE, part_of="topics.defaults"),
+    "compression.type": ConfigDefinition(
+        STRING,
+        "producer",
+        OneOf("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        CLUSTER_WIDE,
+        part_of="topics.defaults",
+    ),
+    "compression.zstd.level": ConfigDefinition(INT, "3", Range(-131_072, 22), CLUSTER_WIDE, part_of="topics.defaults"),
     "config.providers": ConfigDefinition(LIST, "", MEMBERS, CLUSTER_WIDE),
-    "connection.failed.authentication.delay.ms": ConfigDefinition(INT, "100", AT_LEAST_0),
-    "connections.max.idle.ms": ConfigDefinition(LONG, "600000"),
+    "connection.failed.authentication.delay.ms": ConfigDefinition(
+        INT, "100", AT_LEAST_0, attribute="connections.failed_authentication_delay_ms"
+    ),
+    "connections.max.idle.ms": ConfigDefinition(LONG, "600000", attribute="connections.max_idle_ms"),
     "connections.max.reauth.ms": ConfigDefinition(LONG, "0"),
-    "controlled.shutdown.enable": ConfigDefinition(BOOLEAN, "true"),
-    "controller.listener.names": ConfigDefinition(LIST, None),
-    "controller.quorum.append.linger.ms": ConfigDefinition(INT, "25", AT_LEAST_0),
-    "controller.quorum.auto.join.enable": ConfigDefinition(BOOLEAN, "false"),
-    "controller.quorum.bootstrap.servers": ConfigDefinition(LIST, ""),
-    "controller.quorum.election.backoff.max.ms": ConfigDefinition(INT, "1000", AT_LEAST_0),
-    "controller.quorum.election.timeout.ms": ConfigDefinition(INT, "1000", AT_LEAST_0),
-    "controller.quorum.fetch.max.bytes": ConfigDefinition(INT, "1048576", AT_LEAST_1),
-    "controller.quorum.fetch.snapshot.max.bytes": ConfigDefinition(INT, "1048576", AT_LEAST_1),
-    "controller.quorum.fetch.timeout.ms": ConfigDefinition(INT, "2000", AT_LEAST_0),
-    "controller.quorum.request.timeout.ms": ConfigDefinition(INT, "2000", AT_LEAST_0),
-    "controller.quorum.retry.backoff.ms": ConfigDefinition(INT, "20", AT_LEAST_0),
-    "controller.quorum.voters": ConfigDefinition(LIST, ""),
+    "controlled.shutdown.enable": ConfigDefinition(BOOLEAN, "true", attribute="broker.controlled_shutdown_enable"),
+    "controller.listener.names": ConfigDefinition(LIST, None, attribute="network.controller_listener_names"),
+    "controller.quorum.append.linger.ms": ConfigDefinition(INT, "25", AT_LEAST_0, attribute="quorum.append_linger_ms"),
+    "controller.quorum.auto.join.enable": ConfigDefinition(BOOLEAN, "false", attribute="quorum.auto_join_enable"),
+    "controller.quorum.bootstrap.servers": ConfigDefinition(LIST, "", part_of="quorum.bootstrap_servers"),
+    "controller.quorum.election.backoff.max.ms": ConfigDefinition(
+        INT, "1000", AT_LEAST_0, attribute="quorum.election_backoff_max_ms"
+    ),
+    "controller.quorum.election.timeout.ms": ConfigDefinition(
+        INT, "1000", AT_LEAST_0, attribute="quorum.election_timeout_ms"
+    ),
+    "controller.quorum.fetch.max.bytes": ConfigDefinition(
+        INT, "1048576", AT_LEAST_1, attribute="quorum.fetch_max_bytes"
+    ),
+    "controller.quorum.fetch.snapshot.max.bytes": ConfigDefinition(
+        INT, "1048576", AT_LEAST_1, attribute="quorum.fetch_snapshot_max_bytes"
+    ),
+    "controller.quorum.fetch.timeout.ms": ConfigDefinition(
+        INT, "2000", AT_LEAST_0, attribute="quorum.fetch_timeout_ms"
+    ),
+    "controller.quorum.request.timeout.ms": ConfigDefinition(
+        INT, "2000", AT_LEAST_0, attribute="quorum.request_timeout_ms"
+    ),
+    "controller.quorum.retry.backoff.ms": ConfigDefinition(INT, "20", AT_LEAST_0, attribute="quorum.retry_backoff_ms"),
+    "controller.quorum.voters": ConfigDefinition(LIST, "", part_of="quorum.voters"),
     "controller.quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1),
     "controller.quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1),
-    "controller.socket.timeout.ms": ConfigDefinition(INT, "30000"),
+    "controller.socket.timeout.ms": ConfigDefinition(INT, "30000", attribute="controller.socket_timeout_ms"),
     "cordoned.log.dirs": ConfigDefinition(LIST, "", MEMBERS, PER_BROKER),
     "create.topic.policy.class.name": ConfigDefinition(CLASS, None),
-    "default.replication.factor": ConfigDefinition(INT, "1"),
+    "default.replication.factor": ConfigDefinition(INT, "1", attribute="topics.default_replication_factor"),
     "delegation.token.expiry.check.interval.ms": ConfigDefinition(LONG, "3600000", AT_LEAST_1),
     "delegation.token.expiry.time.ms": ConfigDefinition(LONG, "86400000", AT_LEAST_1),
     "delegation.token.max.lifetime.ms": ConfigDefinition(LONG, "604800000", AT_LEAST_1),
     "delegation.token.secret.key": ConfigDefinition(PASSWORD, None),
     "delete.records.purgatory.purge.interval.requests": ConfigDefinition(INT, "1"),
-    "delete.topic.enable": ConfigDefinition(BOOLEAN, "true"),
+    "delete.topic.enable": ConfigDefinition(BOOLEAN, "true", attribute="topics.delete_enable"),
     "early.start.listeners": ConfigDefinition(LIST, None, MEMBERS),
-    "fetch.max.bytes": ConfigDefinition(INT, "57671680", Range(1024)),
+    "fetch.max.bytes": ConfigDefinition(INT, "57671680", Range(1024), attribute="fetch.max_bytes"),
     "fetch.purgatory.purge.interval.requests": ConfigDefinition(INT, "1000"),
     "follower.fetch.last.tiered.offset.enable": ConfigDefinition(BOOLEAN, "false", None, CLUSTER_WIDE),
     "group.consumer.assignment.interval.ms": ConfigDefinition(INT, "1000", AT_LEAST_0, CLUSTER_WIDE),
@@ -106,10 +132,10 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         ListOf("consumer", "classic", "share", "streams", may_be_empty=False),
     ),
     "group.coordinator.threads": ConfigDefinition(INT, "4", AT_LEAST_1),
-    "group.initial.rebalance.delay.ms": ConfigDefinition(INT, "3000"),
-    "group.max.session.timeout.ms": ConfigDefinition(INT, "1800000"),
-    "group.max.size": ConfigDefinition(INT, "2147483647", AT_LEAST_1),
-    "group.min.session.timeout.ms": ConfigDefinition(INT, "6000"),
+    "group.initial.rebalance.delay.ms": ConfigDefinition(INT, "3000", attribute="groups.initial_rebalance_delay_ms"),
+    "group.max.session.timeout.ms": ConfigDefinition(INT, "1800000", attribute="groups.max_session_timeout_ms"),
+    "group.max.size": ConfigDefinition(INT, "2147483647", AT_LEAST_1, attribute="groups.max_size"),
+    "group.min.session.timeout.ms": ConfigDefinition(INT, "6000", attribute="groups.min_session_timeout_ms"),
     "group.share.assignment.interval.ms": ConfigDefinition(INT, "1000", AT_LEAST_0, CLUSTER_WIDE),
     "group.share.assignors": ConfigDefinition(LIST, "simple", SOME_MEMBERS),
     "group.share.delivery.count.limit": ConfigDefinition(INT, "5", Range(2, 10)),
@@ -144,68 +170,118 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "group.streams.min.session.timeout.ms": ConfigDefinition(INT, "45000", AT_LEAST_1),
     "group.streams.num.standby.replicas": ConfigDefinition(INT, "0", AT_LEAST_0),
     "group.streams.session.timeout.ms": ConfigDefinition(INT, "45000", AT_LEAST_1),
-    "initial.broker.registration.timeout.ms": ConfigDefinition(INT, "60000"),
-    "inter.broker.listener.name": ConfigDefinition(STRING, None),
+    "initial.broker.registration.timeout.ms": ConfigDefinition(
+        INT, "60000", attribute="broker.initial_registration_timeout_ms"
+    ),
+    "inter.broker.listener.name": ConfigDefinition(STRING, None, part_of="network.inter_broker_listener"),
     "kafka.metrics.polling.interval.secs": ConfigDefinition(INT, "10", AT_LEAST_1),
     "kafka.metrics.reporters": ConfigDefinition(LIST, "", MEMBERS),
-    "leader.imbalance.check.interval.seconds": ConfigDefinition(LONG, "300", AT_LEAST_1),
-    "listener.security.protocol.map": ConfigDefinition(
-        STRING, "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", None, PER_BROKER
+    "leader.imbalance.check.interval.seconds": ConfigDefinition(
+        LONG, "300", AT_LEAST_1, attribute="replication.leader_imbalance_check_interval_seconds"
     ),
-    "listeners": ConfigDefinition(LIST, "PLAINTEXT://:9092", None, PER_BROKER),
-    "log.cleaner.backoff.ms": ConfigDefinition(LONG, "15000", AT_LEAST_0, CLUSTER_WIDE),
+    "listener.security.protocol.map": ConfigDefinition(
+        STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        None,
+        PER_BROKER,
+        part_of="network.listeners",
+    ),
+    "listeners": ConfigDefinition(LIST, "PLAINTEXT://:9092", None, PER_BROKER, part_of="network.listeners"),
+    "log.cleaner.backoff.ms": ConfigDefinition(
+        LONG, "15000", AT_LEAST_0, CLUSTER_WIDE, attribute="log.cleaner_backoff_ms"
+    ),
     "log.cleaner.dedupe.buffer.size": ConfigDefinition(LONG, "134217728", None, CLUSTER_WIDE),
-    "log.cleaner.delete.retention.ms": ConfigDefinition(LONG, "86400000", AT_LEAST_0, CLUSTER_WIDE),
-    "log.cleaner.enable": ConfigDefinition(BOOLEAN, "true"),
+    "log.cleaner.delete.retention.ms": ConfigDefinition(
+        LONG, "86400000", AT_LEAST_0, CLUSTER_WIDE, part_of="topics.defaults"
+    ),
+    "log.cleaner.enable": ConfigDefinition(BOOLEAN, "true", attribute="log.cleaner_enable"),
     "log.cleaner.io.buffer.load.factor": ConfigDefinition(DOUBLE, "0.9", None, CLUSTER_WIDE),
     "log.cleaner.io.buffer.size": ConfigDefinition(INT, "524288", AT_LEAST_0, CLUSTER_WIDE),
     "log.cleaner.io.max.bytes.per.second": ConfigDefinition(DOUBLE, "1.7976931348623157E308", None, CLUSTER_WIDE),
-    "log.cleaner.max.compaction.lag.ms": ConfigDefinition(LONG, "9223372036854775807", AT_LEAST_1, CLUSTER_WIDE),
-    "log.cleaner.min.cleanable.ratio": ConfigDefinition(DOUBLE, "0.5", Range(0, 1), CLUSTER_WIDE),
-    "log.cleaner.min.compaction.lag.ms": ConfigDefinition(LONG, "0", AT_LEAST_0, CLUSTER_WIDE),
+    "log.cleaner.max.compaction.lag.ms": ConfigDefinition(
+        LONG, "9223372036854775807", AT_LEAST_1, CLUSTER_WIDE, part_of="topics.defaults"
+    ),
+    "log.cleaner.min.cleanable.ratio": ConfigDefinition(
+        DOUBLE, "0.5", Range(0, 1), CLUSTER_WIDE, part_of="topics.defaults"
+    ),
+    "log.cleaner.min.compaction.lag.ms": ConfigDefinition(
+        LONG, "0", AT_LEAST_0, CLUSTER_WIDE, part_of="topics.defaults"
+    ),
     "log.cleaner.threads": ConfigDefinition(INT, "1", AT_LEAST_0, CLUSTER_WIDE),
-    "log.cleanup.policy": ConfigDefinition(LIST, "delete", ListOf("compact", "delete"), CLUSTER_WIDE),
-    "log.dir": ConfigDefinition(LIST, "/tmp/kafka-logs", SOME_MEMBERS),  # noqa: S108  Kafka's default; ours is a folder that the command line names
+    "log.cleanup.policy": ConfigDefinition(
+        LIST, "delete", ListOf("compact", "delete"), CLUSTER_WIDE, part_of="topics.defaults"
+    ),
+    "log.dir": ConfigDefinition(LIST, "/tmp/kafka-logs", SOME_MEMBERS, part_of="log.dirs"),  # noqa: S108  Kafka's default; ours is a folder that the command line names
     "log.dir.failure.timeout.ms": ConfigDefinition(LONG, "30000", AT_LEAST_1),
-    "log.dirs": ConfigDefinition(LIST, None, SOME_MEMBERS),
-    "log.flush.interval.messages": ConfigDefinition(LONG, "9223372036854775807", AT_LEAST_1, CLUSTER_WIDE),
-    "log.flush.interval.ms": ConfigDefinition(LONG, None, None, CLUSTER_WIDE),
-    "log.flush.offset.checkpoint.interval.ms": ConfigDefinition(INT, "60000", AT_LEAST_0),
-    "log.flush.scheduler.interval.ms": ConfigDefinition(LONG, "9223372036854775807"),
-    "log.flush.start.offset.checkpoint.interval.ms": ConfigDefinition(INT, "60000", AT_LEAST_0),
-    "log.index.interval.bytes": ConfigDefinition(INT, "4096", AT_LEAST_0, CLUSTER_WIDE),
-    "log.index.size.max.bytes": ConfigDefinition(INT, "10485760", Range(4), CLUSTER_WIDE),
+    "log.dirs": ConfigDefinition(LIST, None, SOME_MEMBERS, attribute="log.dirs"),
+    "log.flush.interval.messages": ConfigDefinition(
+        LONG, "9223372036854775807", AT_LEAST_1, CLUSTER_WIDE, part_of="topics.defaults"
+    ),
+    "log.flush.interval.ms": ConfigDefinition(LONG, None, None, CLUSTER_WIDE, part_of="topics.defaults"),
+    "log.flush.offset.checkpoint.interval.ms": ConfigDefinition(
+        INT, "60000", AT_LEAST_0, attribute="log.flush_offset_checkpoint_interval_ms"
+    ),
+    "log.flush.scheduler.interval.ms": ConfigDefinition(
+        LONG, "9223372036854775807", attribute="log.flush_scheduler_interval_ms"
+    ),
+    "log.flush.start.offset.checkpoint.interval.ms": ConfigDefinition(
+        INT, "60000", AT_LEAST_0, attribute="log.flush_start_offset_checkpoint_interval_ms"
+    ),
+    "log.index.interval.bytes": ConfigDefinition(INT, "4096", AT_LEAST_0, CLUSTER_WIDE, part_of="topics.defaults"),
+    "log.index.size.max.bytes": ConfigDefinition(INT, "10485760", Range(4), CLUSTER_WIDE, part_of="topics.defaults"),
     "log.local.retention.bytes": ConfigDefinition(LONG, "-2", Range(-2), CLUSTER_WIDE),
     "log.local.retention.ms": ConfigDefinition(LONG, "-2", Range(-2), CLUSTER_WIDE),
-    "log.message.timestamp.after.max.ms": ConfigDefinition(LONG, "3600000", AT_LEAST_0, CLUSTER_WIDE),
-    "log.message.timestamp.before.max.ms": ConfigDefinition(LONG, "9223372036854775807", AT_LEAST_0, CLUSTER_WIDE),
-    "log.message.timestamp.type": ConfigDefinition(
-        STRING, "CreateTime", OneOf("CreateTime", "LogAppendTime"), CLUSTER_WIDE
+    "log.message.timestamp.after.max.ms": ConfigDefinition(
+        LONG, "3600000", AT_LEAST_0, CLUSTER_WIDE, part_of="topics.defaults"
     ),
-    "log.preallocate": ConfigDefinition(BOOLEAN, "false", None, CLUSTER_WIDE),
-    "log.retention.bytes": ConfigDefinition(LONG, "-1", None, CLUSTER_WIDE),
-    "log.retention.check.interval.ms": ConfigDefinition(LONG, "300000", AT_LEAST_1),
-    "log.retention.hours": ConfigDefinition(INT, "168"),
-    "log.retention.minutes": ConfigDefinition(INT, None),
-    "log.retention.ms": ConfigDefinition(LONG, None, None, CLUSTER_WIDE),
-    "log.roll.hours": ConfigDefinition(INT, "168", AT_LEAST_1),
-    "log.roll.jitter.hours": ConfigDefinition(INT, "0", AT_LEAST_0),
-    "log.roll.jitter.ms": ConfigDefinition(LONG, None, None, CLUSTER_WIDE),
-    "log.roll.ms": ConfigDefinition(LONG, None, None, CLUSTER_WIDE),
-    "log.segment.bytes": ConfigDefinition(INT, "1073741824", Range(1048576), CLUSTER_WIDE),
-    "log.segment.delete.delay.ms": ConfigDefinition(LONG, "60000", AT_LEAST_0, CLUSTER_WIDE),
-    "max.connection.creation.rate": ConfigDefinition(INT, "2147483647", AT_LEAST_0, CLUSTER_WIDE),
-    "max.connections": ConfigDefinition(INT, "2147483647", AT_LEAST_0, CLUSTER_WIDE),
-    "max.connections.per.ip": ConfigDefinition(INT, "2147483647", AT_LEAST_0, CLUSTER_WIDE),
-    "max.connections.per.ip.overrides": ConfigDefinition(STRING, "", None, CLUSTER_WIDE),
-    "max.incremental.fetch.session.cache.slots": ConfigDefinition(INT, "1000", AT_LEAST_0),
-    "max.request.partition.size.limit": ConfigDefinition(INT, "2000", AT_LEAST_1),
-    "message.max.bytes": ConfigDefinition(INT, "1048588", AT_LEAST_0, CLUSTER_WIDE),
+    "log.message.timestamp.before.max.ms": ConfigDefinition(
+        LONG, "9223372036854775807", AT_LEAST_0, CLUSTER_WIDE, part_of="topics.defaults"
+    ),
+    "log.message.timestamp.type": ConfigDefinition(
+        STRING, "CreateTime", OneOf("CreateTime", "LogAppendTime"), CLUSTER_WIDE, part_of="topics.defaults"
+    ),
+    "log.preallocate": ConfigDefinition(BOOLEAN, "false", None, CLUSTER_WIDE, part_of="topics.defaults"),
+    "log.retention.bytes": ConfigDefinition(LONG, "-1", None, CLUSTER_WIDE, part_of="topics.defaults"),
+    "log.retention.check.interval.ms": ConfigDefinition(
+        LONG, "300000", AT_LEAST_1, attribute="log.retention_check_interval_ms"
+    ),
+    "log.retention.hours": ConfigDefinition(INT, "168", part_of="topics.defaults"),
+    "log.retention.minutes": ConfigDefinition(INT, None, part_of="topics.defaults"),
+    "log.retention.ms": ConfigDefinition(LONG, None, None, CLUSTER_WIDE, part_of="topics.defaults"),
+    "log.roll.hours": ConfigDefinition(INT, "168", AT_LEAST_1, part_of="topics.defaults"),
+    "log.roll.jitter.hours": ConfigDefinition(INT, "0", AT_LEAST_0, part_of="topics.defaults"),
+    "log.roll.jitter.ms": ConfigDefinition(LONG, None, None, CLUSTER_WIDE, part_of="topics.defaults"),
+    "log.roll.ms": ConfigDefinition(LONG, None, None, CLUSTER_WIDE, part_of="topics.defaults"),
+    "log.segment.bytes": ConfigDefinition(INT, "1073741824", Range(1048576), CLUSTER_WIDE, part_of="topics.defaults"),
+    "log.segment.delete.delay.ms": ConfigDefinition(LONG, "60000", AT_LEAST_0, CLUSTER_WIDE, part_of="topics.defaults"),
+    "max.connection.creation.rate": ConfigDefinition(
+        INT, "2147483647", AT_LEAST_0, CLUSTER_WIDE, attribute="connections.max_creation_rate"
+    ),
+    "max.connections": ConfigDefinition(INT, "2147483647", AT_LEAST_0, CLUSTER_WIDE, attribute="connections.max_total"),
+    "max.connections.per.ip": ConfigDefinition(
+        INT, "2147483647", AT_LEAST_0, CLUSTER_WIDE, attribute="connections.max_per_ip"
+    ),
+    "max.connections.per.ip.overrides": ConfigDefinition(
+        STRING, "", None, CLUSTER_WIDE, attribute="connections.max_per_ip_overrides"
+    ),
+    "max.incremental.fetch.session.cache.slots": ConfigDefinition(
+        INT, "1000", AT_LEAST_0, attribute="fetch.max_incremental_session_cache_slots"
+    ),
+    "max.request.partition.size.limit": ConfigDefinition(
+        INT, "2000", AT_LEAST_1, attribute="topics.max_request_partition_size_limit"
+    ),
+    "message.max.bytes": ConfigDefinition(INT, "1048588", AT_LEAST_0, CLUSTER_WIDE, part_of="topics.defaults"),
     "metadata.log.dir": ConfigDefinition(STRING, None),
-    "metadata.log.max.record.bytes.between.snapshots": ConfigDefinition(LONG, "20971520", AT_LEAST_1),
-    "metadata.log.max.snapshot.interval.ms": ConfigDefinition(LONG, "3600000", AT_LEAST_0),
-    "metadata.log.segment.bytes": ConfigDefinition(INT, "1073741824", Range(8388608)),
-    "metadata.log.segment.ms": ConfigDefinition(LONG, "604800000"),
+    "metadata.log.max.record.bytes.between.snapshots": ConfigDefinition(
+        LONG, "20971520", AT_LEAST_1, attribute="metadata_log.max_record_bytes_between_snapshots"
+    ),
+    "metadata.log.max.snapshot.interval.ms": ConfigDefinition(
+        LONG, "3600000", AT_LEAST_0, attribute="metadata_log.max_snapshot_interval_ms"
+    ),
+    "metadata.log.segment.bytes": ConfigDefinition(
+        INT, "1073741824", Range(8388608), attribute="metadata_log.segment_bytes"
+    ),
+    "metadata.log.segment.ms": ConfigDefinition(LONG, "604800000", attribute="metadata_log.segment_ms"),
     "metadata.max.idle.interval.ms": ConfigDefinition(INT, "500", AT_LEAST_0),
     "metadata.max.retention.bytes": ConfigDefinition(LONG, "104857600"),
     "metadata.max.retention.ms": ConfigDefinition(LONG, "604800000"),
@@ -213,30 +289,44 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "metrics.num.samples": ConfigDefinition(INT, "2", AT_LEAST_1),
     "metrics.recording.level": ConfigDefinition(STRING, "INFO"),
     "metrics.sample.window.ms": ConfigDefinition(LONG, "30000", AT_LEAST_1),
-    "min.insync.replicas": ConfigDefinition(INT, "1", AT_LEAST_1, CLUSTER_WIDE),
-    "node.id": ConfigDefinition(INT, None, AT_LEAST_0),
+    "min.insync.replicas": ConfigDefinition(INT, "1", AT_LEAST_1, CLUSTER_WIDE, part_of="topics.defaults"),
+    "node.id": ConfigDefinition(INT, None, AT_LEAST_0, attribute="node_id"),
     "num.io.threads": ConfigDefinition(INT, "8", AT_LEAST_1, CLUSTER_WIDE),
     "num.network.threads": ConfigDefinition(INT, "3", AT_LEAST_1, CLUSTER_WIDE),
-    "num.partitions": ConfigDefinition(INT, "1", AT_LEAST_1),
+    "num.partitions": ConfigDefinition(INT, "1", AT_LEAST_1, attribute="topics.num_partitions"),
     "num.recovery.threads.per.data.dir": ConfigDefinition(INT, "2", AT_LEAST_1, CLUSTER_WIDE),
     "num.replica.alter.log.dirs.threads": ConfigDefinition(INT, None),
     "num.replica.fetchers": ConfigDefinition(INT, "1", AT_LEAST_1, CLUSTER_WIDE),
-    "offset.metadata.max.bytes": ConfigDefinition(INT, "4096"),
-    "offsets.commit.timeout.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
+    "offset.metadata.max.bytes": ConfigDefinition(INT, "4096", attribute="groups.offset_metadata_max_bytes"),
+    "offsets.commit.timeout.ms": ConfigDefinition(
+        INT, "5000", AT_LEAST_1, attribute="groups.offsets_commit_timeout_ms"
+    ),
     "offsets.load.buffer.size": ConfigDefinition(INT, "5242880", AT_LEAST_1),
-    "offsets.retention.check.interval.ms": ConfigDefinition(LONG, "600000", AT_LEAST_1),
-    "offsets.retention.minutes": ConfigDefinition(INT, "10080", AT_LEAST_1),
-    "offsets.topic.compression.codec": ConfigDefinition(INT, "0"),
-    "offsets.topic.num.partitions": ConfigDefinition(INT, "50", AT_LEAST_1),
-    "offsets.topic.replication.factor": ConfigDefinition(SHORT, "3", AT_LEAST_1),
-    "offsets.topic.segment.bytes": ConfigDefinition(INT, "104857600", AT_LEAST_1),
+    "offsets.retention.check.interval.ms": ConfigDefinition(
+        LONG, "600000", AT_LEAST_1, attribute="groups.offsets_retention_check_interval_ms"
+    ),
+    "offsets.retention.minutes": ConfigDefinition(
+        INT, "10080", AT_LEAST_1, attribute="groups.offsets_retention_minutes"
+    ),
+    "offsets.topic.compression.codec": ConfigDefinition(INT, "0", attribute="groups.offsets_topic_compression_codec"),
+    "offsets.topic.num.partitions": ConfigDefinition(
+        INT, "50", AT_LEAST_1, attribute="groups.offsets_topic_num_partitions"
+    ),
+    "offsets.topic.replication.factor": ConfigDefinition(
+        SHORT, "3", AT_LEAST_1, attribute="groups.offsets_topic_replication_factor"
+    ),
+    "offsets.topic.segment.bytes": ConfigDefinition(
+        INT, "104857600", AT_LEAST_1, attribute="groups.offsets_topic_segment_bytes"
+    ),
     "principal.builder.class": ConfigDefinition(
         CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", None, PER_BROKER
     ),
-    "process.roles": ConfigDefinition(LIST, None, ListOf("broker", "controller")),
-    "producer.id.expiration.ms": ConfigDefinition(INT, "86400000", AT_LEAST_1, CLUSTER_WIDE),
+    "process.roles": ConfigDefinition(LIST, None, ListOf("broker", "controller"), attribute="process_roles"),
+    "producer.id.expiration.ms": ConfigDefinition(
+        INT, "86400000", AT_LEAST_1, CLUSTER_WIDE, attribute="transactions.producer_id_expiration_ms"
+    ),
     "producer.purgatory.purge.interval.requests": ConfigDefinition(INT, "1000"),
-    "queued.max.request.bytes": ConfigDefinition(LONG, "-1"),
+    "queued.max.request.bytes": ConfigDefinition(LONG, "-1", attribute="sockets.queued_max_request_bytes"),
     "queued.max.requests": ConfigDefinition(INT, "500", AT_LEAST_1),
     "quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1),
     "quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1),
@@ -271,22 +361,24 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "remote.log.storage.manager.class.path": ConfigDefinition(STRING, None),
     "remote.log.storage.manager.impl.prefix": ConfigDefinition(STRING, "rsm.config.", NON_EMPTY),
     "remote.log.storage.system.enable": ConfigDefinition(BOOLEAN, "false"),
-    "replica.fetch.backoff.ms": ConfigDefinition(INT, "1000", AT_LEAST_0),
-    "replica.fetch.max.bytes": ConfigDefinition(INT, "1048576", AT_LEAST_0),
-    "replica.fetch.min.bytes": ConfigDefinition(INT, "1"),
-    "replica.fetch.response.max.bytes": ConfigDefinition(INT, "10485760", AT_LEAST_0),
-    "replica.fetch.wait.max.ms": ConfigDefinition(INT, "500"),
+    "replica.fetch.backoff.ms": ConfigDefinition(INT, "1000", AT_LEAST_0, attribute="replication.fetch_backoff_ms"),
+    "replica.fetch.max.bytes": ConfigDefinition(INT, "1048576", AT_LEAST_0, attribute="replication.fetch_max_bytes"),
+    "replica.fetch.min.bytes": ConfigDefinition(INT, "1", attribute="replication.fetch_min_bytes"),
+    "replica.fetch.response.max.bytes": ConfigDefinition(
+        INT, "10485760", AT_LEAST_0, attribute="replication.fetch_response_max_bytes"
+    ),
+    "replica.fetch.wait.max.ms": ConfigDefinition(INT, "500", attribute="replication.fetch_wait_max_ms"),
     "replica.high.watermark.checkpoint.interval.ms": ConfigDefinition(LONG, "5000"),
-    "replica.lag.time.max.ms": ConfigDefinition(LONG, "30000"),
-    "replica.selector.class": ConfigDefinition(STRING, None),
+    "replica.lag.time.max.ms": ConfigDefinition(LONG, "30000", attribute="replication.lag_time_max_ms"),
+    "replica.selector.class": ConfigDefinition(STRING, None, attribute="replication.selector_class"),
     "replica.socket.receive.buffer.bytes": ConfigDefinition(INT, "65536"),
-    "replica.socket.timeout.ms": ConfigDefinition(INT, "30000"),
+    "replica.socket.timeout.ms": ConfigDefinition(INT, "30000", attribute="replication.socket_timeout_ms"),
     "replication.quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1),
     "replication.quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1),
-    "request.timeout.ms": ConfigDefinition(INT, "30000"),
+    "request.timeout.ms": ConfigDefinition(INT, "30000", attribute="request_timeout_ms"),
     "sasl.client.callback.handler.class": ConfigDefinition(CLASS, None),
-    "sasl.enabled.mechanisms": ConfigDefinition(LIST, "GSSAPI", MEMBERS, PER_BROKER),
-    "sasl.jaas.config": ConfigDefinition(PASSWORD, None, None, PER_BROKER),
+    "sasl.enabled.mechanisms": ConfigDefinition(LIST, "GSSAPI", MEMBERS, PER_BROKER, part_of="listener_property"),
+    "sasl.jaas.config": ConfigDefinition(PASSWORD, None, None, PER_BROKER, part_of="listener_property"),
     "sasl.kerberos.kinit.cmd": ConfigDefinition(STRING, "/usr/bin/kinit", None, PER_BROKER),
     "sasl.kerberos.min.time.before.relogin": ConfigDefinition(LONG, "60000", None, PER_BROKER),
     "sasl.kerberos.principal.to.local.rules": ConfigDefinition(LIST, "DEFAULT", MEMBERS, PER_BROKER),
@@ -303,8 +395,10 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "sasl.login.refresh.window.jitter": ConfigDefinition(DOUBLE, "0.05", None, PER_BROKER),
     "sasl.login.retry.backoff.max.ms": ConfigDefinition(LONG, "10000"),
     "sasl.login.retry.backoff.ms": ConfigDefinition(LONG, "100"),
-    "sasl.mechanism.controller.protocol": ConfigDefinition(STRING, "GSSAPI"),
-    "sasl.mechanism.inter.broker.protocol": ConfigDefinition(STRING, "GSSAPI", None, PER_BROKER),
+    "sasl.mechanism.controller.protocol": ConfigDefinition(STRING, "GSSAPI", part_of="security.node_logins"),
+    "sasl.mechanism.inter.broker.protocol": ConfigDefinition(
+        STRING, "GSSAPI", None, PER_BROKER, part_of="security.node_logins"
+    ),
     "sasl.oauthbearer.assertion.algorithm": ConfigDefinition(STRING, "RS256", OneOf("ES256", "RS256", fold_case=True)),
     "sasl.oauthbearer.assertion.claim.aud": ConfigDefinition(STRING, None),
     "sasl.oauthbearer.assertion.claim.exp.seconds": ConfigDefinition(INT, "300", Range(0, 86_400)),
@@ -336,9 +430,12 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "sasl.oauthbearer.sub.claim.name": ConfigDefinition(STRING, "sub"),
     "sasl.oauthbearer.token.endpoint.url": ConfigDefinition(STRING, None),
     "sasl.server.callback.handler.class": ConfigDefinition(CLASS, None),
-    "sasl.server.max.receive.size": ConfigDefinition(INT, "524288"),
+    "sasl.server.max.receive.size": ConfigDefinition(INT, "524288", attribute="security.sasl_server_max_receive_size"),
     "security.inter.broker.protocol": ConfigDefinition(
-        STRING, "PLAINTEXT", OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+        STRING,
+        "PLAINTEXT",
+        OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        part_of="network.inter_broker_listener",
     ),
     "security.providers": ConfigDefinition(STRING, None),
     "share.coordinator.append.linger.ms": ConfigDefinition(INT, "-1", Range(-1)),
@@ -355,10 +452,10 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "share.fetch.purgatory.purge.interval.requests": ConfigDefinition(INT, "1000"),
     "socket.connection.setup.timeout.max.ms": ConfigDefinition(LONG, "30000"),
     "socket.connection.setup.timeout.ms": ConfigDefinition(LONG, "10000"),
-    "socket.listen.backlog.size": ConfigDefinition(INT, "50", AT_LEAST_1),
-    "socket.receive.buffer.bytes": ConfigDefinition(INT, "102400"),
-    "socket.request.max.bytes": ConfigDefinition(INT, "104857600", AT_LEAST_1),
-    "socket.send.buffer.bytes": ConfigDefinition(INT, "102400"),
+    "socket.listen.backlog.size": ConfigDefinition(INT, "50", AT_LEAST_1, attribute="sockets.listen_backlog_size"),
+    "socket.receive.buffer.bytes": ConfigDefinition(INT, "102400", attribute="sockets.receive_buffer_bytes"),
+    "socket.request.max.bytes": ConfigDefinition(INT, "104857600", AT_LEAST_1, attribute="sockets.request_max_bytes"),
+    "socket.send.buffer.bytes": ConfigDefinition(INT, "102400", attribute="sockets.send_buffer_bytes"),
     "ssl.allow.dn.changes": ConfigDefinition(BOOLEAN, "false"),
     "ssl.allow.san.changes": ConfigDefinition(BOOLEAN, "false"),
     "ssl.cipher.suites": ConfigDefinition(LIST, "", MEMBERS, PER_BROKER),
@@ -383,26 +480,40 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "ssl.truststore.password": ConfigDefinition(PASSWORD, None, None, PER_BROKER),
     "ssl.truststore.type": ConfigDefinition(STRING, "JKS", None, PER_BROKER),
     "telemetry.max.bytes": ConfigDefinition(INT, "1048576", AT_LEAST_1),
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": ConfigDefinition(INT, "10000", AT_LEAST_1),
-    "transaction.max.timeout.ms": ConfigDefinition(INT, "900000", AT_LEAST_1),
-    "transaction.partition.verification.enable": ConfigDefinition(BOOLEAN, "true", None, CLUSTER_WIDE),
-    "transaction.remove.expired.transaction.cleanup.interval.ms": ConfigDefinition(INT, "3600000", AT_LEAST_1),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": ConfigDefinition(
+        INT, "10000", AT_LEAST_1, attribute="transactions.abort_timed_out_transaction_cleanup_interval_ms"
+    ),
+    "transaction.max.timeout.ms": ConfigDefinition(INT, "900000", AT_LEAST_1, attribute="transactions.max_timeout_ms"),
+    "transaction.partition.verification.enable": ConfigDefinition(
+        BOOLEAN, "true", None, CLUSTER_WIDE, attribute="transactions.partition_verification_enable"
+    ),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": ConfigDefinition(
+        INT, "3600000", AT_LEAST_1, attribute="transactions.remove_expired_transaction_cleanup_interval_ms"
+    ),
     "transaction.state.log.load.buffer.size": ConfigDefinition(INT, "5242880", AT_LEAST_1),
-    "transaction.state.log.min.isr": ConfigDefinition(INT, "2", AT_LEAST_1),
-    "transaction.state.log.num.partitions": ConfigDefinition(INT, "50", AT_LEAST_1),
-    "transaction.state.log.replication.factor": ConfigDefinition(SHORT, "3", AT_LEAST_1),
-    "transaction.state.log.segment.bytes": ConfigDefinition(INT, "104857600", AT_LEAST_1),
+    "transaction.state.log.min.isr": ConfigDefinition(INT, "2", AT_LEAST_1, attribute="transactions.state_log_min_isr"),
+    "transaction.state.log.num.partitions": ConfigDefinition(
+        INT, "50", AT_LEAST_1, attribute="transactions.state_log_num_partitions"
+    ),
+    "transaction.state.log.replication.factor": ConfigDefinition(
+        SHORT, "3", AT_LEAST_1, attribute="transactions.state_log_replication_factor"
+    ),
+    "transaction.state.log.segment.bytes": ConfigDefinition(
+        INT, "104857600", AT_LEAST_1, attribute="transactions.state_log_segment_bytes"
+    ),
     "transaction.two.phase.commit.enable": ConfigDefinition(BOOLEAN, "false"),
-    "transactional.id.expiration.ms": ConfigDefinition(INT, "604800000", AT_LEAST_1),
-    "unclean.leader.election.enable": ConfigDefinition(BOOLEAN, "false", None, CLUSTER_WIDE),
+    "transactional.id.expiration.ms": ConfigDefinition(
+        INT, "604800000", AT_LEAST_1, attribute="transactions.transactional_id_expiration_ms"
+    ),
+    "unclean.leader.election.enable": ConfigDefinition(BOOLEAN, "false", None, CLUSTER_WIDE, part_of="topics.defaults"),
 }
 """Every key that `kafka-configs --describe --all` lists for a broker."""
 
 INTERNAL_BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     # Ours: a controller takes a broker whose machine refuses connections for dead, see controller.active_controller.
-    "broker.session.end.on.refusal": ConfigDefinition(BOOLEAN, "true"),
+    "broker.session.end.on.refusal": ConfigDefinition(BOOLEAN, "true", attribute="broker.session_end_on_refusal"),
     # Ours: voters do not wait for timeouts when they know that nobody leads, see controller.raft.following.
-    "controller.quorum.election.on.refusal": ConfigDefinition(BOOLEAN, "true"),
+    "controller.quorum.election.on.refusal": ConfigDefinition(BOOLEAN, "true", attribute="quorum.election_on_refusal"),
     "controller.performance.always.log.threshold.ms": ConfigDefinition(LONG, "2000", AT_LEAST_0),
     "controller.performance.sample.period.ms": ConfigDefinition(LONG, "60000", Range(100)),
     "group.consumer.regex.refresh.interval.ms": ConfigDefinition(INT, "600000", Range(10000)),
@@ -413,8 +524,10 @@ INTERNAL_BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "internal.metadata.delete.delay.millis": ConfigDefinition(LONG, "60000"),
     "internal.metadata.log.segment.bytes": ConfigDefinition(INT, None),
     "internal.metadata.max.batch.size.in.bytes": ConfigDefinition(INT, "8388608"),
-    "log.initial.task.delay.ms": ConfigDefinition(LONG, "30000", AT_LEAST_0),
-    "producer.id.expiration.check.interval.ms": ConfigDefinition(INT, "600000", AT_LEAST_1),
+    "log.initial.task.delay.ms": ConfigDefinition(LONG, "30000", AT_LEAST_0, attribute="log.initial_task_delay_ms"),
+    "producer.id.expiration.check.interval.ms": ConfigDefinition(
+        INT, "600000", AT_LEAST_1, attribute="transactions.producer_id_expiration_check_interval_ms"
+    ),
     "remote.log.index.file.cache.ttl.ms": ConfigDefinition(LONG, "900000", Range(-1)),
     "remote.log.manager.task.retry.backoff.max.ms": ConfigDefinition(LONG, "30000", AT_LEAST_1),
     "remote.log.manager.task.retry.backoff.ms": ConfigDefinition(LONG, "500", AT_LEAST_1),
@@ -422,7 +535,9 @@ INTERNAL_BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "server.max.startup.time.ms": ConfigDefinition(LONG, "9223372036854775807", AT_LEAST_0),
     "share.coordinator.cold.partition.snapshot.interval.ms": ConfigDefinition(INT, "300000", AT_LEAST_1),
     "share.coordinator.state.topic.prune.interval.ms": ConfigDefinition(INT, "300000", AT_LEAST_1),
-    "unclean.leader.election.interval.ms": ConfigDefinition(LONG, "300000", AT_LEAST_1),
+    "unclean.leader.election.interval.ms": ConfigDefinition(
+        LONG, "300000", AT_LEAST_1, attribute="replication.unclean_leader_election_interval_ms"
+    ),
     "unstable.api.versions.enable": ConfigDefinition(BOOLEAN, "false"),
     "unstable.feature.versions.enable": ConfigDefinition(BOOLEAN, "false"),
 }
