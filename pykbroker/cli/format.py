@@ -21,7 +21,7 @@ from pykbroker.cli.start_config import broker_properties
 from pykbroker.cli.start_options import StartOptions
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.config.listener_addresses import is_every_address
-from pykbroker.config.roles import CONTROLLER
+from pykbroker.config.values import CONTROLLER
 from pykbroker.controller.formatting import write_first_levels, write_first_voters
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, described
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
@@ -78,16 +78,16 @@ def format_directory(
       pykbroker format --config server.properties --cluster-id ID --release-version 3.9
     """
     config = _read_config(config_file, overrides)
-    levels = levels_of_options(release_version, features, is_dynamic=not config.quorum_voters)
+    levels = levels_of_options(release_version, features, is_dynamic=not config.quorum.voters)
     generator = random.SystemRandom()
     directory_id = random_uuid(generator.randbytes(16))
-    if config.quorum_voters:
+    if config.quorum.voters:
         if standalone or initial_controllers is not None:
             raise CliError("controller.quorum.voters names the voters; leave it out where they are to change", 2)
         if cluster_id is None and not config.is_alone:
             raise CliError("--cluster-id is needed: it is the same on all nodes", 2)
         identity = _identity(cluster_id, config, directory_id, generator)
-        _write(config.log_dirs[0], identity, None, levels, ignore_formatted=ignore_formatted)
+        _write(config.log.dirs[0], identity, None, levels, ignore_formatted=ignore_formatted)
         return
     if standalone + (initial_controllers is not None) + no_initial_controllers != 1:
         raise CliError("give one of --standalone, --initial-controllers and --no-initial-controllers", 2)
@@ -99,12 +99,12 @@ def format_directory(
     if standalone:
         voters = VoterSet([_standalone_voter(config, directory_id)])
     elif initial_controllers is not None:
-        voters = parse_controllers(initial_controllers, (config.controller_listener_names or [""])[0].upper())
+        voters = parse_controllers(initial_controllers, (config.network.controller_listener_names or [""])[0].upper())
         itself = voters.voter(config.node_id)
         directory_id = directory_id if itself is None else itself.key.directory_id
     identity = _identity(cluster_id, config, directory_id, generator)
     is_voter = voters is not None and voters.voter(config.node_id) is not None
-    _write(config.log_dirs[0], identity, voters if is_voter else None, levels, ignore_formatted=ignore_formatted)
+    _write(config.log.dirs[0], identity, voters if is_voter else None, levels, ignore_formatted=ignore_formatted)
 
 
 def _identity(
@@ -128,8 +128,8 @@ def _read_config(config_file: str, overrides: tuple[str, ...]) -> BrokerConfig:
 
 def _standalone_voter(config: BrokerConfig, directory_id: bytes) -> Voter:
     endpoints = []
-    for address in config.controller_listeners:
-        advertised = config.advertised_controller_listeners.get(address.name, address)
+    for address in config.network.controller_listeners:
+        advertised = config.network.advertised_controller_listeners.get(address.name, address)
         # As Kafka's kafka-storage: this voter is reached from its own machine until more is known.
         host = "localhost" if is_every_address(advertised.host) else advertised.host
         endpoints.append(VoterEndpoint(address.name.upper(), host, advertised.port))

@@ -86,7 +86,7 @@ class ServerConfigRules:
                 raise _Conflict(f"Unknown topic config name: {name}")
         values = {name: _parse(TOPIC_RESOURCE, name, text) for name, text in configs.items()}
         least, most = (
-            values.get(name, int(self._config.topic_defaults[name]))
+            values.get(name, int(self._config.topics.defaults[name]))
             for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
         )
         if least > most:
@@ -122,10 +122,7 @@ class ServerConfigRules:
                 raise _Conflict(f"{session} must be greater than {heartbeat}")
 
     def _number(self, key: str) -> int:
-        definition = BROKER_CONFIGS[key]
-        text = self._config.static_properties.get(key, definition.default)
-        assert text is not None
-        number: int = definition.parse(key, text)
+        number: int = self._config.value(key)
         return number
 
 

@@ -97,7 +97,7 @@ class ConfigViews:
 
     def topic(self, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
         """A topic that has these settings of its own; None of names is all."""
-        defaults = self._effective.topic_defaults
+        defaults = self._effective.topics.defaults
         entries: list[ConfigEntry] = []
         for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
             definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)

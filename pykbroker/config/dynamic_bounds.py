@@ -5,13 +5,12 @@ Numbers of threads change nothing here, as there are no pools of threads; client
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pykbroker.config.bounds import check_local_retention
 from pykbroker.config.broker_config import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.definitions.topic import BROKER_SYNONYMS
+from pykbroker.config.validation.log import check_local_retention
 
 if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
@@ -44,7 +43,7 @@ def refusal_of_change(current: BrokerConfig, new: BrokerConfig) -> str | None:
 
 
 def _reason(current: BrokerConfig, new: BrokerConfig) -> str | None:
-    for listener in new.listeners:
+    for listener in new.network.listeners:
         before, after = (_limits(config, listener.name) for config in (current, new))
         if before != after:
             for key, value in after.items():
@@ -55,18 +54,18 @@ def _reason(current: BrokerConfig, new: BrokerConfig) -> str | None:
         if reason is not None:
             return reason
     for key in _POOLS:
-        reason = _reason_of_pool(key, _value(current.static_properties, key), _value(new.static_properties, key))
+        reason = _reason_of_pool(key, current.value(key), new.value(key))
         if reason is not None:
             return reason
-    if current.log_cleaner_enable:
-        old, number = (_value(config.static_properties, "log.cleaner.threads") for config in (current, new))
+    if current.log.cleaner_enable:
+        old, number = (config.value("log.cleaner.threads") for config in (current, new))
         if number < old // 2:
             return f"Log cleaner threads cannot be reduced to less than half the current value {old}"
         if number > old * 2:
             return f"Log cleaner threads cannot be increased to more than double the current value {old}"
     if any(current.static_properties.get(key) != new.static_properties.get(key) for key in _LOG_KEYS):
         try:
-            check_local_retention(new.static_properties)
+            check_local_retention(new)
         except ConfigError as error:
             return str(error)
     return None
@@ -90,8 +89,3 @@ def _of_listener(config: BrokerConfig, listener: str, key: str) -> int:
     assert text is not None
     number: int = BROKER_CONFIGS[key].parse(key, text)
     return number
-
-
-def _value(texts: Mapping[str, str], key: str) -> Any:
-    definition = BROKER_CONFIGS[key]
-    return definition.parse(key, texts.get(key) or definition.default or "")

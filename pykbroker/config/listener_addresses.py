@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from pykbroker.config.definitions import ConfigError
@@ -15,7 +15,7 @@ SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL":
 LISTENER_PREFIX = "listener.name."
 
 _EVERY_ADDRESS = frozenset(("", "0.0.0.0", "::"))  # noqa: S104  compared, not bound
-_HOST = re.compile(r"[0-9a-zA-Z\-%._:]*")
+_HOST = r"[0-9a-zA-Z\-%._:]*"
 
 # These are given per mechanism: listener.name.<listener>.<mechanism>.<key>.
 _PER_MECHANISM = (
@@ -112,11 +112,11 @@ def _ip_version(host: str) -> int:
 
 def is_host(text: str) -> bool:
     """True for what Kafka takes for the name or address of a host, by its characters alone."""
-    return _HOST.fullmatch(text) is not None
+    return re.fullmatch(_HOST, text) is not None
 
 
 def parse_protocol_map(
-    text: str, controller_listener_names: list[str], is_explicit: bool, listener_texts: list[str]
+    text: str, controller_listener_names: Collection[str], is_explicit: bool, listener_texts: list[str]
 ) -> dict[str, str]:
     """`NAME:PROTOCOL,...` to a mapping with upper-case names.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from pykbroker.config.broker_config import BrokerConfig
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """A member that waits in its first join is dropped after this, whatever its timeouts say (P-95); not configurable."""
@@ -25,19 +27,19 @@ class GroupSettings(NamedTuple):
     offsets_topic_compression_codec: int = 0
 
     @classmethod
-    def from_config(cls, config: Any) -> GroupSettings:
-        """Reads a `BrokerConfig`, whose attributes are Kafka's keys (the retention is in minutes there)."""
+    def from_config(cls, config: BrokerConfig) -> GroupSettings:
+        """The same out of all settings, where the retention of offsets is in minutes."""
         return cls(
-            group_min_session_timeout_ms=config.group_min_session_timeout_ms,
-            group_max_session_timeout_ms=config.group_max_session_timeout_ms,
-            group_max_size=config.group_max_size,
-            group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-            offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-            offsets_commit_timeout_ms=config.offsets_commit_timeout_ms,
-            offsets_retention_ms=config.offsets_retention_minutes * 60_000,
-            offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-            offsets_topic_num_partitions=config.offsets_topic_num_partitions,
-            offsets_topic_replication_factor=config.offsets_topic_replication_factor,
-            offsets_topic_segment_bytes=config.offsets_topic_segment_bytes,
-            offsets_topic_compression_codec=config.offsets_topic_compression_codec,
+            group_min_session_timeout_ms=config.groups.min_session_timeout_ms,
+            group_max_session_timeout_ms=config.groups.max_session_timeout_ms,
+            group_max_size=config.groups.max_size,
+            group_initial_rebalance_delay_ms=config.groups.initial_rebalance_delay_ms,
+            offset_metadata_max_bytes=config.groups.offset_metadata_max_bytes,
+            offsets_commit_timeout_ms=config.groups.offsets_commit_timeout_ms,
+            offsets_retention_ms=config.groups.offsets_retention_minutes * 60_000,
+            offsets_retention_check_interval_ms=config.groups.offsets_retention_check_interval_ms,
+            offsets_topic_num_partitions=config.groups.offsets_topic_num_partitions,
+            offsets_topic_replication_factor=config.groups.offsets_topic_replication_factor,
+            offsets_topic_segment_bytes=config.groups.offsets_topic_segment_bytes,
+            offsets_topic_compression_codec=config.groups.offsets_topic_compression_codec,
         )

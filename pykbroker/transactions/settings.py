@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from pykbroker.config.broker_config import BrokerConfig
 
 
 class TransactionSettings(NamedTuple):
@@ -19,6 +21,20 @@ class TransactionSettings(NamedTuple):
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
 
     @classmethod
-    def from_config(cls, config: Any) -> TransactionSettings:
-        """Reads a `BrokerConfig`, whose attributes are Kafka's keys."""
-        return cls(*(getattr(config, name) for name in cls._fields))
+    def from_config(cls, config: BrokerConfig) -> TransactionSettings:
+        transactions = config.transactions
+        return cls(
+            request_timeout_ms=config.request_timeout_ms,
+            transaction_abort_timed_out_transaction_cleanup_interval_ms=(
+                transactions.abort_timed_out_transaction_cleanup_interval_ms
+            ),
+            transaction_max_timeout_ms=transactions.max_timeout_ms,
+            transaction_remove_expired_transaction_cleanup_interval_ms=(
+                transactions.remove_expired_transaction_cleanup_interval_ms
+            ),
+            transaction_state_log_min_isr=transactions.state_log_min_isr,
+            transaction_state_log_num_partitions=transactions.state_log_num_partitions,
+            transaction_state_log_replication_factor=transactions.state_log_replication_factor,
+            transaction_state_log_segment_bytes=transactions.state_log_segment_bytes,
+            transactional_id_expiration_ms=transactions.transactional_id_expiration_ms,
+        )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pykbroker.config.checks import AVAILABLE_AUTHORIZER
+from pykbroker.config.validation.security import AVAILABLE_AUTHORIZER
 from pykbroker.controller.metadata.acls import AclFilter, CreateAcls, DeleteAcls
 from pykbroker.controller.metadata.client_quotas import AlterClientQuotas, QuotaAlteration
 from pykbroker.controller.metadata.image import Acl, quota_key

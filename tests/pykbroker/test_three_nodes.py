@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from pykbroker.config.checks import AVAILABLE_AUTHORIZER
+from pykbroker.config.validation.security import AVAILABLE_AUTHORIZER
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

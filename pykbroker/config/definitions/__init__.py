@@ -176,7 +176,9 @@ class ConfigDefinition(NamedTuple):
     attribute: path in BrokerConfig of this key's value, for example "quorum.fetch_timeout_ms".
     part_of: path in BrokerConfig of a value that this key and others give together, for example "quorum.voters".
 
-    A broker key with neither path is parsed and checked, and has no effect.
+    per_listener: True if this broker reads `listener.name.<listener>.<key>` (BrokerConfig.listener_property).
+
+    A broker key with none of the last three is parsed and checked, and has no effect.
     """
 
     type: int
@@ -185,11 +187,12 @@ class ConfigDefinition(NamedTuple):
     update_mode: int = READ_ONLY
     attribute: str | None = None
     part_of: str | None = None
+    per_listener: bool = False
 
     @property
     def has_effect(self) -> bool:
         """True if this broker acts on the key."""
-        return self.attribute is not None or self.part_of is not None
+        return self.attribute is not None or self.part_of is not None or self.per_listener
 
     @property
     def is_sensitive(self) -> bool:

@@ -255,9 +255,11 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "log.segment.bytes": ConfigDefinition(INT, "1073741824", Range(1048576), CLUSTER_WIDE, part_of="topics.defaults"),
     "log.segment.delete.delay.ms": ConfigDefinition(LONG, "60000", AT_LEAST_0, CLUSTER_WIDE, part_of="topics.defaults"),
     "max.connection.creation.rate": ConfigDefinition(
-        INT, "2147483647", AT_LEAST_0, CLUSTER_WIDE, attribute="connections.max_creation_rate"
+        INT, "2147483647", AT_LEAST_0, CLUSTER_WIDE, attribute="connections.max_creation_rate", per_listener=True
     ),
-    "max.connections": ConfigDefinition(INT, "2147483647", AT_LEAST_0, CLUSTER_WIDE, attribute="connections.max_total"),
+    "max.connections": ConfigDefinition(
+        INT, "2147483647", AT_LEAST_0, CLUSTER_WIDE, attribute="connections.max_total", per_listener=True
+    ),
     "max.connections.per.ip": ConfigDefinition(
         INT, "2147483647", AT_LEAST_0, CLUSTER_WIDE, attribute="connections.max_per_ip"
     ),
@@ -377,8 +379,8 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "replication.quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1),
     "request.timeout.ms": ConfigDefinition(INT, "30000", attribute="request_timeout_ms"),
     "sasl.client.callback.handler.class": ConfigDefinition(CLASS, None),
-    "sasl.enabled.mechanisms": ConfigDefinition(LIST, "GSSAPI", MEMBERS, PER_BROKER, part_of="listener_property"),
-    "sasl.jaas.config": ConfigDefinition(PASSWORD, None, None, PER_BROKER, part_of="listener_property"),
+    "sasl.enabled.mechanisms": ConfigDefinition(LIST, "GSSAPI", MEMBERS, PER_BROKER, per_listener=True),
+    "sasl.jaas.config": ConfigDefinition(PASSWORD, None, None, PER_BROKER, per_listener=True),
     "sasl.kerberos.kinit.cmd": ConfigDefinition(STRING, "/usr/bin/kinit", None, PER_BROKER),
     "sasl.kerberos.min.time.before.relogin": ConfigDefinition(LONG, "60000", None, PER_BROKER),
     "sasl.kerberos.principal.to.local.rules": ConfigDefinition(LIST, "DEFAULT", MEMBERS, PER_BROKER),

@@ -55,9 +55,9 @@ def test_a_compose_file_of_kafka_is_understood() -> None:
         }
     )
     config = BrokerConfig.from_properties(properties)
-    assert [(at.name, at.port) for at in config.listeners] == [("PLAINTEXT_HOST", 9092), ("PLAINTEXT", 19092)]
-    assert config.advertised_listeners["PLAINTEXT"].host == "broker"
-    assert config.group_initial_rebalance_delay_ms == 0
+    assert [(at.name, at.port) for at in config.network.listeners] == [("PLAINTEXT_HOST", 9092), ("PLAINTEXT", 19092)]
+    assert config.network.advertised_listeners["PLAINTEXT"].host == "broker"
+    assert config.groups.initial_rebalance_delay_ms == 0
     assert config.unknown_keys == config.ineffective_keys == ()
 
 

@@ -31,11 +31,11 @@ def test_each_role() -> None:
     assert (both.is_broker, both.is_controller, both.is_alone) == (True, True, False)
     assert (broker.is_broker, broker.is_controller, broker.is_alone) == (True, False, False)
     assert (controller.is_broker, controller.is_controller, controller.is_alone) == (False, True, False)
-    assert both.quorum_voters == {1: ("one", 9093), 2: ("two", 9093), 3: ("::1", 9093)}
-    assert [address.name for address in both.listeners] == ["PLAINTEXT"]
-    assert [address.name for address in both.controller_listeners] == ["CONTROLLER"]
-    assert broker.controller_listeners == ()
-    assert controller.listeners == ()
+    assert both.quorum.voters == {1: ("one", 9093), 2: ("two", 9093), 3: ("::1", 9093)}
+    assert [address.name for address in both.network.listeners] == ["PLAINTEXT"]
+    assert [address.name for address in both.network.controller_listeners] == ["CONTROLLER"]
+    assert broker.network.controller_listeners == ()
+    assert controller.network.listeners == ()
     assert controller.ineffective_keys == broker.ineffective_keys == both.ineffective_keys == ()
 
 
@@ -44,20 +44,20 @@ def test_who_says_nothing_is_alone() -> None:
     assert alone.is_alone
     assert alone.is_broker
     assert alone.is_controller
-    assert alone.controller_listeners == ()
+    assert alone.network.controller_listeners == ()
     assert read({"controller.quorum.voters": "1@here:9093"}).is_alone
 
 
 def test_controllers_are_advertised_to_nodes_alone() -> None:
     config = read(BOTH, advertised_listeners="PLAINTEXT://public:9092,CONTROLLER://inside:9093")
-    assert list(config.advertised_listeners) == ["PLAINTEXT"]
-    assert config.advertised_controller_listeners["CONTROLLER"].host == "inside"
+    assert list(config.network.advertised_listeners) == ["PLAINTEXT"]
+    assert config.network.advertised_controller_listeners["CONTROLLER"].host == "inside"
 
 
 def test_voters_may_come_from_the_log() -> None:
     config = read(BROKER, controller_quorum_voters=None, controller_quorum_bootstrap_servers="one:9093,[::1]:9094")
-    assert config.quorum_voters == {}
-    assert config.quorum_bootstrap_servers == (("one", 9093), ("::1", 9094))
+    assert config.quorum.voters == {}
+    assert config.quorum.bootstrap_servers == (("one", 9093), ("::1", 9094))
     assert not config.is_alone
 
 
@@ -68,7 +68,7 @@ def test_a_broker_alone_has_a_login_for_the_controllers_listener() -> None:
         sasl_mechanism_controller_protocol="PLAIN",
         listener_name_controller_plain_sasl_jaas_config="Plain required username=nine password=secret;",
     )
-    assert config.node_logins == {"CONTROLLER": ("nine", "secret")}
+    assert config.security.node_logins == {"CONTROLLER": ("nine", "secret")}
     assert config.ineffective_keys == ()
 
 
@@ -82,12 +82,12 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
         "sasl_enabled_mechanisms": "PLAIN",
         "sasl_mechanism_inter_broker_protocol": "PLAIN",
     }
-    assert read(BOTH, **settings).node_logins == {}
+    assert read(BOTH, **settings).security.node_logins == {}
     jaas = 'Plain required username=nine password="se\\"cret";'
     config = read(BOTH, **settings, listener_name_brokers_plain_sasl_jaas_config=jaas)
     assert config.is_alone
     assert config.has_peers
-    assert config.node_logins == {"BROKERS": ("nine", 'se"cret')}
+    assert config.security.node_logins == {"BROKERS": ("nine", 'se"cret')}
     assert not BrokerConfig.from_properties({}).has_peers
 
 

@@ -46,7 +46,7 @@ def services() -> Any:
     return SimpleNamespace(
         metadata=SimpleNamespace(image=image),
         controller=SimpleNamespace(kraft_version=0),
-        config=SimpleNamespace(connection_failed_authentication_delay_ms=100),
+        config=SimpleNamespace(connections=SimpleNamespace(failed_authentication_delay_ms=100)),
     )
 
 

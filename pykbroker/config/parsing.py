@@ -1,0 +1,287 @@
+"""Texts of server.properties to values.
+
+A value that is not of its key's type, out of the key's own bounds, or of another form is refused here. Combinations are
+judged afterwards, in `validation`: until then values may contradict one another.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pykbroker.config.definitions import ConfigError, format_value
+from pykbroker.config.definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS, INTERNAL_BROKER_CONFIGS
+from pykbroker.config.definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
+from pykbroker.config.listener_addresses import (
+    LISTENER_PREFIX,
+    ListenerAddress,
+    base_of_listener_key,
+    parse_bootstrap_servers,
+    parse_listeners,
+    parse_protocol_map,
+    parse_voters,
+)
+from pykbroker.config.values import (
+    BROKER,
+    CONTROLLER,
+    SINGLE_NODE_DEFAULTS,
+    BrokerValues,
+    ConfigValues,
+    ConnectionValues,
+    ControllerValues,
+    FetchValues,
+    GroupValues,
+    LogValues,
+    MetadataLogValues,
+    NetworkValues,
+    QuorumValues,
+    ReplicationValues,
+    SecurityValues,
+    SocketValues,
+    TopicValues,
+    TransactionValues,
+    broker_definition,
+    default_text,
+    value_of,
+)
+
+AUTHORIZER_KEYS = ("super.users", "allow.everyone.if.no.acl.found")
+
+# Compiled when a listener between nodes has SASL.
+_JAAS_OPTION = r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))'
+
+
+def parse_properties(properties: Mapping[str, str]) -> ConfigValues:
+    """Parses keys as in server.properties.
+
+    Raises:
+        ConfigError: a text is not of its key's type, is out of the key's own bounds, or has another form.
+    """
+    texts = {key: text.strip() for key, text in properties.items()}
+    _agree_on_node_id(texts)
+    plain = _plain_values(texts)
+    top = plain[""]
+    network = _network(plain["network"], texts)
+    quorum = _quorum(plain["quorum"], texts, top["node_id"], top["process_roles"])
+    logins = _node_logins(network, texts, top["process_roles"], is_alone=set(quorum.voters) == {top["node_id"]})
+    log: dict[str, Any] = plain["log"]
+    log["dirs"] = log["dirs"] or _frozen(value_of("log.dir", texts))
+    security = _security(plain["security"], texts, logins)
+    known = AUTHORIZER_KEYS if security.authorizer_class_name else ()
+    unknown = [key for key in texts if key not in known and not is_known_key(key)]
+    listener_names = {address.name for address in (*network.listeners, *network.controller_listeners)} | logins.keys()
+    ineffective = [
+        key
+        for key in texts.keys() - known - set(unknown)
+        if not _has_effect(key) and not _is_for_listener(key, listener_names)
+    ]
+    return ConfigValues(
+        **top,
+        broker=BrokerValues(**plain["broker"]),
+        connections=ConnectionValues(**plain["connections"]),
+        controller=ControllerValues(**plain["controller"]),
+        fetch=FetchValues(**plain["fetch"]),
+        groups=GroupValues(**plain["groups"]),
+        log=LogValues(**log),
+        metadata_log=MetadataLogValues(**plain["metadata_log"]),
+        network=network,
+        quorum=quorum,
+        replication=ReplicationValues(**plain["replication"]),
+        security=security,
+        sockets=SocketValues(**plain["sockets"]),
+        topics=TopicValues(**plain["topics"], defaults=_topic_defaults(texts)),
+        transactions=TransactionValues(**plain["transactions"]),
+        static_properties=MappingProxyType(texts),
+        unknown_keys=tuple(sorted(unknown)),
+        ineffective_keys=tuple(sorted(ineffective)),
+    )
+
+
+def is_known_key(key: str) -> bool:
+    """True if a broker of Kafka has a setting of this name, `listener.name.<listener>.<key>` among them."""
+    tables = (BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS, INTERNAL_TOPIC_CONFIGS)
+    return any(key in table for table in tables) or base_of_listener_key(key) in BROKER_CONFIGS
+
+
+def _has_effect(key: str) -> bool:
+    definition = broker_definition(key)
+    return definition is not None and definition.has_effect
+
+
+def _is_for_listener(key: str, listener_names: Collection[str]) -> bool:
+    """True for a key with a listener's prefix that is read, for a listener that there is."""
+    definition = BROKER_CONFIGS.get(base_of_listener_key(key) or "")
+    name = key.removeprefix(LISTENER_PREFIX).partition(".")[0].upper()
+    return definition is not None and definition.per_listener and name in listener_names
+
+
+def _agree_on_node_id(texts: dict[str, str]) -> None:
+    """`broker.id` is the old name of `node.id`; Kafka sets the one from the other."""
+    if "node.id" not in texts and "broker.id" in texts:
+        texts["node.id"] = texts["broker.id"]
+    node_id = texts.get("node.id", SINGLE_NODE_DEFAULTS["node.id"])
+    if texts.setdefault("broker.id", node_id) != node_id:
+        raise ConfigError(
+            "broker.id", texts["broker.id"], f"differs from node.id, which is {node_id}; set node.id alone"
+        )
+
+
+def _plain_values(texts: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Group -> field -> value, of the fields that are the value of one key; the group of node_id is "".
+
+    Every given key is parsed, also those that nothing here acts on: a typing error should not wait for that.
+    """
+    groups = {group: fields.copy() for group, fields in _default_values().items()}
+    for key, text in texts.items():
+        definition = broker_definition(key)
+        if definition is None:
+            definition = BROKER_CONFIGS.get(base_of_listener_key(key) or "")
+            if definition is not None:
+                definition.parse(key, text)
+            continue
+        value = definition.parse(key, text)
+        if definition.attribute is not None:
+            group, _, field = definition.attribute.rpartition(".")
+            groups[group][field] = _frozen(value)
+    return groups
+
+
+@functools.cache
+def _default_values() -> dict[str, dict[str, Any]]:
+    """The same where nothing is given. Parsed once in a process: each dynamic change makes new values."""
+    groups: dict[str, dict[str, Any]] = {}
+    for table in (BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS):
+        for key, definition in table.items():
+            if definition.attribute is not None:
+                group, _, field = definition.attribute.rpartition(".")
+                groups.setdefault(group, {})[field] = _frozen(value_of(key, {}))
+    return groups
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _network(plain: Mapping[str, Any], texts: Mapping[str, str]) -> NetworkValues:
+    controller_names: tuple[str, ...] = plain["controller_listener_names"]
+    listener_texts: list[str] = value_of("listeners", texts)
+    map_text = texts.get("listener.security.protocol.map")
+    protocols = parse_protocol_map(
+        map_text if map_text is not None else default_text("listener.security.protocol.map") or "",
+        controller_names,
+        map_text is not None,
+        listener_texts,
+    )
+    listeners = parse_listeners("listeners", listener_texts, protocols)
+    advertised = parse_listeners("advertised.listeners", value_of("advertised.listeners", texts) or [], protocols)
+    inter_broker = texts.get("inter.broker.listener.name") or texts.get("security.inter.broker.protocol") or "PLAINTEXT"
+    names = {name.upper() for name in controller_names}
+    return NetworkValues(
+        **plain,
+        listeners=tuple(address for address in listeners if address.name not in names),
+        controller_listeners=tuple(address for address in listeners if address.name in names),
+        advertised_listeners=_by_name(address for address in advertised if address.name not in names),
+        advertised_controller_listeners=_by_name(address for address in advertised if address.name in names),
+        inter_broker_listener=inter_broker.upper(),
+        security_protocols=MappingProxyType(protocols),
+    )
+
+
+def _by_name(addresses: Any) -> Mapping[str, ListenerAddress]:
+    return MappingProxyType({address.name: address for address in addresses})
+
+
+def _quorum(plain: Mapping[str, Any], texts: Mapping[str, str], node_id: int, roles: Collection[str]) -> QuorumValues:
+    voters = parse_voters(value_of("controller.quorum.voters", texts))
+    servers = parse_bootstrap_servers(value_of("controller.quorum.bootstrap.servers", texts))
+    if not voters and not servers and CONTROLLER in roles:
+        # A node without any of these settings is a cluster by itself.
+        voters = {node_id: ("localhost", 0)}
+    return QuorumValues(**plain, voters=MappingProxyType(voters), bootstrap_servers=servers)
+
+
+def _security(
+    plain: Mapping[str, Any], texts: Mapping[str, str], logins: Mapping[str, tuple[str, str]]
+) -> SecurityValues:
+    # Kafka's authorizer reads these two; where there is none, nobody does.
+    given = texts if plain["authorizer_class_name"] else {}
+    return SecurityValues(
+        **plain,
+        super_users=frozenset(filter(None, map(str.strip, given.get("super.users", "").split(";")))),
+        allow_everyone_if_no_acl_found=given.get("allow.everyone.if.no.acl.found", "").lower() == "true",
+        node_logins=logins,
+    )
+
+
+def _node_logins(
+    network: NetworkValues, texts: Mapping[str, str], roles: Collection[str], *, is_alone: bool
+) -> Mapping[str, tuple[str, str]]:
+    """This node's logins at others: by SASL/PLAIN, where that is the protocol of a listener between nodes."""
+    logins: dict[str, tuple[str, str]] = {}
+    for name, mechanism_key in listeners_between_nodes(network, roles, is_alone=is_alone):
+        is_plain = texts.get(mechanism_key) == "PLAIN" and network.security_protocols.get(name) == "SASL_PLAINTEXT"
+        login = find_login(name, texts) if is_plain else None
+        if login is not None:
+            logins[name] = login
+    return MappingProxyType(logins)
+
+
+def listeners_between_nodes(network: NetworkValues, roles: Collection[str], *, is_alone: bool) -> list[tuple[str, str]]:
+    """The listeners of others that this node dials, each with the key of the mechanism that it logs in by.
+
+    A quorum of one asks no controller; with other brokers it replicates from them as any broker does.
+    """
+    found = []
+    if not is_alone:
+        found += [
+            (name.upper(), "sasl.mechanism.controller.protocol") for name in network.controller_listener_names[:1]
+        ]
+    if BROKER in roles and (not is_alone or network.controller_listeners):
+        found.append((network.inter_broker_listener, "sasl.mechanism.inter.broker.protocol"))
+    return found
+
+
+def jaas_key(listener_name: str) -> str:
+    """The key of the login module of a listener."""
+    return f"{LISTENER_PREFIX}{listener_name.lower()}.plain.sasl.jaas.config"
+
+
+def find_login(listener_name: str, texts: Mapping[str, str]) -> tuple[str, str] | None:
+    """User and password of this node in the login module of a listener; None where it has not both."""
+    jaas = next((texts[key] for key in (jaas_key(listener_name), "sasl.jaas.config") if key in texts), "")
+    found = {
+        key: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for key, quoted, bare in re.findall(_JAAS_OPTION, jaas)
+    }
+    if not found.get("username") or not found.get("password"):
+        return None
+    return found["username"], found["password"]
+
+
+def _topic_defaults(texts: Mapping[str, str]) -> Mapping[str, str]:
+    """Every topic key as a topic has it that sets nothing, in the topic key's unit."""
+    changed = {_topic_key_of_synonym()[key] for key in texts.keys() & _topic_key_of_synonym().keys()}
+    return MappingProxyType({**_unset_topic_defaults(), **{name: _topic_default(name, texts) for name in changed}})
+
+
+@functools.cache
+def _unset_topic_defaults() -> dict[str, str]:
+    return {name: _topic_default(name, {}) for name in TOPIC_CONFIGS}
+
+
+@functools.cache
+def _topic_key_of_synonym() -> dict[str, str]:
+    return {synonym: name for name, synonyms in BROKER_SYNONYMS.items() for synonym, _ in synonyms}
+
+
+def _topic_default(name: str, texts: Mapping[str, str]) -> str:
+    for synonym, factor in BROKER_SYNONYMS.get(name, ()):
+        value = value_of(synonym, texts)
+        if value is not None:
+            if factor != 1 or name == "retention.ms":
+                # Each negative retention is unlimited to Kafka's broker.
+                value = -1 if value < 0 else value * factor
+            return format_value(value)
+    return TOPIC_CONFIGS[name].default or ""

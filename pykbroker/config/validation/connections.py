@@ -1,0 +1,48 @@
+"""Checks of connections and of the memory for their requests."""
+
+from __future__ import annotations
+
+import re
+
+from pykbroker.config.definitions import ConfigError
+from pykbroker.config.listener_addresses import is_host
+from pykbroker.config.values import ConfigValues
+
+_INT_MAX = (1 << 31) - 1
+
+
+def check_request_memory(config: ConfigValues) -> None:
+    queued, largest = config.sockets.queued_max_request_bytes, config.sockets.request_max_bytes
+    if 0 < queued < largest:
+        raise ConfigError(
+            "queued.max.request.bytes", queued, f"must not be below socket.request.max.bytes, which is {largest}"
+        )
+
+
+def check_idle_time(config: ConfigValues) -> None:
+    """A refused login is answered late on purpose; the connection must not be idle for too long before."""
+    idle_ms, delay_ms = config.connections.max_idle_ms, config.connections.failed_authentication_delay_ms
+    if 0 <= idle_ms <= delay_ms:
+        raise ConfigError(
+            "connections.max.idle.ms",
+            idle_ms,
+            f"must exceed connection.failed.authentication.delay.ms, which is {delay_ms}",
+        )
+
+
+def check_limits_per_address(config: ConfigValues) -> None:
+    key = "max.connections.per.ip.overrides"
+    text = config.connections.max_per_ip_overrides
+    # Commas at the end count for nothing in Java's split, unlike other empty entries.
+    given = text.rstrip(", ")
+    for entry in given.split(",") if given else ():
+        host, colon, count = entry.rpartition(":")
+        if not colon or not re.fullmatch(r"[+-]?\d+", count.strip()) or abs(int(count)) > _INT_MAX:
+            raise ConfigError(key, text, f"{entry!r} is not of the form host:count")
+        if not is_host(host.strip()):
+            raise ConfigError(key, text, f"{host!r} is not the name or address of a host")
+    if config.connections.max_per_ip == 0 and not text:
+        raise ConfigError("max.connections.per.ip", 0, f"can be zero only where {key} lets somebody in")
+
+
+CHECKS = (check_request_memory, check_idle_time, check_limits_per_address)

@@ -1,0 +1,62 @@
+"""Checks of listeners by themselves: advertised ones are bound, and the protocol of each can be served."""
+
+from __future__ import annotations
+
+from pykbroker.config.definitions import ConfigError
+from pykbroker.config.definitions.broker import BROKER_CONFIGS
+from pykbroker.config.listener_addresses import LISTENER_PREFIX, ListenerAddress
+from pykbroker.config.values import ConfigValues
+
+AVAILABLE_MECHANISM = "PLAIN"
+
+
+def _bound(config: ConfigValues) -> list[ListenerAddress]:
+    """The listeners of this node in both roles."""
+    return [*config.network.listeners, *config.network.controller_listeners]
+
+
+def _bound_names(config: ConfigValues) -> str:
+    return ", ".join(sorted(address.name for address in _bound(config)))
+
+
+def check_advertised(config: ConfigValues) -> None:
+    network = config.network
+    bound = {address.name for address in _bound(config)}
+    for address in (*network.advertised_listeners.values(), *network.advertised_controller_listeners.values()):
+        if address.name not in bound:
+            raise ConfigError(
+                "advertised.listeners", address.name, f"not one of listeners, which are {_bound_names(config)}"
+            )
+        if address.host == "0.0.0.0":  # noqa: S104  compared, not bound
+            raise ConfigError(
+                "advertised.listeners", address.host, "clients cannot dial it; use a host name or address"
+            )
+
+
+def check_early_start(config: ConfigValues) -> None:
+    bound = {address.name for address in _bound(config)}
+    for name in config.value("early.start.listeners") or []:
+        if name not in bound:
+            raise ConfigError("early.start.listeners", name, f"not one of listeners, which are {_bound_names(config)}")
+
+
+def check_security_protocols(config: ConfigValues) -> None:
+    for listener in _bound(config):
+        if listener.security_protocol.endswith("SSL"):
+            raise ConfigError("listeners", listener.name, "TLS is not available yet; use PLAINTEXT or SASL_PLAINTEXT")
+
+
+def check_mechanisms(config: ConfigValues) -> None:
+    """Mechanisms that were asked for must have the one that there is among them; its default in Kafka is GSSAPI."""
+    key = "sasl.enabled.mechanisms"
+    texts = config.static_properties
+    for listener in _bound(config):
+        if not listener.security_protocol.startswith("SASL"):
+            continue
+        own = f"{LISTENER_PREFIX}{listener.name.lower()}.{key}"
+        text = texts.get(own, texts.get(key))
+        if text is not None and AVAILABLE_MECHANISM not in BROKER_CONFIGS[key].parse(key, text):
+            raise ConfigError(own if own in texts else key, text, f"only {AVAILABLE_MECHANISM} is available yet")
+
+
+CHECKS = (check_advertised, check_early_start, check_security_protocols, check_mechanisms)

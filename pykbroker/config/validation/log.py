@@ -1,0 +1,102 @@
+"""Checks of logs: directories, retention, the cleaner, replicas."""
+
+from __future__ import annotations
+
+from pykbroker.config.definitions import ConfigError
+from pykbroker.config.values import ConfigValues
+
+AVAILABLE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+_MIB = 1 << 20
+
+
+def check_replica_selector(config: ConfigValues) -> None:
+    name = config.replication.selector_class
+    if name and name != AVAILABLE_SELECTOR:
+        raise ConfigError("replica.selector.class", name, f"only {AVAILABLE_SELECTOR} is available")
+
+
+def check_topic_times(config: ConfigValues) -> None:
+    """Times for which several broker keys stand, of which none has these bounds by itself."""
+    defaults = config.topics.defaults
+    if int(defaults["retention.ms"]) == 0:
+        raise ConfigError("log.retention.ms", defaults["retention.ms"], "must be -1 (unlimited) or at least 1")
+    if int(defaults["segment.ms"]) < 1:
+        raise ConfigError("log.roll.ms", defaults["segment.ms"], "must be at least 1")
+    if int(defaults["segment.jitter.ms"]) < 0:
+        raise ConfigError("log.roll.jitter.ms", defaults["segment.jitter.ms"], "must be at least 0")
+
+
+def check_compaction_lags(config: ConfigValues) -> None:
+    least, most = (config.topics.defaults[name] for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
+    if int(least) > int(most):
+        raise ConfigError(
+            "log.cleaner.min.compaction.lag.ms",
+            least,
+            f"must not exceed log.cleaner.max.compaction.lag.ms, which is {most}",
+        )
+
+
+def check_directories(config: ConfigValues) -> None:
+    if len(config.log.dirs) != 1:
+        raise ConfigError("log.dirs", ",".join(config.log.dirs), "must be one directory: several are not available yet")
+
+
+def check_cleaner(config: ConfigValues) -> None:
+    """Kafka's cleaner needs more than 1 MiB of buffer in each thread, also where it is turned off."""
+    size_key, threads_key = "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"
+    size, threads = config.value(size_key), config.value(threads_key)
+    if threads < 1:
+        raise ConfigError(threads_key, threads, "must be at least 1")
+    if size // threads <= _MIB:
+        reason = f"must be more than 1 MiB ({_MIB}) for each of the {threads} threads of {threads_key}"
+        if size_key in config.static_properties:
+            raise ConfigError(size_key, size, reason)
+        raise ConfigError(threads_key, threads, f"{size_key}, which is {size}, {reason}")
+
+
+def check_cordoned(config: ConfigValues) -> None:
+    key = "cordoned.log.dirs"
+    cordoned = config.value(key)
+    if cordoned == ["*"] or not config.is_broker:
+        return
+    for directory in cordoned:
+        if directory == "*":
+            raise ConfigError(key, config.static_properties[key], "* stands for all directories and must be alone")
+        if directory not in config.log.dirs:
+            raise ConfigError(key, directory, "must be one of log.dirs")
+
+
+def check_local_retention_of_tiers(config: ConfigValues) -> None:
+    if config.value("remote.log.storage.system.enable"):
+        check_local_retention(config)
+
+
+def check_local_retention(config: ConfigValues) -> None:
+    """Local retention must be within the retention of the whole log.
+
+    Kafka looks at it at the start where remote storage is enabled, and at each dynamic change of a setting of logs.
+
+    Raises:
+        ConfigError: -1 (all), or more than the whole log is kept for.
+    """
+    hours, minutes = config.value("log.retention.hours"), config.value("log.retention.minutes")
+    whole_ms = config.value("log.retention.ms")
+    if whole_ms is None:
+        whole_ms = hours * 3_600_000 if minutes is None else minutes * 60_000
+    for key, whole, name in (
+        ("log.local.retention.ms", whole_ms, "log.retention.ms"),
+        ("log.local.retention.bytes", config.value("log.retention.bytes"), "log.retention.bytes"),
+    ):
+        local = config.value(key)
+        if whole < 0 or local == -2:
+            continue
+        if local == -1:
+            raise ConfigError(key, local, f"Value must not be -1 as {name} value is set as {whole}.")
+        if local > whole:
+            raise ConfigError(key, local, f"Value must not be more than {name} property value: {whole}")
+
+
+CHECKS = (check_replica_selector, check_topic_times, check_directories, check_cleaner, check_cordoned)
+START_CHECKS = (check_compaction_lags, check_local_retention_of_tiers)
+"""Checks that Kafka does not make at a dynamic change."""

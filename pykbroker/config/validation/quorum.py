@@ -1,0 +1,41 @@
+"""Checks of the quorum's voters."""
+
+from __future__ import annotations
+
+from pykbroker.config.definitions import ConfigError
+from pykbroker.config.listener_addresses import is_every_address
+from pykbroker.config.values import ConfigValues
+
+_VOTERS = "controller.quorum.voters"
+
+
+def check_voters_and_roles(config: ConfigValues) -> None:
+    """A controller is one of the voters that are named; a broker alone is none of them, and needs some controller."""
+    quorum, node_id = config.quorum, config.node_id
+    if not quorum.voters and not quorum.bootstrap_servers:
+        raise ConfigError(
+            _VOTERS,
+            "",
+            "must name the controllers (id@host:port), or controller.quorum.bootstrap.servers some of them, "
+            "where process.roles is broker",
+        )
+    text = config.static_properties.get(_VOTERS, "")
+    if quorum.voters and config.is_controller and node_id not in quorum.voters:
+        raise ConfigError(_VOTERS, text, f"must name this node ({node_id}), as process.roles has controller")
+    if node_id in quorum.voters and not config.is_controller:
+        raise ConfigError(_VOTERS, text, f"must not name this node ({node_id}), as process.roles is broker alone")
+
+
+def check_addresses_of_voters(config: ConfigValues) -> None:
+    """Several voters dial one another."""
+    voters = config.quorum.voters
+    if len(voters) < 2:
+        return
+    for voter_id, (host, port) in voters.items():
+        if port == 0:
+            raise ConfigError(_VOTERS, f"{voter_id}@{host}:0", "a voter needs a port")
+        if is_every_address(host):
+            raise ConfigError(_VOTERS, f"{voter_id}@{host}:{port}", "nodes cannot dial it; use a host name or address")
+
+
+CHECKS = (check_voters_and_roles, check_addresses_of_voters)

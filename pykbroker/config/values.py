@@ -1,0 +1,329 @@
+"""The settings of a node as frozen values, grouped as Kafka's documentation and code group them.
+
+A field has the name of its key with "_" for ".", less what the name of the group says already:
+`controller.quorum.fetch.timeout.ms` is `config.quorum.fetch_timeout_ms`. Units are in the names; -1 means unlimited
+where Kafka says so. The column `attribute` or `part_of` of definitions/broker.py names the field of each key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykbroker.config.definitions import ConfigDefinition
+from pykbroker.config.definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
+from pykbroker.config.listener_addresses import LISTENER_PREFIX, ListenerAddress
+
+BROKER = "broker"
+CONTROLLER = "controller"
+
+SINGLE_NODE_DEFAULTS = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+}
+"""Where Kafka has no default and demands a value, ours makes one node that is broker and controller."""
+
+
+class Frozen:
+    """Attributes that are given once, by keyword; the annotations of a subclass say which, and mypy reads them.
+
+    Sixteen NamedTuples in place of these would cost 5 ms of each start, dataclasses more.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen: cannot set {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen: cannot delete {name}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+class BrokerValues(Frozen):
+    """The broker at its controller: registration, heartbeats, shutdown."""
+
+    controlled_shutdown_enable: bool
+    heartbeat_interval_ms: int
+    initial_registration_timeout_ms: int
+    rack: str | None
+    session_end_on_refusal: bool
+    session_timeout_ms: int
+
+
+class ConnectionValues(Frozen):
+    """How many connections there may be, and for how long."""
+
+    failed_authentication_delay_ms: int
+    max_creation_rate: int
+    max_idle_ms: int
+    max_per_ip: int
+    max_per_ip_overrides: str
+    max_total: int
+
+
+class ControllerValues(Frozen):
+    """The channel of a broker to the active controller."""
+
+    socket_timeout_ms: int
+
+
+class FetchValues(Frozen):
+    """Fetch requests of clients and followers."""
+
+    max_bytes: int
+    max_incremental_session_cache_slots: int
+
+
+class GroupValues(Frozen):
+    """The group coordinator and its topic __consumer_offsets."""
+
+    initial_rebalance_delay_ms: int
+    max_session_timeout_ms: int
+    max_size: int
+    min_session_timeout_ms: int
+    offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_compression_codec: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+
+
+class LogValues(Frozen):
+    """The log directory and the periodic tasks on its logs."""
+
+    cleaner_backoff_ms: int
+    cleaner_enable: bool
+    dirs: tuple[str, ...]
+    flush_offset_checkpoint_interval_ms: int
+    flush_scheduler_interval_ms: int
+    flush_start_offset_checkpoint_interval_ms: int
+    initial_task_delay_ms: int
+    retention_check_interval_ms: int
+
+
+class MetadataLogValues(Frozen):
+    """Segments and snapshots of __cluster_metadata."""
+
+    max_record_bytes_between_snapshots: int
+    max_snapshot_interval_ms: int
+    segment_bytes: int
+    segment_ms: int
+
+
+class NetworkValues(Frozen):
+    """Listeners: the addresses that a node binds, and those that it tells to others.
+
+    listeners: addresses to bind for clients and brokers; empty where there is no broker.
+    controller_listeners: addresses to bind that `controller.listener.names` names; empty on a broker alone, and on a
+        single node without any.
+    advertised_listeners: `advertised.listeners` by listener name, as given; empty when it is not set. What follows
+        for clients and nodes is in pykbroker/metadata/advertised_listeners.py.
+    advertised_controller_listeners: the same of the controller's listeners.
+    inter_broker_listener: name of the listener for other brokers: `inter.broker.listener.name`, else the name of the
+        protocol.
+    security_protocols: listener name -> security protocol; names are in upper case.
+    """
+
+    advertised_controller_listeners: Mapping[str, ListenerAddress]
+    advertised_listeners: Mapping[str, ListenerAddress]
+    controller_listener_names: tuple[str, ...]
+    controller_listeners: tuple[ListenerAddress, ...]
+    inter_broker_listener: str
+    listeners: tuple[ListenerAddress, ...]
+    security_protocols: Mapping[str, str]
+
+
+class QuorumValues(Frozen):
+    """The quorum of controllers (KRaft): keys that begin with `controller.quorum.`.
+
+    voters: node id -> (host, port) from `controller.quorum.voters`; empty where the log says who votes, just this node
+        where nothing is said at all.
+    bootstrap_servers: (host, port) of controllers to ask for the others.
+    """
+
+    append_linger_ms: int
+    auto_join_enable: bool
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    election_backoff_max_ms: int
+    election_on_refusal: bool
+    election_timeout_ms: int
+    fetch_max_bytes: int
+    fetch_snapshot_max_bytes: int
+    fetch_timeout_ms: int
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    voters: Mapping[int, tuple[str, int]]
+
+
+class ReplicationValues(Frozen):
+    """Followers' fetches, in-sync replicas and the balance of leaders."""
+
+    auto_leader_rebalance_enable: bool
+    fetch_backoff_ms: int
+    fetch_max_bytes: int
+    fetch_min_bytes: int
+    fetch_response_max_bytes: int
+    fetch_wait_max_ms: int
+    lag_time_max_ms: int
+    leader_imbalance_check_interval_seconds: int
+    selector_class: str | None
+    socket_timeout_ms: int
+    unclean_leader_election_interval_ms: int
+
+
+class SecurityValues(Frozen):
+    """Authorizer and SASL.
+
+    super_users, allow_everyone_if_no_acl_found: settings of the authorizer, which Kafka's broker does not know by
+        itself; empty and False where there is none.
+    node_logins: user and password of this node at others, by the name of a SASL listener between nodes.
+    """
+
+    allow_everyone_if_no_acl_found: bool
+    authorizer_class_name: str
+    node_logins: Mapping[str, tuple[str, str]]
+    sasl_server_max_receive_size: int
+    super_users: frozenset[str]
+
+
+class SocketValues(Frozen):
+    """Sizes of requests, and of what the kernel holds for a socket."""
+
+    listen_backlog_size: int
+    queued_max_request_bytes: int
+    receive_buffer_bytes: int
+    request_max_bytes: int
+    send_buffer_bytes: int
+
+
+class TopicValues(Frozen):
+    """Creation of topics, and what a topic has that sets nothing itself.
+
+    defaults: every topic key with its text, from the broker keys that a topic inherits from.
+    """
+
+    auto_create_enable: bool
+    default_replication_factor: int
+    defaults: Mapping[str, str]
+    delete_enable: bool
+    max_request_partition_size_limit: int
+    num_partitions: int
+
+
+class TransactionValues(Frozen):
+    """The transaction coordinator with its topic __transaction_state, and producer ids."""
+
+    abort_timed_out_transaction_cleanup_interval_ms: int
+    add_partitions_retry_backoff_max_ms: int
+    add_partitions_retry_backoff_ms: int
+    max_timeout_ms: int
+    partition_verification_enable: bool
+    producer_id_expiration_check_interval_ms: int
+    producer_id_expiration_ms: int
+    remove_expired_transaction_cleanup_interval_ms: int
+    state_log_min_isr: int
+    state_log_num_partitions: int
+    state_log_replication_factor: int
+    state_log_segment_bytes: int
+    transactional_id_expiration_ms: int
+
+
+class ConfigValues(Frozen):
+    """All settings of one node.
+
+    static_properties: keys and texts as given, without blanks around.
+    unknown_keys: given keys that Kafka does not know.
+    ineffective_keys: given keys that Kafka knows and this broker does not act on.
+    """
+
+    node_id: int
+    process_roles: tuple[str, ...]
+    request_timeout_ms: int
+    broker: BrokerValues
+    connections: ConnectionValues
+    controller: ControllerValues
+    fetch: FetchValues
+    groups: GroupValues
+    log: LogValues
+    metadata_log: MetadataLogValues
+    network: NetworkValues
+    quorum: QuorumValues
+    replication: ReplicationValues
+    security: SecurityValues
+    sockets: SocketValues
+    topics: TopicValues
+    transactions: TransactionValues
+    static_properties: Mapping[str, str]
+    unknown_keys: tuple[str, ...]
+    ineffective_keys: tuple[str, ...]
+
+    @property
+    def is_broker(self) -> bool:
+        """True if this process serves partitions."""
+        return BROKER in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        """True if this process is a controller."""
+        return CONTROLLER in self.process_roles
+
+    @property
+    def is_alone(self) -> bool:
+        """True if this process is a quorum of one: its own controller, which needs nobody else."""
+        return set(self.quorum.voters) == {self.node_id}
+
+    @property
+    def has_peers(self) -> bool:
+        """True if other nodes may belong to this cluster: brokers can join a quorum of one by its controller's port."""
+        return not self.is_alone or bool(self.network.controller_listeners)
+
+    def value(self, key: str) -> Any:
+        """The typed value of any broker key, given or by default; None where there is neither.
+
+        For keys that are no attribute: they are checked, or bounds of others, and have no effect by themselves.
+        """
+        return value_of(key, self.static_properties)
+
+    def listener_property(self, listener_name: str, key: str) -> str | None:
+        """The text of a key for one listener: `listener.name.<name>.<key>` if set, else `<key>`, else its default."""
+        text = self.static_properties.get(f"{LISTENER_PREFIX}{listener_name.lower()}.{key}")
+        if text is None:
+            text = self.static_properties.get(key)
+        if text is None and key in BROKER_CONFIGS:
+            text = BROKER_CONFIGS[key].default
+        return text
+
+
+def broker_definition(key: str) -> ConfigDefinition | None:
+    """The row of a broker key, listed by Kafka or not; None for an unknown key."""
+    return BROKER_CONFIGS.get(key) or INTERNAL_BROKER_CONFIGS.get(key)
+
+
+def default_text(key: str) -> str | None:
+    """The text of a broker key that nobody set; None for none, and for an unknown key."""
+    definition = broker_definition(key)
+    return SINGLE_NODE_DEFAULTS.get(key, None if definition is None else definition.default)
+
+
+def value_of(key: str, texts: Mapping[str, str]) -> Any:
+    """The typed value of a broker key in these texts, or its default; None where there is neither.
+
+    Raises:
+        ConfigError: the text is not of the key's type or not allowed.
+    """
+    text = texts.get(key)
+    if text is None:
+        text = default_text(key)
+    if text is None:
+        return None
+    definition = broker_definition(key)
+    assert definition is not None, key
+    return definition.parse(key, text)
