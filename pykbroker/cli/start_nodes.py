@@ -279,7 +279,7 @@ class Supervisor:
         from pykbroker.config.listener_addresses import host_and_port, is_every_address
         from pykbroker.metadata.advertised_listeners import told_host
 
-        (told, *_) = self._configs[node.node_id].advertised_listeners.values()
+        (told, *_) = self._configs[node.node_id].network.advertised_listeners.values()
         if is_every_address(told.host) and len(self._nodes) == 1:
             return node.address or ""
         return host_and_port(told_host(told), told.port)

@@ -24,7 +24,7 @@ async def handle_add_offsets_to_txn(context: BrokerContext, request: AddOffsetsT
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     services = context.services
     topic = services.metadata.topic(OFFSETS_TOPIC)
-    partition_count = services.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+    partition_count = services.config.groups.offsets_topic_num_partitions if topic is None else len(topic.partitions)
     error = await services.transactions.add_partitions(
         request.transactional_id,
         request.producer_id,

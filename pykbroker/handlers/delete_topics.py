@@ -30,7 +30,7 @@ async def handle_delete_topics(context: NodeContext, request: DeleteTopicsReques
     """Deletes each topic by itself."""
     references = [TopicReference(name) for name in request.topic_names]
     references += [TopicReference(topic.name, topic.topic_id) for topic in request.topics]
-    if not context.services.config.delete_topic_enable:
+    if not context.services.config.topics.delete_enable:
         return _refused(references, _deletion_disabled(context.api_version))
     unauthorized: list[DeletableTopicResult] = []
     if not context.authorize_cluster(DELETE):

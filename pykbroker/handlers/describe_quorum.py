@@ -103,11 +103,11 @@ def _nodes(context: NodeContext) -> list[Node]:
             )
             for voter in voters
         ]
-    names = config.controller_listener_names or ["CONTROLLER"]
+    names = config.network.controller_listener_names or ["CONTROLLER"]
     return [
         Node(
             node_id=node_id,
             listeners=[Listener(name=names[0].upper(), host=host, port=port)] if port else [],
         )
-        for node_id, (host, port) in config.quorum_voters.items()
+        for node_id, (host, port) in config.quorum.voters.items()
     ]

@@ -54,7 +54,7 @@ async def handle_describe_topic_partitions(
             )
         if cursor.partition_index < 0:
             return _request_error(request, f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor}")
-    limit = context.services.config.max_request_partition_size_limit
+    limit = context.services.config.topics.max_request_partition_size_limit
     remaining = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     hidden = context.refused(DESCRIBE, TOPIC, names)

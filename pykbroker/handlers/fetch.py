@@ -149,7 +149,7 @@ def _unknown_isolation(context: BrokerContext, request: FetchRequest) -> FetchRe
 def _read_all(context: BrokerContext, request: FetchRequest, fetch: FetchContext, reader: _Reader) -> _Read:
     """Reads each partition in order under the size limits of the request and the broker (P-60, P-64)."""
     read = _Read()
-    rest = min(request.max_bytes, context.services.config.fetch_max_bytes)
+    rest = min(request.max_bytes, context.services.config.fetch.max_bytes)
     for asked in fetch.partitions.values():
         quiet = asked.quiet
         if quiet is not None and quiet.is_still(
@@ -178,7 +178,7 @@ def _reader(context: BrokerContext, request: FetchRequest) -> _Reader:
     elif request.isolation_level == READ_COMMITTED:
         bound = FetchBound.LAST_STABLE_OFFSET
     # Nothing is looked up for a selector that is not configured.
-    rack = request.rack_id if context.services.config.replica_selector_class else ""
+    rack = request.rack_id if context.services.config.replication.selector_class else ""
     return _Reader(replica_id, replica_epoch, bound, True, rack)
 
 
@@ -266,7 +266,7 @@ def _preferred_replica(context: BrokerContext, partition: Partition, offset: int
         address = services.metadata.endpoint(broker_id, context.connection)
         return None if address is None or address.is_fenced else address.rack
 
-    return preferred_read_replica(partition, offset, rack, services.config.broker_rack, rack_of)
+    return preferred_read_replica(partition, offset, rack, services.config.broker.rack, rack_of)
 
 
 def _elsewhere(partition: Partition, preferred: int) -> PartitionData:

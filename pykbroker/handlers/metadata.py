@@ -114,7 +114,7 @@ async def _named_topics(context: BrokerContext, request: MetadataRequest, encode
     missing = [name for name in names if name not in topics and name not in hidden]
     codes: dict[str, ErrorCode] = dict.fromkeys(hidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if missing:
-        if request.allow_auto_topic_creation and context.services.config.auto_create_topics_enable:
+        if request.allow_auto_topic_creation and context.services.config.topics.auto_create_enable:
             kept = () if context.authorize_cluster(CREATE) else context.refused(CREATE, TOPIC, missing)
             codes |= dict.fromkeys(kept, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             codes |= await create_missing_topics(context, [name for name in missing if name not in kept])

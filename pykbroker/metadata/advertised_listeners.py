@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 
 def broker_listeners(config: BrokerConfig) -> list[ListenerAddress]:
     """Listeners that clients are told of, as configured: that for other brokers first, as in Kafka's registrations."""
-    told = list(config.advertised_listeners.values()) or list(config.listeners)
-    inter_broker = config.inter_broker_listener
+    told = list(config.network.advertised_listeners.values()) or list(config.network.listeners)
+    inter_broker = config.network.inter_broker_listener
     return sorted(told, key=lambda address: address.name != inter_broker)
 
 
@@ -76,7 +76,7 @@ def voter_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
         for address in _controller_listeners(config)
         if address.port
     ]
-    configured = config.quorum_voters.get(config.node_id)
+    configured = config.quorum.voters.get(config.node_id)
     if configured is not None and configured[1] and endpoints:
         # The others dial what their settings say of this node.
         endpoints[0] = VoterEndpoint(endpoints[0].name, *configured)
@@ -85,9 +85,11 @@ def voter_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
 
 def _controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
     """As advertised, else as configured. A first one on every address is where `controller.quorum.voters` has it."""
-    told = [config.advertised_controller_listeners.get(own.name, own) for own in config.controller_listeners]
-    configured = config.quorum_voters.get(config.node_id)
-    if told and told[0].name not in config.advertised_controller_listeners and configured is not None:
+    told = [
+        config.network.advertised_controller_listeners.get(own.name, own) for own in config.network.controller_listeners
+    ]
+    configured = config.quorum.voters.get(config.node_id)
+    if told and told[0].name not in config.network.advertised_controller_listeners and configured is not None:
         host, port = configured
         if port and is_every_address(told[0].host):
             told[0] = told[0]._replace(host=host, port=port)

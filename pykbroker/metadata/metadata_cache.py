@@ -83,7 +83,7 @@ class MetadataCache:
         be.
         """
         config = self.static_config
-        voters = len(config.quorum_voters) if config.is_controller else 0
+        voters = len(config.quorum.voters) if config.is_controller else 0
         return max(len(self.image.brokers), voters, 1)
 
     # Topics
@@ -169,7 +169,7 @@ class MetadataCache:
 
     def topic_config(self, name: str) -> dict[str, str]:
         """All settings that a topic has now, by topic key; the texts of its own ones are as they were set."""
-        return {**self.config.topic_defaults, **self.image.topic_config(name)}
+        return {**self.config.topics.defaults, **self.image.topic_config(name)}
 
     def log_config(self, image: ClusterImage, topic: str) -> LogConfig:
         """What the logs of a topic obey under an image. Topics without settings of their own share one value."""
@@ -185,9 +185,9 @@ class MetadataCache:
 def log_properties(config: BrokerConfig, topic_settings: Mapping[str, str]) -> dict[str, str]:
     """Texts for `LogConfig.from_properties`: a topic's settings over the broker's defaults."""
     properties = {
-        "producer.id.expiration.ms": str(config.producer_id_expiration_ms),
-        "transaction.partition.verification.enable": str(config.transaction_partition_verification_enable),
-        **config.topic_defaults,
+        "producer.id.expiration.ms": str(config.transactions.producer_id_expiration_ms),
+        "transaction.partition.verification.enable": str(config.transactions.partition_verification_enable),
+        **config.topics.defaults,
         **topic_settings,
     }
     small_segments = properties.get("internal.segment.bytes")

@@ -110,7 +110,7 @@ class ConnectionLimits:
         config = self._config()
         rates = [(int(config.listener_property(listener.name, "max.connection.creation.rate") or 0), listener.name)]
         if not self._is_protected(listener, config):
-            rates.append((config.max_connection_creation_rate, ""))
+            rates.append((config.connections.max_creation_rate, ""))
         for limit, name in rates:
             if limit == UNLIMITED:
                 continue
@@ -130,7 +130,7 @@ class ConnectionLimits:
             return f"its address already has the configured maximum of {limit} connections (max.connections.per.ip)"
         self._by_host[host] = per_host + 1
         self.count += 1
-        if self.count > config.max_connections and self._is_protected(listener, config):
+        if self.count > config.connections.max_total and self._is_protected(listener, config):
             self._close_least_recently_used(listener)
         return None
 
@@ -153,16 +153,16 @@ class ConnectionLimits:
         config = self._config()
         if len(listener.connections) >= int(config.listener_property(listener.name, "max.connections") or 0):
             return False
-        return self._is_protected(listener, config) or self.count < config.max_connections
+        return self._is_protected(listener, config) or self.count < config.connections.max_total
 
     def _is_protected(self, listener: LimitedListener, config: BrokerConfig) -> bool:
-        return len(self._listeners) > 1 and listener.name == config.inter_broker_listener
+        return len(self._listeners) > 1 and listener.name == config.network.inter_broker_listener
 
     def _limit_of(self, host: str, config: BrokerConfig) -> int:
-        text = config.max_connections_per_ip_overrides
+        text = config.connections.max_per_ip_overrides
         if text != self._overrides[0]:
             self._overrides = text, dict(parse_overrides(text))
-        return self._overrides[1].get(host, config.max_connections_per_ip)
+        return self._overrides[1].get(host, config.connections.max_per_ip)
 
     def _close_least_recently_used(self, but_not_of: LimitedListener) -> None:
         others = [

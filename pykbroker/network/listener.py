@@ -89,7 +89,7 @@ class Listener:
     def open(self) -> None:
         """Opens the port: from here on clients are let in, so everything must be able to answer."""
         for listening in self.sockets:
-            listening.listen(self._services.config.socket_listen_backlog_size)
+            listening.listen(self._services.config.sockets.listen_backlog_size)
 
     async def serve(self, connection_nursery: trio.Nursery) -> None:
         """Accepts on all sockets until cancelled; connections live in the nursery given."""
@@ -149,7 +149,7 @@ class Listener:
         sasl = self._make_sasl() if self._make_sasl is not None else None
         info = ConnectionInfo(self.name, (host, address[1]), (local[0], local[1]), sasl, self.kind)
         connection = Connection(
-            self._services, connected, info, config.socket_request_max_bytes, self._limits.request_memory
+            self._services, connected, info, config.sockets.request_max_bytes, self._limits.request_memory
         )
         self.connections.add(connection)
         nursery.start_soon(self._run, connection)
@@ -162,8 +162,8 @@ class Listener:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         # Kafka's default of 100 KiB would slow sendfile: the system's own sizing is kept unless a size was given.
         for key, option, size in (
-            ("socket.send.buffer.bytes", socket.SO_SNDBUF, config.socket_send_buffer_bytes),
-            ("socket.receive.buffer.bytes", socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
+            ("socket.send.buffer.bytes", socket.SO_SNDBUF, config.sockets.send_buffer_bytes),
+            ("socket.receive.buffer.bytes", socket.SO_RCVBUF, config.sockets.receive_buffer_bytes),
         ):
             if key in config.static_properties and size > 0:
                 connected.setsockopt(socket.SOL_SOCKET, option, size)

@@ -35,10 +35,10 @@ SHARE_OF_MEMORY = 4
 
 def limit_bytes(config: BrokerConfig) -> int:
     """The bound that applies: as configured, else a share of the machine's memory, never less than one frame."""
-    if config.queued_max_request_bytes > 0:
-        return config.queued_max_request_bytes
+    if config.sockets.queued_max_request_bytes > 0:
+        return config.sockets.queued_max_request_bytes
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(config.socket_request_max_bytes, machine // SHARE_OF_MEMORY)
+    return max(config.sockets.request_max_bytes, machine // SHARE_OF_MEMORY)
 
 
 class Holder(Protocol):

@@ -83,10 +83,10 @@ async def run_broker(
     try:
         bound += (
             (address, host.bind(address.host, address.port))
-            for address in (*config.listeners, *config.controller_listeners)
+            for address in (*config.network.listeners, *config.network.controller_listeners)
         )
         directory = LogDirectory.open(
-            config.log_dirs[0],
+            config.log.dirs[0],
             filesystem=host.filesystem,
             open_file_limit=min(DESCRIPTORS_KEPT, descriptor_limit // 4),
         )
@@ -120,8 +120,8 @@ async def _run_in_directory(
     metadata = MetadataCache(config, config.node_id, controller.image)
     controller.subscribe(metadata.apply)
     parts = NodeParts(config, host, directory, identity, controller, quorum.peers, metadata, [])
-    for_clients = bound[: len(config.listeners)]
-    for_nodes = bound[len(config.listeners) :]
+    for_clients = bound[: len(config.network.listeners)]
+    for_nodes = bound[len(config.network.listeners) :]
     server: ControllerServer | None = None
     if quorum.peers is not None:
         from pykbroker.node.controller_server import ControllerServer
@@ -179,7 +179,7 @@ async def _hand_over(parts: NodeParts) -> None:
     """The lead of the quorum goes to another node, if there is one to take it."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_cancel_when_alone, parts, nursery.cancel_scope)
-        await parts.controller.hand_over(parts.config.controller_quorum_fetch_timeout_ms)
+        await parts.controller.hand_over(parts.config.quorum.fetch_timeout_ms)
         nursery.cancel_scope.cancel()
 
 

@@ -93,7 +93,7 @@ async def register_at_once(
         endpoints=endpoints,
         features=SUPPORTED_FEATURES,
         log_dirs=[uuid_from_text(identity.directory_id)],
-        rack=config.broker_rack,
+        rack=config.broker.rack,
         is_fenced=False,
         is_clean_restart=directory.was_clean,
     )
@@ -198,7 +198,7 @@ class Registration:
         Raises:
             RegistrationFailed: it could not register within `initial.broker.registration.timeout.ms`.
         """
-        give_up_at = trio.current_time() + self._config.initial_broker_registration_timeout_ms / 1000
+        give_up_at = trio.current_time() + self._config.broker.initial_registration_timeout_ms / 1000
         failure = "no controller answered"
         while not self._is_over:
             pause_s = self._retry_pause_s()
@@ -213,7 +213,7 @@ class Registration:
             if self.broker_epoch < 0 and trio.current_time() >= give_up_at:
                 raise RegistrationFailed(
                     f"broker {self._config.node_id} could not register within "
-                    f"{self._config.initial_broker_registration_timeout_ms} ms "
+                    f"{self._config.broker.initial_registration_timeout_ms} ms "
                     f"(initial.broker.registration.timeout.ms): {failure}"
                 )
             with trio.move_on_after(pause_s):
@@ -247,9 +247,7 @@ class Registration:
         self.state = State.PENDING_CONTROLLED_SHUTDOWN
         self._hurry.set()
         config = self._config
-        silence_s = (
-            2 * config.controller_quorum_election_timeout_ms + config.controller_quorum_fetch_timeout_ms
-        ) / 1000
+        silence_s = (2 * config.quorum.election_timeout_ms + config.quorum.fetch_timeout_ms) / 1000
         self._heard_at = trio.current_time()
         give_up_at = self._heard_at + CONTROLLED_SHUTDOWN_MAX_S
         while not self._may_stop.is_set():
@@ -267,7 +265,7 @@ class Registration:
         return "heartbeats" if self._is_registered else "registration"
 
     def _retry_pause_s(self) -> float:
-        return min(RETRY_FIRST_S * 2.0 ** min(self._failures, 10), self._config.broker_heartbeat_interval_ms / 1000)
+        return min(RETRY_FIRST_S * 2.0 ** min(self._failures, 10), self._config.broker.heartbeat_interval_ms / 1000)
 
     async def _register(self) -> float:
         from pykbroker.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
@@ -284,11 +282,11 @@ class Registration:
                 Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
                 for name, (lowest, highest) in SUPPORTED_FEATURES.items()
             ],
-            rack=self._config.broker_rack,
+            rack=self._config.broker.rack,
             log_dirs=[uuid_from_text(self._identity.directory_id)],
             previous_broker_epoch=self._previous_broker_epoch,
         )
-        response = await self._channel.request(request, self._config.broker_session_timeout_ms)
+        response = await self._channel.request(request, self._config.broker.session_timeout_ms)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             from pykbroker.controller.metadata.brokers import reason_not_supported
 
@@ -314,13 +312,13 @@ class Registration:
             want_fence=not self._is_ready,
             want_shut_down=state is State.PENDING_CONTROLLED_SHUTDOWN,
         )
-        response = await self._channel.request(request, self._config.broker_session_timeout_ms)
+        response = await self._channel.request(request, self._config.broker.session_timeout_ms)
         self._heard_at = trio.current_time()
         code = ErrorCode(response.error_code)
         if code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
             self._look_at_own_registration()
         _check(code)
-        interval_s = self._config.broker_heartbeat_interval_ms / 1000
+        interval_s = self._config.broker.heartbeat_interval_ms / 1000
         match state:
             case State.STARTING:
                 if response.is_caught_up:

@@ -123,7 +123,7 @@ class BrokerServer:
 
     async def leave(self) -> None:
         """Lets the cluster take over what this broker leads, if it has one (`controlled.shutdown.enable`)."""
-        if self._registration is not None and self._parts.config.controlled_shutdown_enable:
+        if self._registration is not None and self._parts.config.broker.controlled_shutdown_enable:
             await self._registration.leave()
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> BrokerServices:
         groups=groups,
         transactions=transactions,
         producer_ids=producer_ids,
-        fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, host.random),
+        fetch_sessions=FetchSessions(config.fetch.max_incremental_session_cache_slots, host.random),
         broker_clients=broker_clients,
         replicas=replicas,
         leader_throttle=None if replicas is None else _throttle(metadata, config.node_id, "leader"),
@@ -216,7 +216,7 @@ def _broker_clients(parts: NodeParts) -> BrokerClients | None:
     from pykbroker.metadata.broker_clients import BrokerClients
 
     controller, config = parts.controller, parts.config
-    name = config.inter_broker_listener
+    name = config.network.inter_broker_listener
     return BrokerClients(lambda: controller.image, name, opener(config, parts.host, name), config.node_id)
 
 

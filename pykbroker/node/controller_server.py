@@ -66,7 +66,7 @@ class ControllerServer:
         self._parts = parts
         # A node without peers has no broker to watch but its own, and a broker alone is no controller.
         is_watching = parts.config.is_controller and parts.peers is not None
-        refuses = partial(_refuses, parts.host) if parts.config.broker_session_end_on_refusal else None
+        refuses = partial(_refuses, parts.host) if parts.config.broker.session_end_on_refusal else None
         self._active = ActiveController(parts.controller, _settings(parts.config), refuses) if is_watching else None
         self._services = controller_services(parts, self._active)
         limits = ListenerLimits(self._services)
@@ -146,11 +146,11 @@ async def _refuses(host: Host, endpoint: Endpoint) -> bool:
 
 
 def _settings(config: BrokerConfig) -> ActiveControllerSettings:
-    is_balancing = config.auto_leader_rebalance_enable
+    is_balancing = config.replication.auto_leader_rebalance_enable
     return ActiveControllerSettings(
-        session_timeout_ms=config.broker_session_timeout_ms,
-        heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
-        balance_interval_ms=config.leader_imbalance_check_interval_seconds * 1000 if is_balancing else 0,
-        unclean_interval_ms=config.unclean_leader_election_interval_ms,
+        session_timeout_ms=config.broker.session_timeout_ms,
+        heartbeat_interval_ms=config.broker.heartbeat_interval_ms,
+        balance_interval_ms=config.replication.leader_imbalance_check_interval_seconds * 1000 if is_balancing else 0,
+        unclean_interval_ms=config.replication.unclean_leader_election_interval_ms,
         local_broker_id=config.node_id if config.is_alone and config.is_broker else None,
     )

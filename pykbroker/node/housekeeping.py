@@ -50,31 +50,31 @@ DIRECTORIES_PER_TURN = 20
 def start_housekeeping(nursery: trio.Nursery, services: BrokerServices, listeners: Sequence[Listener]) -> None:
     """Starts the tasks in a nursery; they end when it is cancelled."""
     config = services.config
-    delay_ms = config.log_initial_task_delay_ms
+    delay_ms = config.log.initial_task_delay_ms
     for interval_ms, work in (
-        (config.log_retention_check_interval_ms, _delete_old_segments),
-        (config.log_flush_offset_checkpoint_interval_ms, _flush_and_checkpoint),
-        (config.log_flush_start_offset_checkpoint_interval_ms, _checkpoint_log_starts),
+        (config.log.retention_check_interval_ms, _delete_old_segments),
+        (config.log.flush_offset_checkpoint_interval_ms, _flush_and_checkpoint),
+        (config.log.flush_start_offset_checkpoint_interval_ms, _checkpoint_log_starts),
     ):
         nursery.start_soon(_every, delay_ms, interval_ms, work, services)
     # Kafka's logs have this task each, which first waits for its own interval.
-    interval_ms = config.producer_id_expiration_check_interval_ms
+    interval_ms = config.transactions.producer_id_expiration_check_interval_ms
     nursery.start_soon(_every, interval_ms, interval_ms, _expire_producers, services)
-    if config.log_flush_scheduler_interval_ms < NEVER_MS:
-        nursery.start_soon(_flush_by_time, delay_ms, config.log_flush_scheduler_interval_ms, services)
+    if config.log.flush_scheduler_interval_ms < NEVER_MS:
+        nursery.start_soon(_flush_by_time, delay_ms, config.log.flush_scheduler_interval_ms, services)
     nursery.start_soon(_trim_idle_logs, services)
     nursery.start_soon(_finish_directories, services)
     nursery.start_soon(_open_offline_logs, services)
-    if config.log_cleaner_enable:
-        nursery.start_soon(_clean_logs, config.log_cleaner_backoff_ms, services)
-    nursery.start_soon(_look_after_connections, config.connections_max_idle_ms, listeners)
+    if config.log.cleaner_enable:
+        nursery.start_soon(_clean_logs, config.log.cleaner_backoff_ms, services)
+    nursery.start_soon(_look_after_connections, config.connections.max_idle_ms, listeners)
     nursery.start_soon(_give_back_memory, services)
 
 
 def start_controller_housekeeping(nursery: trio.Nursery, services: NodeServices, listeners: Sequence[Listener]) -> None:
     """What a controllers' port needs of it; in a process without a broker also what that would do for all."""
     config = services.config
-    nursery.start_soon(_look_after_connections, config.connections_max_idle_ms, listeners)
+    nursery.start_soon(_look_after_connections, config.connections.max_idle_ms, listeners)
     if not config.is_broker:
         nursery.start_soon(_trim_idle_logs, services)
         nursery.start_soon(_give_back_memory, services)

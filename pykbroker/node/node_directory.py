@@ -71,8 +71,8 @@ async def identify(
             chosen = cluster_id
         elif config.is_alone:
             chosen = uuid_to_text(random_uuid(generator.randbytes(16)))
-        elif config.is_controller and config.quorum_voters:
-            chosen = cluster_id_of_voters(config.quorum_voters)
+        elif config.is_controller and config.quorum.voters:
+            chosen = cluster_id_of_voters(config.quorum.voters)
         else:
             chosen = await ask_cluster_id()
         directory_id = uuid_to_text(random_uuid(generator.randbytes(16)))

@@ -38,11 +38,13 @@ class NodeParts(NamedTuple):
 
 def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAuthorizer | None:
     """What decides who may do what; None where everybody may do everything."""
-    if not config.authorizer_class_name:
+    if not config.security.authorizer_class_name:
         return None
     from pykbroker.security.standard_authorizer import StandardAuthorizer
 
-    return StandardAuthorizer(lambda: metadata.image.acls, config.super_users, config.allow_everyone_if_no_acl_found)
+    return StandardAuthorizer(
+        lambda: metadata.image.acls, config.security.super_users, config.security.allow_everyone_if_no_acl_found
+    )
 
 
 def sasl_maker(config: BrokerConfig, address: ListenerAddress) -> Callable[[], SaslSession] | None:
@@ -53,4 +55,4 @@ def sasl_maker(config: BrokerConfig, address: ListenerAddress) -> Callable[[], S
 
     jaas = config.listener_property(address.name, "plain.sasl.jaas.config")
     passwords = passwords_from_jaas(jaas or config.listener_property(address.name, "sasl.jaas.config") or "")
-    return lambda: SaslSession(passwords, config.sasl_server_max_receive_size)
+    return lambda: SaslSession(passwords, config.security.sasl_server_max_receive_size)

@@ -68,14 +68,14 @@ def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: Me
         links = PeerLinks(
             config.node_id,
             identity.cluster_id,
-            {node_id: NodeAddress(*address) for node_id, address in config.quorum_voters.items()},
+            {node_id: NodeAddress(*address) for node_id, address in config.quorum.voters.items()},
             controller_opener(config, host),
             software_version=__version__,
-            request_timeout_ms=config.controller_quorum_request_timeout_ms,
-            snapshot_piece_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
-            bootstrap=[NodeAddress(*address) for address in config.quorum_bootstrap_servers],
+            request_timeout_ms=config.quorum.request_timeout_ms,
+            snapshot_piece_bytes=config.quorum.fetch_snapshot_max_bytes,
+            bootstrap=[NodeAddress(*address) for address in config.quorum.bootstrap_servers],
             endpoints=voter_endpoints(config),
-            listener_name=(config.controller_listener_names or ["CONTROLLER"])[0].upper(),
+            listener_name=(config.network.controller_listener_names or ["CONTROLLER"])[0].upper(),
         )
     controller = ControllerNode(
         _settings(config, directory.path, identity),
@@ -98,47 +98,47 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
     return ControllerSettings(
         node_id=config.node_id,
         data_directory=folder,
-        voters=VoterSet(map(ReplicaKey, config.quorum_voters)),
+        voters=VoterSet(map(ReplicaKey, config.quorum.voters)),
         directory_id=uuid_from_text(identity.directory_id),
         endpoints=voter_endpoints(config),
-        bootstrap_count=len(config.quorum_bootstrap_servers),
-        partition_count_default=config.num_partitions,
-        replication_factor_default=config.default_replication_factor,
-        snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
-        snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
+        bootstrap_count=len(config.quorum.bootstrap_servers),
+        partition_count_default=config.topics.num_partitions,
+        replication_factor_default=config.topics.default_replication_factor,
+        snapshot_bytes=config.metadata_log.max_record_bytes_between_snapshots,
+        snapshot_interval_ms=config.metadata_log.max_snapshot_interval_ms,
         storage=StorageSettings(
-            segment_bytes=config.metadata_log_segment_bytes,
-            segment_ms=config.metadata_log_segment_ms,
+            segment_bytes=config.metadata_log.segment_bytes,
+            segment_ms=config.metadata_log.segment_ms,
             reserve_bytes=RESERVE_BYTES if config.has_peers else 0,
         ),
         raft=RaftSettings(
-            election_timeout_ms=config.controller_quorum_election_timeout_ms,
-            fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
-            request_timeout_ms=config.controller_quorum_request_timeout_ms,
+            election_timeout_ms=config.quorum.election_timeout_ms,
+            fetch_timeout_ms=config.quorum.fetch_timeout_ms,
+            request_timeout_ms=config.quorum.request_timeout_ms,
             # Without any pause a node that looks for the leader would do nothing else.
-            retry_backoff_ms=max(1, config.controller_quorum_retry_backoff_ms),
-            auto_join=config.controller_quorum_auto_join_enable,
-            lost_leader_ms=LOST_LEADER_MS if config.controller_quorum_election_on_refusal else 0,
+            retry_backoff_ms=max(1, config.quorum.retry_backoff_ms),
+            auto_join=config.quorum.auto_join_enable,
+            lost_leader_ms=LOST_LEADER_MS if config.quorum.election_on_refusal else 0,
             fetch_wait_max_ms=_fetch_wait_max_ms(config),
-            fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
-            election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
+            fetch_max_bytes=config.quorum.fetch_max_bytes,
+            election_backoff_max_ms=config.quorum.election_backoff_max_ms,
         ),
         append_linger_ms=_append_linger_ms(config),
         running_tick_ms=_running_tick_ms(config),
-        unclean_election=config.topic_defaults["unclean.leader.election.enable"] == "true",
+        unclean_election=config.topics.defaults["unclean.leader.election.enable"] == "true",
     )
 
 
 def _fetch_wait_max_ms(config: BrokerConfig) -> int:
     """How long a Fetch may wait for records: as in Kafka, but well below what a follower takes for a dead leader."""
-    return min(FETCH_WAIT_MAX_MS, config.controller_quorum_fetch_timeout_ms // 4)
+    return min(FETCH_WAIT_MAX_MS, config.quorum.fetch_timeout_ms // 4)
 
 
 def _running_tick_ms(config: BrokerConfig) -> int:
     """How often a node of several looks whether it runs: often enough for the shortest time it gives to another one."""
-    if config.is_alone and not config.controller_listeners:
+    if config.is_alone and not config.network.controller_listeners:
         return 0
-    shortest_ms = min(config.broker_session_timeout_ms, config.controller_quorum_fetch_timeout_ms)
+    shortest_ms = min(config.broker.session_timeout_ms, config.quorum.fetch_timeout_ms)
     return min(max(shortest_ms // 8, RUNNING_TICK_MIN_MS), RUNNING_TICK_MAX_MS)
 
 
@@ -146,7 +146,7 @@ def _append_linger_ms(config: BrokerConfig) -> int:
     """How long metadata writes are gathered: not at all unless it was asked for. Kafka's default is 25 ms, by which
     each new topic would come later; what waits while a write is on its way is gathered all the same."""
     given = APPEND_LINGER in config.static_properties
-    return config.controller_quorum_append_linger_ms if given else 0
+    return config.quorum.append_linger_ms if given else 0
 
 
 class StoppedEarly(Exception):
@@ -166,8 +166,8 @@ async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> 
     """
     from pykbroker.controller.node_client import NodeAddress
 
-    addresses = [NodeAddress(*a) for a in (*config.quorum_voters.values(), *config.quorum_bootstrap_servers)]
-    give_up_at = trio.current_time() + config.initial_broker_registration_timeout_ms / 1000
+    addresses = [NodeAddress(*a) for a in (*config.quorum.voters.values(), *config.quorum.bootstrap_servers)]
+    give_up_at = trio.current_time() + config.broker.initial_registration_timeout_ms / 1000
     failure = ""
     while trio.current_time() < give_up_at:
         for address in addresses:
@@ -209,12 +209,14 @@ async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host)
 
 def controller_opener(config: BrokerConfig, host: Host) -> OpenStream:
     """Connects to controllers, and logs in where they want that."""
-    return opener(config, host, config.controller_listener_names[0] if config.controller_listener_names else "")
+    return opener(
+        config, host, config.network.controller_listener_names[0] if config.network.controller_listener_names else ""
+    )
 
 
 def opener(config: BrokerConfig, host: Host, listener_name: str) -> OpenStream:
     """Connects to a listener of another node by its name, and logs in where it wants that."""
-    login = config.node_logins.get(listener_name.upper())
+    login = config.security.node_logins.get(listener_name.upper())
     if login is None:
         return host.open_stream
     from pykbroker.security.sasl_client import with_login
@@ -226,10 +228,10 @@ def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int)
     """Where a controller listens for other nodes: by `controller.quorum.voters`, as a voter, or by its registration."""
     from pykbroker.controller.node_client import NodeAddress
 
-    configured = config.quorum_voters.get(node_id)
+    configured = config.quorum.voters.get(node_id)
     if configured is not None:
         return NodeAddress(*configured)
-    name = config.controller_listener_names[0].upper()
+    name = config.network.controller_listener_names[0].upper()
     voter = node.voters.voter(node_id)
     recorded = None if voter is None else voter.endpoint(name)
     if recorded is not None:
@@ -251,7 +253,7 @@ def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerC
         controller_opener(config, parts.host),
         call,
         client_id=f"{purpose}-{config.node_id}",
-        request_timeout_ms=config.controller_socket_timeout_ms,
+        request_timeout_ms=config.controller.socket_timeout_ms,
     )
     parts.channels.append(channel)
     return channel

@@ -47,14 +47,14 @@ class ReplicationSettings(NamedTuple):
     def from_config(cls, config: BrokerConfig) -> ReplicationSettings:
         return cls(
             FetchLimits(
-                max_wait_ms=config.replica_fetch_wait_max_ms,
-                min_bytes=config.replica_fetch_min_bytes,
-                max_bytes=config.replica_fetch_response_max_bytes,
-                partition_max_bytes=config.replica_fetch_max_bytes,
+                max_wait_ms=config.replication.fetch_wait_max_ms,
+                min_bytes=config.replication.fetch_min_bytes,
+                max_bytes=config.replication.fetch_response_max_bytes,
+                partition_max_bytes=config.replication.fetch_max_bytes,
             ),
-            config.replica_fetch_backoff_ms,
-            config.replica_socket_timeout_ms,
-            config.replica_lag_time_max_ms,
+            config.replication.fetch_backoff_ms,
+            config.replication.socket_timeout_ms,
+            config.replication.lag_time_max_ms,
         )
 
 

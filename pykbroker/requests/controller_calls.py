@@ -97,7 +97,7 @@ def quorum_of(context: ControllerContext) -> Peers:
 
 def controller_listener_name(context: NodeContext) -> str:
     """The name of the listeners by which controllers reach one another: the first of `controller.listener.names`."""
-    names = context.services.config.controller_listener_names
+    names = context.services.config.network.controller_listener_names
     return names[0].upper() if names else "CONTROLLER"
 
 

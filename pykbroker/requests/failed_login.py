@@ -17,5 +17,5 @@ async def delay_failed_login(services: NodeServices, connection: ConnectionInfo,
     Kafka delays both the reply and the end of every failed login, so that clients with a wrong password do not come
     back at once: a refused mechanism, a request out of order and a bare token are no exceptions.
     """
-    await trio.sleep(services.config.connection_failed_authentication_delay_ms / 1000)
+    await trio.sleep(services.config.connections.failed_authentication_delay_ms / 1000)
     connection.close_reason = reason

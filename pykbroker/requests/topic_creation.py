@@ -42,8 +42,8 @@ def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
         given = config.static_properties
         return NewTopic(
             name,
-            config.num_partitions if "num.partitions" in given else BROKER_DEFAULT,
-            config.default_replication_factor if "default.replication.factor" in given else BROKER_DEFAULT,
+            config.topics.num_partitions if "num.partitions" in given else BROKER_DEFAULT,
+            config.topics.default_replication_factor if "default.replication.factor" in given else BROKER_DEFAULT,
         )
     return NewTopic(
         name, internal.partition_count, internal.replication_factor, configs=tuple(internal.configs.items())

@@ -70,13 +70,13 @@ async def verify_and_retry(
     if client < ClientGeneration.EPOCH_BUMPS:
         return await verify(services, identity, first_sequences, client)
     config = services.config
-    patience_ms = min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms)
+    patience_ms = min(config.transactions.add_partitions_retry_backoff_max_ms, config.request_timeout_ms)
     give_up_at = trio.current_time() + patience_ms / 1000
     while True:
         verified = await verify(services, identity, first_sequences, client)
         if ErrorCode.CONCURRENT_TRANSACTIONS not in verified.errors.values() or trio.current_time() >= give_up_at:
             return verified
-        await trio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
+        await trio.sleep(config.transactions.add_partitions_retry_backoff_ms / 1000)
 
 
 async def verify(

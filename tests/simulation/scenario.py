@@ -165,7 +165,7 @@ class _Run:
             TopicAdministrator(self._client(), history, list(self.shape.brokers), partitions),
         ]
         if self.shape.first_voters:
-            they_rejoin = self.world.machines["n1"].config.controller_quorum_auto_join_enable
+            they_rejoin = self.world.machines["n1"].config.quorum.auto_join_enable
             workers.append(VoterAdministrator(self._client(), history, self.voters, they_rejoin=they_rejoin))
         for number, worker in enumerate(workers, 1):
             self._workers.append(worker)

@@ -59,8 +59,8 @@ class FakeController:
         return PlanContext(
             next_offset=self.image.offset + 1,
             random=self._random,
-            partition_count_default=self._config.num_partitions,
-            replication_factor_default=self._config.default_replication_factor,
+            partition_count_default=self._config.topics.num_partitions,
+            replication_factor_default=self._config.topics.default_replication_factor,
             config_rules=ServerConfigRules(self._config),
             supported_features=SUPPORTED_FEATURES,
             node_id=self._config.node_id,

@@ -118,7 +118,7 @@ class DataPath:
             groups=unused,
             transactions=unused,
             producer_ids=unused,
-            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, generator),
+            fetch_sessions=FetchSessions(config.fetch.max_incremental_session_cache_slots, generator),
             log_directory=self.directory,
             clock=self.clock,
             random=generator,

@@ -100,8 +100,8 @@ def test_settings_reach_the_broker(
     others = ("bogus.key=1", "zookeeper.connect=x", "reserved.broker.max.id=1000")
     code, _, errors = run("start", "--port", "0", *(word for other in others for word in ("--override", other)))
     assert code == 0
-    assert configs[0].num_partitions == 5
-    assert configs[0].listeners[0].port == 0
+    assert configs[0].topics.num_partitions == 5
+    assert configs[0].network.listeners[0].port == 0
     assert errors.splitlines() == [
         "pykbroker: unknown settings, ignored: bogus.key",
         "pykbroker: settings that Apache Kafka 4 no longer has, ignored: reserved.broker.max.id, zookeeper.connect",

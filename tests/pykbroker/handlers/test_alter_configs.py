@@ -130,13 +130,13 @@ def test_dynamic_broker_settings_take_effect() -> None:
     services = _services()
     assert _edit(services, (BROKER, "", [(SET, "message.max.bytes", "2000"), (SET, "max.connections", "9")])) == [0]
     assert services.metadata.topic_config("t")["max.message.bytes"] == "2000"
-    assert services.metadata.config.max_connections == 9
+    assert services.metadata.config.connections.max_total == 9
     assert _edit(services, (BROKER, "1", [(SET, "message.max.bytes", "3000")])) == [0]
     assert services.metadata.topic_config("t")["max.message.bytes"] == "3000"
     assert _edit(services, (BROKER, "1", [(DELETE, "message.max.bytes", None)])) == [0]
     assert services.metadata.topic_config("t")["max.message.bytes"] == "2000"
     assert _replace(services, BROKER, "", {}) == 0
-    assert services.metadata.config.max_connections == 2**31 - 1
+    assert services.metadata.config.connections.max_total == 2**31 - 1
 
 
 def test_levels_are_judged_together() -> None:

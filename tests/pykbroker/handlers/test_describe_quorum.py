@@ -20,7 +20,7 @@ def _ask(
     services = make_services(rest.get("properties"))
     controller: Any = services.controller
     controller.is_leader = leads
-    controller.voters = VoterSet(map(ReplicaKey, services.config.quorum_voters))
+    controller.voters = VoterSet(map(ReplicaKey, services.config.quorum.voters))
     controller.quorum_state = lambda: QuorumDescription(
         1, 3, 42, (ReplicaDescription(ReplicaKey(1, b"d" * 16), 42, 1000, 1001),), ()
     )

@@ -50,7 +50,7 @@ def bound(addresses: Iterable[Any], *ports: int) -> list[Bound]:
 
 def test_the_host_of_listeners_and_the_port_that_was_bound() -> None:
     config = read(listeners="CLIENTS://[::1]:0,PLAINTEXT://inside.example:9092,CONTROLLER://one.example:9093")
-    endpoints = broker_endpoints(config, bound(config.listeners, 40001, 9092))
+    endpoints = broker_endpoints(config, bound(config.network.listeners, 40001, 9092))
     assert endpoints == [("PLAINTEXT", "inside.example", 9092, 0), ("CLIENTS", "::1", 40001, 2)]
 
 
@@ -69,7 +69,7 @@ def test_a_listener_that_is_not_advertised_is_not_registered() -> None:
         listeners="CLIENTS://:9094,PLAINTEXT://:9092,CONTROLLER://:9093",
         advertised_listeners="PLAINTEXT://inside.example:0",
     )
-    endpoints = broker_endpoints(config, bound(config.listeners, 9094, 9092))
+    endpoints = broker_endpoints(config, bound(config.network.listeners, 9094, 9092))
     assert endpoints == [("PLAINTEXT", "inside.example", 9092, 0)]
 
 

@@ -28,7 +28,7 @@ async def listening(folder: Path, **settings: str) -> AsyncIterator[tuple[dict[s
     limits = ListenerLimits(path.services)
     listeners = {
         address.name: Listener(address.name, bind("127.0.0.1", 0), path.services, None, limits)
-        for address in path.services.config.listeners
+        for address in path.services.config.network.listeners
     }
     async with trio.open_nursery() as nursery:
         for listener in listeners.values():

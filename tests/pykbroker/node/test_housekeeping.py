@@ -40,7 +40,7 @@ async def test_old_segments_go(path: DataPath) -> None:
     path.clock.time_ms += HOUR_MS + 1
     async with trio.open_nursery() as nursery:
         start_housekeeping(nursery, path.services, [])
-        await trio.sleep(path.services.config.log_retention_check_interval_ms / 1000 + 1)
+        await trio.sleep(path.services.config.log.retention_check_interval_ms / 1000 + 1)
         nursery.cancel_scope.cancel()
     assert partition.log_start_offset == 2
 
