@@ -1,4 +1,4 @@
-"""What the controller's commands ask about configuration keys (`ConfigRules`), answered from the definitions."""
+"""Rules of configs for the controller's commands (`ConfigRules`), answered from the definitions."""
 
 from __future__ import annotations
 

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from pykbroker.config.broker_config import SINGLE_NODE_DEFAULTS, BrokerConfig
-from pykbroker.config.definitions import LONG, READ_ONLY, ConfigDefinition, Range, format_value
-from pykbroker.config.definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS
+from pykbroker.config.definitions import ConfigDefinition, format_value
+from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.definitions.topic import BROKER_SYNONYMS, INTERNAL_TOPIC_CONFIGS, TOPIC_CONFIGS
 from pykbroker.config.listener_addresses import base_of_listener_key
+from pykbroker.config.update_modes import definition_of_broker_key, is_dynamic
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
 
 # Config sources as on the wire (protocol.md 1.11).
@@ -74,8 +75,11 @@ class ConfigViews:
         )
 
     def created_topic(self, settings: Mapping[str, str]) -> list[ConfigEntry]:
-        """What CreateTopics echoes. Texts are as they were given, and other units of a broker key count as sources,
-        in both of which Kafka's controller differs from its brokers."""
+        """All configs of a new topic, as CreateTopics answers them.
+
+        Texts are as they were given, and other units of a broker key count as sources; in both, Kafka's controller
+        differs from its brokers.
+        """
         entries: list[ConfigEntry] = []
         for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
             definition = TOPIC_CONFIGS.get(name) or INTERNAL_TOPIC_CONFIGS.get(name)
@@ -130,9 +134,7 @@ class ConfigViews:
             text = effective.get(name, _defaults().get(name))
             if definition is not None and text is not None:
                 text = format_value(definition.parse(name, text))
-            entries.append(
-                _entry(name, text, definition, self._synonyms(name), is_read_only=not is_dynamic(name, definition))
-            )
+            entries.append(_entry(name, text, definition, self._synonyms(name), is_read_only=not is_dynamic(name)))
         return entries
 
     def cluster_wide(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
@@ -143,7 +145,7 @@ class ConfigViews:
                 definition = definition_of_broker_key(name)
                 is_secret = definition is None or definition.is_sensitive
                 synonyms = [Synonym(name, None if is_secret else text, DYNAMIC_DEFAULT_BROKER_SOURCE)]
-                entries.append(_entry(name, text, definition, synonyms, is_read_only=not is_dynamic(name, definition)))
+                entries.append(_entry(name, text, definition, synonyms, is_read_only=not is_dynamic(name)))
         return entries
 
     def group(self, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
@@ -182,7 +184,7 @@ class ConfigViews:
         return entries
 
     def _synonyms(self, name: str) -> list[Synonym]:
-        """Where a broker key is taken from, best first; other units of the same setting only behind the key itself."""
+        """Sources of a broker key, best first; other units of the same setting only behind the key itself."""
         definition = definition_of_broker_key(name)
         is_secret = definition is None or definition.is_sensitive
         names = synonyms_of_broker_key(name)
@@ -196,9 +198,6 @@ class ConfigViews:
         return found[first:]
 
 
-_THROTTLE = ConfigDefinition(LONG, str((1 << 63) - 1), Range(0))
-
-
 def synonyms_of_broker_key(name: str) -> tuple[str, ...]:
     """The keys that can give a broker key its value, in order of precedence; for most just itself."""
     for names in _UNITS_OF_ONE_SETTING:
@@ -208,25 +207,6 @@ def synonyms_of_broker_key(name: str) -> tuple[str, ...]:
         return _FLUSH_INTERVALS
     base = base_of_listener_key(name)
     return (name,) if base is None else (name, base)
-
-
-def definition_of_broker_key(name: str) -> ConfigDefinition | None:
-    """The definition of a broker key or of the key that it overrides for a listener."""
-    if name in DYNAMIC_ONLY_CONFIGS:
-        return _THROTTLE
-    definition = BROKER_CONFIGS.get(name)
-    if definition is None:
-        base = base_of_listener_key(name)
-        if base is not None:
-            return BROKER_CONFIGS.get(base)
-    return definition
-
-
-def is_dynamic(name: str, definition: ConfigDefinition | None) -> bool:
-    """Whether a broker key may be changed while the broker runs. Listener overrides count as their names do: not."""
-    if name in DYNAMIC_ONLY_CONFIGS:
-        return True
-    return name in BROKER_CONFIGS and definition is not None and definition.update_mode != READ_ONLY
 
 
 def _entry(

@@ -31,7 +31,7 @@ _LOG_KEYS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _ 
 
 
 def refusal_of_change(current: BrokerConfig, new: BrokerConfig) -> str | None:
-    """Why Kafka would refuse to go over from the current settings to new ones, in its words; None if it would not."""
+    """Return Kafka's reason to refuse the change from the current settings to new ones; None if it would take it."""
     reason = _reason(current, new)
     if reason is None:
         return None

@@ -1,4 +1,4 @@
-"""What a broker checks about changes of its own dynamic settings before the controller stores them (KIP-226, P-153)."""
+"""Checks that a broker makes of changes to dynamic settings before the controller stores them (KIP-226, P-153)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pykbroker.config.broker_config import ConfigError
-from pykbroker.config.definitions import LIST, PER_BROKER, READ_ONLY
+from pykbroker.config.definitions import LIST
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
-from pykbroker.config.descriptions import definition_of_broker_key
 from pykbroker.config.dynamic_bounds import refusal_of_change
-from pykbroker.config.listener_addresses import base_of_listener_key
+from pykbroker.config.update_modes import ONLY_PER_LISTENER, definition_of_broker_key, is_fixed, is_per_broker
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError
 from pykbroker.controller.metadata.configs import APPEND, DELETE, SET, SUBTRACT, ConfigEdit
 from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
@@ -19,28 +18,6 @@ from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
-
-_NEEDS_RESTART = frozenset({"listeners", "listener.security.protocol.map"})
-"""Kafka can change its listeners while it runs; here that would change nothing, so it is refused."""
-
-_CLUSTER_WIDE_PER_LISTENER = frozenset({"max.connection.creation.rate", "max.connections", "num.network.threads"})
-"""Settings of one listener that may be set for all brokers."""
-
-_ONLY_PER_LISTENER = frozenset(
-    {
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.keystore.type",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.type",
-    }
-)
-"""Keys and certificates, which Kafka can change for a listener alone."""
 
 
 def check_resource_name(name: str, node_id: int) -> ApiError:
@@ -57,7 +34,7 @@ def check_resource_name(name: str, node_id: int) -> ApiError:
 
 
 def check_form(names: Sequence[str], names_of_nulls: Sequence[str]) -> ApiError:
-    """What Kafka looks at first: a key given twice, a value that is missing."""
+    """Refuse a key given twice or a value that is missing, as Kafka does before anything else."""
     if any(count > 1 for count in Counter(names).values()):
         return ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if names_of_nulls:
@@ -121,12 +98,12 @@ def _current(config: BrokerConfig, cluster_wide: Mapping[str, str], own: Mapping
 
 
 def _check_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiError:
-    fixed = [name for name in settings if name in BROKER_CONFIGS and _is_fixed(name)]
+    fixed = [name for name in settings if name in BROKER_CONFIGS and is_fixed(name)]
     if fixed:
         return ApiError(
             ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
         )
-    bare = [name for name in settings if name in _ONLY_PER_LISTENER]
+    bare = [name for name in settings if name in ONLY_PER_LISTENER]
     if bare:
         return ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -134,7 +111,7 @@ def _check_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiErro
             f"[{', '.join(sorted(bare))}]",
         )
     if not is_one_broker:
-        per_broker = [name for name in settings if _is_per_broker(name)]
+        per_broker = [name for name in settings if is_per_broker(name)]
         if per_broker:
             return ApiError(
                 ErrorCode.INVALID_REQUEST,
@@ -142,15 +119,3 @@ def _check_names(settings: Mapping[str, str], *, is_one_broker: bool) -> ApiErro
                 f"[{', '.join(sorted(per_broker))}]",
             )
     return NO_ERROR
-
-
-def _is_fixed(name: str) -> bool:
-    return BROKER_CONFIGS[name].update_mode == READ_ONLY or name in _NEEDS_RESTART
-
-
-def _is_per_broker(name: str) -> bool:
-    base = base_of_listener_key(name)
-    if base is not None:
-        return base not in _CLUSTER_WIDE_PER_LISTENER
-    definition = BROKER_CONFIGS.get(name)
-    return definition is not None and definition.update_mode == PER_BROKER

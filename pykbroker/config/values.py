@@ -22,7 +22,7 @@ SINGLE_NODE_DEFAULTS = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
 }
-"""Where Kafka has no default and demands a value, ours makes one node that is broker and controller."""
+"""Defaults of our own where Kafka has none and demands a value: one node that is broker and controller."""
 
 
 class Frozen:
@@ -56,7 +56,7 @@ class BrokerValues(Frozen):
 
 
 class ConnectionValues(Frozen):
-    """How many connections there may be, and for how long."""
+    """Limits of connections: their number, their rate, their idle time."""
 
     failed_authentication_delay_ms: int
     max_creation_rate: int

@@ -55,7 +55,7 @@ class ConfigError(ValueError):
 
 
 class Rule(Protocol):
-    """What a parsed value must satisfy beyond its type."""
+    """A condition on a parsed value beyond its type."""
 
     def check(self, name: str, value: Any) -> None:
         """Raises ConfigError when `value` is not allowed for the key `name`."""
@@ -171,7 +171,7 @@ class ConfigDefinition(NamedTuple):
 
     type: BOOLEAN, STRING, ...
     default: text as Kafka shows it; None is Kafka's null.
-    rule: what a value must satisfy beyond its type.
+    rule: condition on a value beyond its type.
     update_mode: READ_ONLY, PER_BROKER or CLUSTER_WIDE; only of meaning for broker keys.
     attribute: path in BrokerConfig of this key's value, for example "quorum.fetch_timeout_ms".
     part_of: path in BrokerConfig of a value that this key and others give together, for example "quorum.voters".

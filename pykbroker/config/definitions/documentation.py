@@ -1,4 +1,4 @@
-"""What the configuration keys are for, in a sentence each. Only DescribeConfigs imports this module.
+"""The column of the tables for people: a sentence for each key. Only DescribeConfigs imports this module.
 
 Keys that differ in a word (the same setting of another group type, a quota window of another kind) share a sentence
 with that word in it.
@@ -381,12 +381,12 @@ _SYNONYM_DOCUMENTATION = {
 
 
 def topic_documentation(name: str) -> str | None:
-    """What a topic key is for; None for an unknown one."""
+    """The sentence for a topic key; None for an unknown one."""
     return TOPIC_DOCUMENTATION.get(name)
 
 
 def broker_documentation(name: str) -> str | None:
-    """What a broker key is for; None for an unknown one."""
+    """The sentence for a broker key; None for an unknown one."""
     text = _BROKER_DOCUMENTATION.get(name)
     if text is not None:
         return text

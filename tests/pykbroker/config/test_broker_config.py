@@ -189,9 +189,9 @@ def test_settings_are_frozen() -> None:
     with pytest.raises(AttributeError, match="frozen"):
         del config.quorum
     with pytest.raises(TypeError):
-        config.topics.defaults["retention.ms"] = "1"
+        config.topics.defaults["retention.ms"] = "1"  # type: ignore[index]
     with pytest.raises(TypeError):
-        config.quorum.voters[2] = ("two", 9093)
+        config.quorum.voters[2] = ("two", 9093)  # type: ignore[index]
 
 
 def test_topic_defaults_take_the_finest_unit_that_is_set() -> None:

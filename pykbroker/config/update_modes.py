@@ -1,0 +1,70 @@
+"""How a broker key may be changed while the broker runs: Kafka's update modes (KIP-226).
+
+The mode of each key is in its row of the table: read-only, per-broker or cluster-wide. Here are the rules beyond the
+table: keys that exist only as dynamic settings, keys of one listener, and what cannot be changed in this broker.
+DescribeConfigs (`descriptions`) and both ways to alter configs (`dynamic_changes`) ask here.
+"""
+
+from __future__ import annotations
+
+from pykbroker.config.definitions import LONG, PER_BROKER, READ_ONLY, ConfigDefinition, Range
+from pykbroker.config.definitions.broker import BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS
+from pykbroker.config.listener_addresses import base_of_listener_key
+
+_THROTTLE = ConfigDefinition(LONG, str((1 << 63) - 1), Range(0))
+"""The row of each key in DYNAMIC_ONLY_CONFIGS."""
+
+_NEEDS_RESTART = frozenset({"listeners", "listener.security.protocol.map"})
+"""Kafka can change its listeners while it runs; here that would change nothing, so it is refused."""
+
+_CLUSTER_WIDE_PER_LISTENER = frozenset({"max.connection.creation.rate", "max.connections", "num.network.threads"})
+"""Settings of one listener that may be set for all brokers."""
+
+ONLY_PER_LISTENER = frozenset(
+    {
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+"""Keys and certificates, which Kafka can change for a listener alone."""
+
+
+def definition_of_broker_key(name: str) -> ConfigDefinition | None:
+    """The definition of a broker key or of the key that it overrides for a listener."""
+    if name in DYNAMIC_ONLY_CONFIGS:
+        return _THROTTLE
+    definition = BROKER_CONFIGS.get(name)
+    if definition is None:
+        base = base_of_listener_key(name)
+        if base is not None:
+            return BROKER_CONFIGS.get(base)
+    return definition
+
+
+def is_dynamic(name: str) -> bool:
+    """True if Kafka can change a key while it runs. Overrides of one listener count as their names do: not."""
+    if name in DYNAMIC_ONLY_CONFIGS:
+        return True
+    return name in BROKER_CONFIGS and BROKER_CONFIGS[name].update_mode != READ_ONLY
+
+
+def is_fixed(name: str) -> bool:
+    """True for a listed key that a running broker does not change: Kafka's read-only ones, and two of ours."""
+    return BROKER_CONFIGS[name].update_mode == READ_ONLY or name in _NEEDS_RESTART
+
+
+def is_per_broker(name: str) -> bool:
+    """True for a key that cannot be set for all brokers at once."""
+    base = base_of_listener_key(name)
+    if base is not None:
+        return base not in _CLUSTER_WIDE_PER_LISTENER
+    definition = BROKER_CONFIGS.get(name)
+    return definition is not None and definition.update_mode == PER_BROKER
