@@ -1,8 +1,7 @@
-"""The group coordinator of one broker: which groups are ours, parked requests, timers, appends, replay.
+"""The group coordinator of one broker: the requests of members and administrators, each an operation on a shard.
 
-The trio shell around `Shard`. It decides nothing about groups; it carries outputs out. Between two awaits every shard
-is consistent with its log: an event is applied, its records are appended and its replies handed over in one go. Where
-the log has other replicas, what follows from the records comes when they are replicated (`ReplicationQueue`).
+`GroupShard` decides about groups and offsets, `CoordinatorRuntime` does what is the same for each kind of coordinator.
+Here is what is left: requests that wait for their group, ids by chance, the expiry of offsets.
 
 The state machine and the messages are imported where they are used first: they take 40 ms, and a broker that starts
 without any group is to answer sooner than that.
@@ -17,23 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from pykbroker.coordination.internal_topic import InternalTopic, TopicCreation
-from pykbroker.coordination.led_partitions import LedPartitions, MetadataSource, PartitionRegistry
+from pykbroker.coordination.internal_topic import InternalTopic
+from pykbroker.coordination.loaded_shards import MetadataSource, PartitionRegistry
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
-from pykbroker.coordination.replication_queue import ReplicationQueues
-from pykbroker.coordination.timer import CoordinatorTimer
-from pykbroker.groups.deadlines import Deadlines
-from pykbroker.groups.internal_topic import offsets_topic
+from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     import random
 
     from pykbroker.controller.metadata.image import ClusterImage
-    from pykbroker.coordination.replication_queue import Waiting
-    from pykbroker.groups.output import Output, TransactionalProducer
+    from pykbroker.coordination.runtime import Write
+    from pykbroker.coordination.shard import TransactionalProducer
+    from pykbroker.groups.result import GroupResult
     from pykbroker.groups.settings import GroupSettings
-    from pykbroker.groups.shard import Shard
+    from pykbroker.groups.shard import GroupShard
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.protocol.messages.describe_groups import DescribedGroup
     from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
@@ -82,17 +79,10 @@ class GroupCoordinator:
 
     Args:
         settings: limits and times.
-        node_id: this broker.
-        clock: time of day, for the timestamps of records. Durations are measured by trio's clock, so that a step of
-            the wall clock expires nobody's session.
-        partitions: where to append to and read from.
-        metadata: who leads which partition.
-        create_internal_topic: creates `__consumer_offsets` through the controller; called when a client first looks
-            for a coordinator, once at a time, and free to fail (the client asks again).
+        node_id, clock, partitions, metadata, create_internal_topic: as for `CoordinatorRuntime`.
         random: for member ids.
 
-    `run` must be running for timers to fire and for the log to be replayed. `on_metadata_change` is to be called after
-    `partitions` has followed the same change.
+    `run`, `stop`, `load_missing` are those of the runtime.
     """
 
     def __init__(
@@ -106,96 +96,48 @@ class GroupCoordinator:
         random: random.Random,
     ) -> None:
         self._settings = settings
-        self._clock = clock
-        self._timer = CoordinatorTimer(clock)
-        self._led: LedPartitions[Shard] = LedPartitions(
+        self._random = random
+        self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             OFFSETS_TOPIC,
             node_id,
+            clock,
             partitions,
             metadata,
-            make=self._make_shard,
-            replay=self._replay,
-            on_loaded=self._on_loaded,
-            on_let_go=self._on_let_go,
+            create_internal_topic,
+            make_shard=self._make_shard,
+            deliver=self._deliver,
+            append_timeout_ms=settings.offsets_commit_timeout_ms,
+            codec=settings.offsets_topic_compression_codec,
         )
-        self._topic_creation = TopicCreation(create_internal_topic)
-        self._random = random
-        self._deadlines = Deadlines()
-        self._queues = ReplicationQueues(settings.offsets_commit_timeout_ms / 1000)
-        self._next_check_ms: int | None = None
-        self._nursery: trio.Nursery | None = None
-
-    # Life
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Replays the partitions that are ours, reports started, then runs timers until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            await self._led.load_all(nursery)
-            task_status.started()
-            while True:
-                await self._timer.wait_until((self._deadlines.first_ms, self._next_check_ms))
-                self._run_due()
-
-    def stop(self) -> None:
-        """Sends away everybody who is parked, and whoever comes after; for an orderly shutdown."""
-        self._led.stop()
-
-    def take_up_missing(self) -> None:
-        """Tries again to read what could not be read or opened before; the disk may work again."""
-        self._led.take_up_missing(self._nursery)
+        self.run = self._runtime.run
+        self.stop = self._runtime.stop
+        self.load_missing = self._runtime.load_missing
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Takes up partitions that became ours, lets go of others, forgets the offsets of deleted topics."""
+        """Loads and unloads shards; forgets the offsets of deleted topics."""
+        self._runtime.on_metadata_change(old, new)
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
-        if old.topics_by_name.get(OFFSETS_TOPIC) is not new.topics_by_name.get(OFFSETS_TOPIC):
-            self._led.follow(self._nursery, is_recreated=OFFSETS_TOPIC in deleted)
         if deleted:
-            for number, shard in self._led.shards.items():
+            for number, shard in self._runtime.shards.items():
                 self._append_tombstones(number, shard, shard.delete_topics(deleted))
-
-    def _make_shard(self, partition: Any) -> Shard:
-        from pykbroker.groups.shard import Shard
-
-        return Shard(self._settings)
-
-    async def _replay(self, partition: Any, shard: Shard) -> None:
-        """Until this is done the groups answer COORDINATOR_LOAD_IN_PROGRESS (P-90, P-116)."""
-        from pykbroker.groups.log_io import replay
-
-        await replay(partition.log, shard, self._timer.now_ms())
-
-    def _on_loaded(self, number: int, shard: Shard) -> None:
-        if not shard.groups:
-            return
-        self._carry_out(number, shard, shard.loaded(self._timer.now_ms()))
-        for group_id in shard.groups:
-            self._plan(number, shard, group_id)
-        self._plan_check()
-
-    def _on_let_go(self, number: int, shard: Shard) -> None:
-        self._queues.close(number)
-        self._send_replies(shard.unload(self._timer.now_ms()))
-        self._deadlines.forget(number)
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Begins to create `__consumer_offsets`, unless that is under way (P-89)."""
-        if self._nursery is not None:
-            topic = offsets_topic(self._settings, live_broker_count)
-            self._topic_creation.start(self._nursery, topic, self._settings.offsets_topic_replication_factor)
+        topic = self._settings.offsets_topic(live_broker_count)
+        self._runtime.request_topic_creation(topic, self._settings.offsets_topic_replication_factor)
+
+    def _make_shard(self, leader_epoch: int) -> GroupShard:
+        from pykbroker.groups.shard import GroupShard
+
+        return GroupShard(self._settings)
 
     # Requests of members
-
-    def _locate(self, group_id: str) -> tuple[int, Shard] | ErrorCode:
-        """The partition and shard of a group, which is as it should be now."""
-        self._expire_due()
-        return self._led.locate(group_id)
 
     async def join_group(
         self, request: JoinGroupRequest, client_id: str, client_host: str, api_version: int
     ) -> JoinGroupResponse:
         """Joins; waits for the end of the join phase if the client has to."""
-        from pykbroker.groups.output import Requester
+        from pykbroker.groups.result import GroupResult, Requester
         from pykbroker.protocol.messages.join_group import JoinGroupResponse
 
         member_id, settings = request.member_id, self._settings
@@ -204,15 +146,18 @@ class GroupCoordinator:
         longest_ms = settings.group_max_session_timeout_ms
         if not settings.group_min_session_timeout_ms <= request.session_timeout_ms <= longest_ms:
             return JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=member_id)
-        place = self._locate(request.group_id)
-        if isinstance(place, ErrorCode):
-            return JoinGroupResponse(error_code=place)
-        if self._has_no_room_for(request):
-            return JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=member_id)
-        requester = Requester(client_id, client_host, api_version, self._random_uuid())
         parked = Parked()
-        output = place[1].join(request, requester, parked, self._timer.now_ms())
-        self._carry_out(*place, output, request.group_id)
+
+        def join(shard: GroupShard, now_ms: int) -> GroupResult:
+            if self._has_no_room_for(request):
+                refusal = JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=member_id)
+                return GroupResult(replies=[(parked, refusal)])
+            requester = Requester(client_id, client_host, api_version, self._random_uuid())
+            return shard.join(request, requester, parked, now_ms)
+
+        write = self._runtime.begin_write(request.group_id, join)
+        if isinstance(write, ErrorCode):
+            return JoinGroupResponse(error_code=write)
         response: JoinGroupResponse = await parked.wait_answer()
         return response
 
@@ -226,7 +171,7 @@ class GroupCoordinator:
             return False
         held = sum(
             len(metadata)
-            for shard in self._led.shards.values()
+            for shard in self._runtime.shards.values()
             for group in shard.groups.values()
             for member in group.members
             for _, metadata in member.protocols
@@ -239,12 +184,10 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        place = self._locate(request.group_id)
-        if isinstance(place, ErrorCode):
-            return SyncGroupResponse(error_code=place)
         parked = Parked()
-        output = place[1].sync(request, parked, self._timer.now_ms())
-        self._carry_out(*place, output, request.group_id)
+        write = self._runtime.begin_write(request.group_id, lambda shard, now_ms: shard.sync(request, parked, now_ms))
+        if isinstance(write, ErrorCode):
+            return SyncGroupResponse(error_code=write)
         response: SyncGroupResponse = await parked.wait_answer()
         return response
 
@@ -252,14 +195,10 @@ class GroupCoordinator:
         """A heartbeat; while the group is being loaded it is simply accepted (P-90)."""
         if request.group_id == "":
             return ErrorCode.INVALID_GROUP_ID
-        place = self._locate(request.group_id)
-        if isinstance(place, ErrorCode):
-            return ErrorCode.NONE if place is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else place
-        number, shard = place
-        error = shard.heartbeat(
-            request.group_id, request.member_id, request.group_instance_id, request.generation_id, self._timer.now_ms()
-        )
-        self._plan(number, shard, request.group_id)
+        write = self._runtime.begin_write(request.group_id, lambda shard, now_ms: shard.heartbeat(request, now_ms))
+        if isinstance(write, ErrorCode):
+            return ErrorCode.NONE if write is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else write
+        error: ErrorCode = write.result.response
         return error
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
@@ -268,34 +207,20 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        place = self._locate(request.group_id)
-        if isinstance(place, ErrorCode):
-            return LeaveGroupResponse(error_code=place)
-        response, output = place[1].leave(request, self._timer.now_ms())
-        await self._outcome(self._carry_out(*place, output, request.group_id))
+        write = self._runtime.begin_write(request.group_id, lambda shard, now_ms: shard.leave(request, now_ms))
+        if isinstance(write, ErrorCode):
+            return LeaveGroupResponse(error_code=write)
+        await write.wait()  # who has left is gone, even if that could not be written
+        response: LeaveGroupResponse = write.result.response
         return response
 
     # Offsets
 
     async def commit_offsets(self, request: OffsetCommitRequest, api_version: int) -> OffsetCommitResponse:
         """Commits offsets of existing topics; every topic has its name and its id."""
-        from pykbroker.groups import offset_requests
+        from pykbroker.coordination.shard import NO_PRODUCER
 
-        place = self._locate(request.group_id)
-        if isinstance(place, ErrorCode):
-            return offset_requests.commit_response(request, place)
-        response, output = offset_requests.commit(place[1], request, api_version, self._timer.now_ms())
-        error = await self._outcome(self._carry_out(*place, output, request.group_id))
-        return response if error is ErrorCode.NONE else offset_requests.commit_response(request, error)
-
-    def offsets_partition(self, group_id: str) -> Any:
-        """The `Partition` that keeps a group's offsets, for a transaction to be verified; else an ErrorCode."""
-        if group_id == "":
-            return ErrorCode.INVALID_GROUP_ID
-        place = self._led.locate(group_id)
-        if isinstance(place, ErrorCode):
-            return place
-        return self._led.partition(place[0]) or ErrorCode.NOT_COORDINATOR
+        return await self.commit_transactional_offsets(request, api_version, NO_PRODUCER, None)
 
     async def commit_transactional_offsets(
         self,
@@ -307,35 +232,42 @@ class GroupCoordinator:
         """As `commit_offsets`, within the transaction that the producer has open (P-139)."""
         from pykbroker.groups import offset_requests
 
-        place = self._locate(request.group_id)
+        response: OffsetCommitResponse | ErrorCode = await self._runtime.write(
+            request.group_id,
+            lambda shard, now_ms: offset_requests.commit(shard, request, api_version, now_ms, producer),
+            verification,
+        )
+        return offset_requests.commit_response(request, response) if isinstance(response, ErrorCode) else response
+
+    def offsets_partition(self, group_id: str) -> Any:
+        """The `Partition` that keeps a group's offsets, for a transaction to be verified; else an ErrorCode."""
+        if group_id == "":
+            return ErrorCode.INVALID_GROUP_ID
+        place = self._runtime.find(group_id)
         if isinstance(place, ErrorCode):
-            return offset_requests.commit_response(request, place)
-        response, output = offset_requests.commit(place[1], request, api_version, self._timer.now_ms(), producer)
-        error = await self._outcome(self._carry_out(*place, output, request.group_id, verification))
-        return response if error is ErrorCode.NONE else offset_requests.commit_response(request, error)
+            return place
+        return self._runtime.partition(place[0]) or ErrorCode.NOT_COORDINATOR
 
     def is_loaded(self, number: int) -> bool:
         """Whether the groups of a partition of `__consumer_offsets` are served here."""
-        return number in self._led.shards
+        return number in self._runtime.shards
 
     def end_transaction(self, number: int, end_offset: int, producer_id: int, is_commit: bool) -> None:
         """The producer's marker is in the partition, before `end_offset` (P-139).
 
         Once it is replicated the offsets of the transaction count, or never did.
         """
-        shard = self._led.shards.get(number)
-        if shard is not None and self._queues.must_wait(number, self._led.partition(number), end_offset):
+        shard = self._runtime.shards.get(number)
+        if shard is not None:
             end = partial(shard.end_transaction, producer_id, is_commit)
-            self._queues.push(number, end_offset, end, lambda error: None, self._nursery)
-        elif shard is not None:
-            shard.end_transaction(producer_id, is_commit)
+            self._runtime.when_replicated(number, end_offset, end)
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool = False) -> OffsetFetchResponseGroup:
         """Committed offsets of one group; topics by name."""
         from pykbroker.groups import offset_requests
         from pykbroker.protocol.messages.offset_fetch import OffsetFetchResponseGroup
 
-        place = self._led.locate(request.group_id)
+        place = self._runtime.find(request.group_id)
         if isinstance(place, ErrorCode):
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=place)
         return offset_requests.fetch(place[1], request, require_stable)
@@ -347,12 +279,10 @@ class GroupCoordinator:
 
         if request.group_id == "":
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        place = self._locate(request.group_id)
-        if isinstance(place, ErrorCode):
-            return OffsetDeleteResponse(error_code=place)
-        response, output = offset_requests.delete_offsets(place[1], request)
-        error = await self._outcome(self._carry_out(*place, output))
-        return response if error is ErrorCode.NONE else OffsetDeleteResponse(error_code=error)
+        response: OffsetDeleteResponse | ErrorCode = await self._runtime.write(
+            request.group_id, lambda shard, now_ms: offset_requests.delete_offsets(shard, request)
+        )
+        return OffsetDeleteResponse(error_code=response) if isinstance(response, ErrorCode) else response
 
     # Administration
 
@@ -360,7 +290,7 @@ class GroupCoordinator:
         """One group."""
         from pykbroker.protocol.messages.describe_groups import DescribedGroup
 
-        place = self._locate(group_id)
+        place = self._runtime.find(group_id)
         if isinstance(place, ErrorCode):
             return DescribedGroup(group_id=group_id, error_code=place)
         return place[1].describe(group_id, api_version)
@@ -369,141 +299,57 @@ class GroupCoordinator:
         """All groups of this broker; an error as long as some are still being loaded."""
         from pykbroker.protocol.messages.list_groups import ListGroupsResponse
 
-        if self._led.is_loading:
+        if self._runtime.is_loading:
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        self._expire_due()
-        groups = [listed for shard in self._led.shards.values() for listed in shard.listed(states, types)]
+        self._runtime.expire_due()
+        groups = [listed for shard in self._runtime.shards.values() for listed in shard.listed(states, types)]
         return ListGroupsResponse(groups=groups)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Deletes Empty groups; the code for each."""
-        under_way = {group_id: self._delete_group(group_id) for group_id in group_ids}
-        return {group_id: await self._outcome(carried_out) for group_id, carried_out in under_way.items()}
+        writes = {group_id: self._delete_group(group_id) for group_id in group_ids}
+        codes: dict[str, ErrorCode] = {}
+        for group_id, write in writes.items():
+            if isinstance(write, ErrorCode):
+                codes[group_id] = write
+            else:
+                codes[group_id] = await write.wait() or write.result.response
+        return codes
 
-    def _delete_group(self, group_id: str) -> ErrorCode | Waiting:
-        place = self._locate(group_id)
-        if isinstance(place, ErrorCode):
-            return place
-        error, output = place[1].delete(group_id)
-        return self._carry_out(*place, output) if error is ErrorCode.NONE else error
+    def _delete_group(self, group_id: str) -> Write[GroupResult] | ErrorCode:
+        return self._runtime.begin_write(group_id, lambda shard, now_ms: shard.delete(group_id))
 
     # Carrying out
 
-    def _carry_out(
-        self,
-        number: int,
-        shard: Shard,
-        output: Output,
-        group_id: str | None = None,
-        verification: Verification | None = None,
-    ) -> ErrorCode | Waiting:
-        """Appends, reports to the shard how that went, sends replies. Gives the error of the first append, or that
-        append as it waits for its replicas; see `_outcome`.
-        """
-        first: ErrorCode | Waiting | None = None
-        while True:
-            self._send_replies(output)
-            if not output.records:
-                break
-            error, first_offset, end_offset = self._append(number, output, verification)
-            if error is ErrorCode.NONE and self._queues.must_wait(number, self._led.partition(number), end_offset):
-                waiting = self._await_replicas(number, shard, output, first_offset, end_offset)
-                first = waiting if first is None else first
-                break
-            first = error if first is None else first
-            output = shard.stored(output, error, self._timer.now_ms(), first_offset)
-        if group_id is not None:
-            self._plan(number, shard, group_id)
-            self._plan_check()
-        return ErrorCode.NONE if first is None else first
-
-    async def _outcome(self, carried_out: ErrorCode | Waiting) -> ErrorCode:
-        """What a client is told of an append (P-115); waits for it to be replicated."""
-        if isinstance(carried_out, ErrorCode):
-            return carried_out
-        from pykbroker.coordination.log_io import response_error
-
-        return response_error(await carried_out.wait_answer())
-
-    def _append(self, number: int, output: Output, verification: Verification | None) -> tuple[ErrorCode, int, int]:
-        """Appends one batch: the error for the client (P-115), the first record's offset and the end."""
-        from pykbroker.coordination.log_io import response_error
-        from pykbroker.groups.log_io import append_records
-
-        partition = self._led.partition(number)
-        if partition is None:
-            return ErrorCode.NOT_COORDINATOR, -1, -1
-        first_offset = partition.log.log_end_offset
-        codec = self._settings.offsets_topic_compression_codec
-        error = append_records(partition, output, codec, self._clock.now_ms(), verification)
-        return response_error(error), first_offset, partition.log.log_end_offset
-
-    def _await_replicas(self, number: int, shard: Shard, output: Output, first_offset: int, end_offset: int) -> Waiting:
-        from pykbroker.coordination.log_io import response_error
-
-        group_id = None if output.stored is None else output.stored.group_id
-
-        def take_effect() -> None:
-            followed = shard.replicated(output, self._timer.now_ms(), first_offset)
-            self._carry_out(number, shard, followed, group_id)
-
-        def send_away(error: ErrorCode) -> None:
-            followed = shard.late(output, response_error(error), self._timer.now_ms())
-            self._carry_out(number, shard, followed, group_id)
-
-        shard.appended(output)
-        return self._queues.push(number, end_offset, take_effect, send_away, self._nursery)
-
-    def _append_tombstones(self, number: int, shard: Shard, output: Output) -> None:
-        records = output.records
-        for start in range(0, len(records), TOMBSTONES_PER_BATCH):
-            output.records = records[start : start + TOMBSTONES_PER_BATCH]
-            self._carry_out(number, shard, output)
-
-    def _send_replies(self, output: Output) -> None:
-        for detail in output.details:
+    def _deliver(self, number: int, shard: GroupShard, result: GroupResult) -> None:
+        """Sends replies, logs what is for operators, and sees to it that offsets expire while there are groups."""
+        for detail in result.details:
             log.debug("%s", detail)
-        for note in output.notes:
+        for note in result.notes:
             log.info("%s", note)
-        for waiter, response in output.replies:
+        for waiter, response in result.replies:
             assert isinstance(waiter, Parked)
             waiter.answer(response)
+        if shard.groups:
+            self._schedule_expiry()
 
-    # Timers
+    def _schedule_expiry(self) -> None:
+        self._runtime.schedule("expiry", self._settings.offsets_retention_check_interval_ms, self._expire_offsets)
 
-    def _plan(self, number: int, shard: Shard, group_id: str) -> None:
-        group = shard.groups.get(group_id)
-        if group is not None and self._deadlines.plan((number, group_id), group.wake_ms):
-            self._timer.wake()
+    async def _expire_offsets(self) -> None:
+        """Ends offsets that are over; without any group the coordinator sleeps for good after this (P-114)."""
+        now_ms = self._runtime.now_ms()
+        for number, shard in self._runtime.shards.items():
+            self._append_tombstones(number, shard, shard.expire_offsets(now_ms))
+        if any(shard.groups for shard in self._runtime.shards.values()):
+            self._schedule_expiry()
 
-    def _plan_check(self) -> None:
-        """Expiry is looked at while there are groups; without any the coordinator sleeps for good."""
-        if self._next_check_ms is None and any(shard.groups for shard in self._led.shards.values()):
-            self._next_check_ms = self._timer.now_ms() + self._settings.offsets_retention_check_interval_ms
-            self._timer.wake()
+    def _append_tombstones(self, number: int, shard: GroupShard, result: GroupResult) -> None:
+        from pykbroker.groups.result import GroupResult
 
-    def _run_due(self) -> None:
-        now_ms = self._expire_due()
-        if self._next_check_ms is not None and self._next_check_ms <= now_ms:
-            self._next_check_ms = None
-            for number, shard in self._led.shards.items():
-                self._append_tombstones(number, shard, shard.expire_offsets(now_ms))
-            self._plan_check()
-
-    def _expire_due(self) -> int:
-        """Ends what is over by now, sessions and phases of rebalances; gives the time.
-
-        Requests do it first, as on a busy loop the timer's task may come after them: DeleteGroups would find a member
-        whose session ended some milliseconds before. Kafka's timer has a thread of its own.
-        """
-        now_ms = self._timer.now_ms()
-        while (key := self._deadlines.pop_due(now_ms)) is not None:
-            number, group_id = key
-            shard = self._led.shards.get(number)
-            group = None if shard is None else shard.groups.get(group_id)
-            if shard is not None and group is not None:
-                self._carry_out(number, shard, group.expire_due(now_ms), group_id)
-        return now_ms
+        for start in range(0, len(result.records), TOMBSTONES_PER_BATCH):
+            batch = GroupResult(records=result.records[start : start + TOMBSTONES_PER_BATCH])
+            self._runtime.carry_out(number, shard, batch)
 
     def _random_uuid(self) -> str:
         digits = f"{self._random.getrandbits(128):032x}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 from enum import Enum
 
 from pykbroker.groups.members import Member, Members
-from pykbroker.groups.output import LogRecord, Output, Waiter
+from pykbroker.groups.result import GroupResult, LogRecord, Waiter
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from pykbroker.protocol.error_codes import ErrorCode
@@ -163,14 +163,14 @@ class Group:
         self.state = state
         self.state_timestamp_ms = now_ms
 
-    def rebalance_or_complete_join(self, reason: str, now_ms: int, output: Output) -> None:
+    def rebalance_or_complete_join(self, reason: str, now_ms: int, output: GroupResult) -> None:
         """After the members changed: begins a rebalance, or ends the join phase of the one that runs."""
         if self.state in PREVIOUS_STATES[PREPARING]:
             self.prepare_rebalance(reason, now_ms, output)
         else:
             self.maybe_complete_join(now_ms, output)
 
-    def prepare_rebalance(self, reason: str, now_ms: int, output: Output) -> None:
+    def prepare_rebalance(self, reason: str, now_ms: int, output: GroupResult) -> None:
         """Asks all members to join again; a group that was Empty first waits for more of them (P-94)."""
         if self.state is COMPLETING:
             self.reset_assignments(ErrorCode.REBALANCE_IN_PROGRESS, now_ms, output)
@@ -192,12 +192,12 @@ class Group:
         else:
             self._schedule_join(now_ms)
 
-    def maybe_complete_join(self, now_ms: int, output: Output) -> None:
+    def maybe_complete_join(self, now_ms: int, output: GroupResult) -> None:
         """Ends the join phase early once all have joined; the initial one lasts its delay in any case."""
         if self.state is PREPARING and self.previous_state is not EMPTY and self.members.have_all_joined:
             self.complete_join(now_ms, output)
 
-    def complete_join(self, now_ms: int, output: Output) -> None:
+    def complete_join(self, now_ms: int, output: GroupResult) -> None:
         """Ends the join phase: drops dynamic members that did not come (P-96) and begins the next generation."""
         self._join_deadline_ms = self._initial_remaining_ms = None
         for member in [m for m in self.members if m.join_waiter is None and not m.is_static]:
@@ -209,7 +209,7 @@ class Group:
             # Only static members are left and none has joined: their sessions will remove them.
             self._schedule_join(now_ms, POSTPONED_JOIN_MIN_MS)
 
-    def _begin_generation(self, now_ms: int, output: Output) -> None:
+    def _begin_generation(self, now_ms: int, output: GroupResult) -> None:
         self.generation_id += 1
         self.members.pending_syncs.clear()
         self.protocol_name = self.members.select_protocol() if self.members else None
@@ -241,13 +241,13 @@ class Group:
 
     # Answers to those who are parked
 
-    def answer_join(self, member: Member, response: JoinGroupResponse, output: Output) -> None:
+    def answer_join(self, member: Member, response: JoinGroupResponse, output: GroupResult) -> None:
         """Answers the parked join of the member, if there is one."""
         if member.join_waiter is not None:
             output.reply(member.join_waiter, response)
             self.members.park_join(member, None)
 
-    def answer_sync(self, member: Member, response: SyncGroupResponse, output: Output) -> bool:
+    def answer_sync(self, member: Member, response: SyncGroupResponse, output: GroupResult) -> bool:
         """Answers the parked sync of the member; False if there is none."""
         if member.sync_waiter is None:
             return False
@@ -255,7 +255,7 @@ class Group:
         member.sync_waiter = None
         return True
 
-    def park_join(self, member: Member, waiter: Waiter, output: Output) -> None:
+    def park_join(self, member: Member, waiter: Waiter, output: GroupResult) -> None:
         """Parks a join. One that was parked before comes from a connection that the client has given up."""
         self.answer_join(
             member,
@@ -264,7 +264,7 @@ class Group:
         )
         self.members.park_join(member, waiter)
 
-    def dismiss(self, member_id: str, error: ErrorCode, output: Output) -> None:
+    def dismiss(self, member_id: str, error: ErrorCode, output: GroupResult) -> None:
         """Removes a member after telling whoever is parked for it; an unknown member id tells a client to join anew."""
         member = self.members.by_id[member_id]
         told_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member_id
@@ -272,13 +272,13 @@ class Group:
         self.answer_sync(member, SyncGroupResponse(error_code=error), output)
         self.members.remove(member_id)
 
-    def fence(self, member: Member, output: Output) -> None:
+    def fence(self, member: Member, output: GroupResult) -> None:
         """Tells whoever is parked for a static member that another one has taken its place (P-101)."""
         error = ErrorCode.FENCED_INSTANCE_ID
         self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), output)
         self.answer_sync(member, SyncGroupResponse(error_code=error), output)
 
-    def reset_assignments(self, error: ErrorCode, now_ms: int, output: Output) -> None:
+    def reset_assignments(self, error: ErrorCode, now_ms: int, output: GroupResult) -> None:
         """Forgets all assignments and sends parked syncs away with the error."""
         for member in self.members:
             member.assignment = b""
@@ -311,9 +311,9 @@ class Group:
         if not self.members.pending_syncs:
             self._sync_deadline_ms = None
 
-    def expire_due(self, now_ms: int) -> Output:
+    def expire_due(self, now_ms: int) -> GroupResult:
         """Runs every timer that is due, and sets `wake_ms` for the next."""
-        output = Output()
+        output = GroupResult()
         for member_id in [member_id for member_id, at in self.members.pending_joins.items() if at <= now_ms]:
             self._expire_pending_join(member_id, now_ms, output)
         for member in [m for m in self.members if _is_due(m.session_deadline_ms, now_ms)]:
@@ -327,13 +327,13 @@ class Group:
         self.wake_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
         return output
 
-    def _expire_pending_join(self, member_id: str, now_ms: int, output: Output) -> None:
+    def _expire_pending_join(self, member_id: str, now_ms: int, output: GroupResult) -> None:
         self.members.remove(member_id)
         output.notes.append(f"Group {self.group_id}: pending member {member_id} has not come")
         if self.state is PREPARING and self.members.have_all_joined:
             self.complete_join(now_ms, output)
 
-    def _expire_session(self, member: Member, now_ms: int, output: Output) -> None:
+    def _expire_session(self, member: Member, now_ms: int, output: GroupResult) -> None:
         if self.members.by_id.get(member.member_id) is not member:
             return
         member.session_deadline_ms = None
@@ -347,7 +347,7 @@ class Group:
         elif self.state is PREPARING and self.members.have_all_joined:
             self.complete_join(now_ms, output)
 
-    def _expire_join(self, now_ms: int, output: Output) -> None:
+    def _expire_join(self, now_ms: int, output: GroupResult) -> None:
         remaining_ms = self._initial_remaining_ms
         if not remaining_ms or not self._joined_since_delay:
             self.complete_join(now_ms, output)
@@ -356,7 +356,7 @@ class Group:
         delay_ms = min(self.settings.group_initial_rebalance_delay_ms, remaining_ms)
         self._schedule_initial_join(delay_ms, max(remaining_ms - self._initial_delay_ms, 0), now_ms)
 
-    def _expire_sync(self, now_ms: int, output: Output) -> None:
+    def _expire_sync(self, now_ms: int, output: GroupResult) -> None:
         late = sorted(self.members.pending_syncs)
         self._sync_deadline_ms = None
         if self.state not in (COMPLETING, STABLE) or not late:
@@ -389,9 +389,9 @@ class Group:
         for member in self.members:
             member.session_deadline_ms = None
 
-    def unload(self, now_ms: int, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> Output:
+    def unload(self, now_ms: int, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> GroupResult:
         """The group is no longer ours: tells everyone who is parked, who then looks for its coordinator (P-90)."""
-        output = Output()
+        output = GroupResult()
         for member in self.members:
             self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), output)
             self.answer_sync(member, SyncGroupResponse(error_code=error), output)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from pykbroker.groups.output import NO_PRODUCER, LogRecord, Output
+from pykbroker.coordination.shard import NO_PRODUCER
 from pykbroker.groups.pending_offsets import OffsetKey
+from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from pykbroker.protocol.uuids import ZERO_UUID
 
@@ -26,11 +27,11 @@ class InFlight:
         self._topic_ids: dict[OffsetKey, bytes] = {}
         self._ending_groups: dict[str, int] = {}
 
-    def add(self, output: Output) -> None:
+    def add(self, output: GroupResult) -> None:
         """The records of an output are in the log."""
         self._count(output, 1)
 
-    def remove(self, output: Output) -> None:
+    def remove(self, output: GroupResult) -> None:
         """They are replicated."""
         self._count(output, -1)
 
@@ -54,7 +55,7 @@ class InFlight:
         """Commits on the way for a topic, or for one of its name that say no id."""
         return [k for k in self._offsets if k[1] == topic and self._topic_ids.get(k) in (ZERO_UUID, topic_id)]
 
-    def _count(self, output: Output, change: int) -> None:
+    def _count(self, output: GroupResult, change: int) -> None:
         for record in output.records:
             key = record.key
             if isinstance(key, OffsetCommitKey):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykbroker.groups.group import COMPLETING, DEAD, PREPARING, STABLE, Group
 from pykbroker.groups.members import Member, Protocols
-from pykbroker.groups.output import Output, Requester, StaticMemberStored, Waiter
+from pykbroker.groups.result import GroupResult, Requester, StaticMemberStored, Waiter
 from pykbroker.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -29,7 +29,7 @@ class Join:
         self.requester = requester
         self.waiter = waiter
         self.now_ms = now_ms
-        self.output = Output()
+        self.output = GroupResult()
         self.protocols: Protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
 
     def refuse(self, error: ErrorCode, member_id: str) -> None:
@@ -42,7 +42,7 @@ class Join:
         return self.request.reason or "not provided"
 
 
-def join(group: Group, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int) -> Output:
+def join(group: Group, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int) -> GroupResult:
     """Lets a client join.
 
     The request's group id and session timeout have been checked; in version 0 its rebalance timeout has been set to
@@ -185,9 +185,9 @@ def _replace_static(joining: Join, instance_id: str, old_member_id: str, new_mem
         group.maybe_complete_join(now_ms, output)
 
 
-def static_member_stored(group: Group, event: StaticMemberStored, error: ErrorCode, now_ms: int) -> Output:
+def static_member_stored(group: Group, event: StaticMemberStored, error: ErrorCode, now_ms: int) -> GroupResult:
     """The new id of a static member is in the log: it keeps the assignment it had. Otherwise the old id stays."""
-    output = Output()
+    output = GroupResult()
     member = group.members.by_id.get(event.new_member_id)
     if member is None or member.join_waiter is not event.waiter:
         return output

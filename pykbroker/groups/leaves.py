@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pykbroker.groups.group import COMPLETING, PREPARING, STABLE, Group
-from pykbroker.groups.output import Output
+from pykbroker.groups.result import GroupResult
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.leave_group import MemberIdentity, MemberResponse
 
 
-def leave(group: Group, identities: list[MemberIdentity], now_ms: int) -> tuple[list[MemberResponse], Output]:
+def leave(group: Group, identities: list[MemberIdentity], now_ms: int) -> tuple[list[MemberResponse], GroupResult]:
     """Removes members one by one and then rebalances once. An empty member id with an instance id removes that one."""
-    output = Output()
+    output = GroupResult()
     responses = [
         MemberResponse(
             member_id=identity.member_id,
@@ -30,7 +30,7 @@ def leave(group: Group, identities: list[MemberIdentity], now_ms: int) -> tuple[
     return responses, output
 
 
-def _remove(group: Group, identity: MemberIdentity, output: Output) -> ErrorCode:
+def _remove(group: Group, identity: MemberIdentity, output: GroupResult) -> ErrorCode:
     member_id = identity.member_id
     if member_id == "":
         owner_id = group.members.static_ids.get(identity.group_instance_id or "")

@@ -10,7 +10,7 @@ import struct
 from pykbroker.groups.group import STABLE, Group
 from pykbroker.groups.members import Member
 from pykbroker.groups.offsets import CommittedOffset
-from pykbroker.groups.output import LogRecord
+from pykbroker.groups.result import LogRecord
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.subscription import subscribed_topics
 from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykbroker.coordination.partitioning import utf16_length
+from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
 from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.offset_log import offset_record
 from pykbroker.groups.offsets import CommittedOffset
-from pykbroker.groups.output import NO_PRODUCER, Output, TransactionalProducer
-from pykbroker.groups.shard import Shard
+from pykbroker.groups.result import GroupResult
+from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -45,17 +46,17 @@ def commit_response(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCom
 
 
 def commit(
-    shard: Shard,
+    shard: GroupShard,
     request: OffsetCommitRequest,
     api_version: int,
     now_ms: int,
     producer: TransactionalProducer = NO_PRODUCER,
-) -> tuple[OffsetCommitResponse, Output]:
+) -> GroupResult:
     """Commits offsets of topics that exist, each with its name and id; the commits count once they are stored.
 
     Those of a transactional `producer` count once its transaction is committed, too (P-139).
     """
-    output = Output(producer=producer)
+    output = GroupResult(producer=producer)
     if shard.in_flight.is_ending(request.group_id):
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     elif producer is NO_PRODUCER:
@@ -63,12 +64,13 @@ def commit(
     else:
         error = _check_transactional_commit(shard, request, now_ms)
     if error is not ErrorCode.NONE:
-        return commit_response(request, error), output
+        output.response = commit_response(request, error)
+        return output
     expires_ms = None
     if request.retention_time_ms != NO_RETENTION_TIME:
         expires_ms = min(now_ms + request.retention_time_ms, TIMESTAMP_MAX)
     metadata_max = shard.settings.offset_metadata_max_bytes
-    response = OffsetCommitResponse()
+    output.response = response = OffsetCommitResponse()
     for topic in request.topics:
 
         def commit_one(partition: OffsetCommitRequestPartition, topic: OffsetCommitRequestTopic = topic) -> ErrorCode:
@@ -87,10 +89,10 @@ def commit(
             return ErrorCode.NONE
 
         response.topics.append(_topic_response(topic, commit_one))
-    return response, output
+    return output
 
 
-def _check_commit(shard: Shard, request: OffsetCommitRequest, api_version: int, now_ms: int) -> ErrorCode:
+def _check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: int, now_ms: int) -> ErrorCode:
     """P-108 to P-110. A commit without a generation is from someone who manages partitions by hand."""
     generation_id, member_id = request.generation_id_or_member_epoch, request.member_id
     group = shard.groups.get(request.group_id)
@@ -116,7 +118,7 @@ def _check_commit(shard: Shard, request: OffsetCommitRequest, api_version: int, 
     return ErrorCode.NONE
 
 
-def _check_transactional_commit(shard: Shard, request: OffsetCommitRequest, now_ms: int) -> ErrorCode:
+def _check_transactional_commit(shard: GroupShard, request: OffsetCommitRequest, now_ms: int) -> ErrorCode:
     """P-139. Clients before version 3 of TxnOffsetCommit say nothing of their membership, and need not."""
     generation_id, member_id = request.generation_id_or_member_epoch, request.member_id
     group = shard.groups.get(request.group_id)
@@ -145,7 +147,9 @@ def _topic_response(
     )
 
 
-def fetch(shard: Shard, request: OffsetFetchRequestGroup, require_stable: bool = False) -> OffsetFetchResponseGroup:
+def fetch(
+    shard: GroupShard, request: OffsetFetchRequestGroup, require_stable: bool = False
+) -> OffsetFetchResponseGroup:
     """Committed offsets of a group; `topics` of None asks for all it has. A missing group has none (P-112).
 
     With `require_stable` an offset that an open transaction may change is not told (P-113).
@@ -199,15 +203,15 @@ def _fetched(partition: int, committed: CommittedOffset | None) -> OffsetFetchRe
     )
 
 
-def delete_offsets(shard: Shard, request: OffsetDeleteRequest) -> tuple[OffsetDeleteResponse, Output]:
+def delete_offsets(shard: GroupShard, request: OffsetDeleteRequest) -> GroupResult:
     """Deletes offsets of topics that nobody in the group consumes (P-107)."""
-    output = Output()
     group = shard.groups.get(request.group_id)
     if group is None:
-        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND), output
+        return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
     if group.state is not EMPTY and not group.is_consumer_group:
-        return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP), output
+        return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
     response = OffsetDeleteResponse()
+    output = GroupResult(response=response)
     for topic in request.topics:
         is_subscribed = group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
@@ -226,4 +230,4 @@ def delete_offsets(shard: Shard, request: OffsetDeleteRequest) -> tuple[OffsetDe
                 or (group.group_id, topic.name, partition) in shard.pending
                 or (group.group_id, topic.name, partition) in shard.in_flight
             ]
-    return response, output
+    return output

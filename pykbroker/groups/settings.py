@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.coordination.internal_topic import InternalTopic
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """A member that waits in its first join is dropped after this, whatever its timeouts say (P-95); not configurable."""
@@ -42,4 +44,17 @@ class GroupSettings(NamedTuple):
             offsets_topic_replication_factor=config.groups.offsets_topic_replication_factor,
             offsets_topic_segment_bytes=config.groups.offsets_topic_segment_bytes,
             offsets_topic_compression_codec=config.groups.offsets_topic_compression_codec,
+        )
+
+    def offsets_topic(self, live_broker_count: int) -> InternalTopic:
+        """`__consumer_offsets` as it is created, with no more replicas than there are brokers (P-89, P-117)."""
+        return InternalTopic(
+            OFFSETS_TOPIC,
+            self.offsets_topic_num_partitions,
+            max(1, min(self.offsets_topic_replication_factor, live_broker_count)),
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(self.offsets_topic_segment_bytes),
+            },
         )

@@ -6,22 +6,33 @@ administrator or because nothing is left of it. What concerns offsets is in `off
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+from pykbroker.coordination.shard import CoordinatorShard, LoggedRecords
 from pykbroker.groups import joins, leaves, syncs
 from pykbroker.groups.group import EMPTY, GROUP_METADATA_VALUE_VERSION, STABLE, Group
 from pykbroker.groups.in_flight import InFlight
-from pykbroker.groups.offset_log import committed_offset_from, group_from, group_tombstone, offset_record
+from pykbroker.groups.offset_log import (
+    committed_offset_from,
+    decode_record,
+    encode_record,
+    group_from,
+    group_tombstone,
+    offset_record,
+)
 from pykbroker.groups.offsets import CommittedOffsets, expired_offsets
-from pykbroker.groups.output import (
+from pykbroker.groups.pending_offsets import PendingOffsets
+from pykbroker.groups.result import (
     AssignmentStored,
     EmptyGroupStored,
+    GroupResult,
     LogRecord,
-    Output,
     Requester,
     StaticMemberStored,
     Stored,
     Waiter,
 )
-from pykbroker.groups.pending_offsets import PendingOffsets
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_offsets import (
@@ -33,6 +44,7 @@ from pykbroker.protocol.log_messages.consumer_offsets import (
     OffsetCommitValue,
 )
 from pykbroker.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from pykbroker.protocol.messages.list_groups import ListedGroup
@@ -46,7 +58,7 @@ GROUP_ID_NOT_FOUND_SINCE = 6
 """From this version on DescribeGroups says that a group is missing instead of showing a dead one (KIP-1043)."""
 
 
-class Shard:
+class GroupShard(CoordinatorShard[GroupResult]):
     """All that one partition of `__consumer_offsets` holds, in memory.
 
     An output's records are first appended and take effect when they are replicated: `stored` does both at once, for a
@@ -62,7 +74,32 @@ class Shard:
         self._unstored: set[str] = set()
         """Groups that requests have made and of which nothing is in the log yet; nobody is told of them."""
 
-    # From the log
+    # The log
+
+    def encode(self, record: LogRecord) -> tuple[bytes, bytes | None]:
+        """Key and value as bytes."""
+        return encode_record(record)
+
+    def load(self, logged: LoggedRecords, now_ms: int) -> None:
+        """Takes over what the log says (P-116).
+
+        Offsets of transactions that are still open come last, as pending ones of their producers (P-142). What was
+        aborted has made its groups all the same, unless they were deleted after that.
+        """
+        ends: dict[str, int] = {}
+        for record, offset in logged.decoded(logged.last, decode_record):
+            self.replay(record, now_ms, offset)
+            if record.value is None and isinstance(record.key, GroupMetadataKey):
+                ends[record.key.group] = offset
+        for producer_id, records in logged.pending.items():
+            for record, offset in logged.decoded(records, decode_record):
+                self.replay(record, now_ms, offset, producer_id)
+        self.adopt_offsets(now_ms)
+        for record, offset in logged.decoded(logged.aborted, decode_record):
+            key: Any = record.key
+            group_id: str = key.group  # every key has it
+            if offset > ends.get(group_id, -1):
+                self._get_stored(group_id, now_ms)
 
     def replay(
         self, record: LogRecord, now_ms: int, record_offset: int = -1, producer_id: int = NO_PRODUCER_ID
@@ -111,26 +148,22 @@ class Shard:
         for group_id in self.offsets.group_ids():
             self._get_stored(group_id, now_ms)
 
-    def mention(self, group_id: str, now_ms: int) -> None:
-        """A record in the log speaks of the group, though it has left nothing else."""
-        self._get_stored(group_id, now_ms)
-
-    def loaded(self, now_ms: int) -> Output:
+    def loaded(self, now_ms: int) -> GroupResult:
         """To be called behind the last record: groups that are above a lowered limit rebalance."""
-        output = Output()
+        output = GroupResult()
         for group in self.groups.values():
             if len(group.members) > self.settings.group_max_size:
                 group.prepare_rebalance(f"loaded with {len(group.members)} members", now_ms, output)
         return output
 
-    def unload(self, now_ms: int) -> Output:
+    def unload(self, now_ms: int) -> GroupResult:
         """The partition is no longer ours: everybody who waits is sent away (P-90)."""
-        output = Output()
+        output = GroupResult()
         for group in self.groups.values():
             output.replies += group.unload(now_ms).replies
         return output
 
-    def stored(self, output: Output, error: ErrorCode, now_ms: int, first_offset: int) -> Output:
+    def stored(self, output: GroupResult, error: ErrorCode, now_ms: int, first_offset: int) -> GroupResult:
         """The records of an output are in the log from `first_offset` on, or the append failed with `error`.
 
         Gives what follows from that.
@@ -146,24 +179,24 @@ class Shard:
                     self.replay(record, now_ms, record_offset, output.producer.producer_id)
         return self._report(output.stored, error, now_ms)
 
-    def appended(self, output: Output) -> None:
+    def appended(self, output: GroupResult) -> None:
         """The records of an output are in the log, and `replicated` will say when they count."""
         self.in_flight.add(output)
 
-    def replicated(self, output: Output, now_ms: int, first_offset: int) -> Output:
+    def replicated(self, output: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
         """What was `appended` takes effect, as with `stored`."""
         self.in_flight.remove(output)
         return self.stored(output, ErrorCode.NONE, now_ms, first_offset)
 
-    def late(self, output: Output, error: ErrorCode, now_ms: int) -> Output:
+    def late(self, output: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
         """What was `appended` is not replicated in time: who waits for it is sent away. It may be replicated yet."""
         event, output.stored = output.stored, None
         return self._report(event, error, now_ms)
 
-    def _report(self, event: Stored | None, error: ErrorCode, now_ms: int) -> Output:
+    def _report(self, event: Stored | None, error: ErrorCode, now_ms: int) -> GroupResult:
         group = None if event is None else self.groups.get(event.group_id)
         if group is None:
-            return Output()
+            return GroupResult()
         if isinstance(event, AssignmentStored):
             return syncs.assignment_stored(group, event, error, now_ms)
         if isinstance(event, StaticMemberStored):
@@ -190,12 +223,12 @@ class Shard:
         """The group if readers may be told of it."""
         return None if group_id in self._unstored else self.groups.get(group_id)
 
-    def join(self, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int) -> Output:
+    def join(self, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int) -> GroupResult:
         """A join; one without a member id makes the group if it does not exist."""
         is_new = request.group_id not in self.groups
         is_ending = self.in_flight.is_ending(request.group_id)
         if is_ending or (is_new and request.member_id != ""):
-            output = Output()
+            output = GroupResult()
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_ending else ErrorCode.UNKNOWN_MEMBER_ID
             output.reply(waiter, JoinGroupResponse(error_code=error, member_id=request.member_id))
             return output
@@ -209,36 +242,36 @@ class Shard:
             output.stored = EmptyGroupStored(group.group_id)
         return output
 
-    def sync(self, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Output:
+    def sync(self, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> GroupResult:
         """A sync; a missing or empty group knows no member."""
         group = self.groups.get(request.group_id)
         if group is None or group.state is EMPTY:
-            output = Output()
+            output = GroupResult()
             output.reply(waiter, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
             return output
         return syncs.sync(group, request, waiter, now_ms)
 
-    def heartbeat(
-        self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int, now_ms: int
-    ) -> ErrorCode:
-        """A heartbeat."""
-        group = self.groups.get(group_id)
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> GroupResult:
+        """A heartbeat; the response is its error code."""
+        group = self.groups.get(request.group_id)
         if group is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return group.heartbeat(member_id, group_instance_id, generation_id, now_ms)
+            return GroupResult(response=ErrorCode.UNKNOWN_MEMBER_ID)
+        error = group.heartbeat(request.member_id, request.group_instance_id, request.generation_id, now_ms)
+        return GroupResult(response=error)
 
-    def leave(self, request: LeaveGroupRequest, now_ms: int) -> tuple[LeaveGroupResponse, Output]:
+    def leave(self, request: LeaveGroupRequest, now_ms: int) -> GroupResult:
         """A leave in the form of version 3: identities in `members`."""
         group = self.groups.get(request.group_id)
         if group is not None:
             responses, output = leaves.leave(group, request.members, now_ms)
-            return LeaveGroupResponse(members=responses), output
+            output.response = LeaveGroupResponse(members=responses)
+            return output
         error = ErrorCode.UNKNOWN_MEMBER_ID
         unknown = [
             MemberResponse(member_id=m.member_id, group_instance_id=m.group_instance_id, error_code=error)
             for m in request.members
         ]
-        return LeaveGroupResponse(members=unknown), Output()
+        return GroupResult(response=LeaveGroupResponse(members=unknown))
 
     # Administration
 
@@ -285,16 +318,16 @@ class Shard:
             if group.group_id not in self._unstored and (not states or group.state.value.lower() in states)
         ]
 
-    def delete(self, group_id: str) -> tuple[ErrorCode, Output]:
-        """Deletes an Empty group with all its offsets (P-107)."""
+    def delete(self, group_id: str) -> GroupResult:
+        """Deletes an Empty group with all its offsets (P-107); the response is an error code."""
         group = self.groups.get(group_id)
-        output = Output()
         if group is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND, output
+            return GroupResult(response=ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state is not EMPTY:
-            return ErrorCode.NON_EMPTY_GROUP, output
+            return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
         if self.in_flight.is_ending(group_id):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, output
+            return GroupResult(response=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        output = GroupResult(response=ErrorCode.NONE)
         committed = self.offsets.of_group(group_id)
         places = [(topic, partition) for topic, partitions in committed.items() for partition in partitions]
         # Pending ones too: the end of their transaction must not bring the group back.
@@ -302,16 +335,30 @@ class Shard:
         for topic, partition in dict.fromkeys(places):
             output.records.append(offset_record(group_id, topic, partition, None))
         output.records.append(group_tombstone(group_id))
-        return ErrorCode.NONE, output
+        return output
 
     # Time
 
-    def expire_offsets(self, now_ms: int) -> Output:
+    def timer_keys(self) -> Iterable[str]:
+        """Every group."""
+        return self.groups
+
+    def wake_ms(self, key: str) -> int | None:
+        """When a group wants to be woken."""
+        group = self.groups.get(key)
+        return None if group is None else group.wake_ms
+
+    def expire_due(self, key: str, now_ms: int) -> GroupResult | None:
+        """Ends what is over in a group by now: sessions and phases of rebalances."""
+        group = self.groups.get(key)
+        return None if group is None else group.expire_due(now_ms)
+
+    def expire_offsets(self, now_ms: int) -> GroupResult:
         """Tombstones of offsets that are over, and of Empty groups that have none left (P-114).
 
         Nothing ends while a transaction may still commit for it.
         """
-        output = Output()
+        output = GroupResult()
         for group in self.groups.values():
             topics = self.offsets.of_group(group.group_id)
             group_id = group.group_id
@@ -328,9 +375,9 @@ class Shard:
                 output.records.append(group_tombstone(group_id))
         return output
 
-    def delete_topics(self, topics: dict[str, bytes]) -> Output:
+    def delete_topics(self, topics: dict[str, bytes]) -> GroupResult:
         """Tombstones of the offsets of deleted topics (name to id); commits without an id go by name."""
-        output = Output()
+        output = GroupResult()
         for topic, topic_id in topics.items():
             offsets = [(group_id, partition, found) for group_id, partition, found in self.offsets.of_topic(topic)]
             offsets += [(key[0], key[2], found) for key, found in self.pending.of_topic(topic)]
@@ -339,9 +386,9 @@ class Shard:
             output.records += [offset_record(group, topic, number, None) for group, number in dict.fromkeys(ended)]
         return output
 
-    def _empty_group_stored(self, group: Group, error: ErrorCode, now_ms: int) -> Output:
+    def _empty_group_stored(self, group: Group, error: ErrorCode, now_ms: int) -> GroupResult:
         if error is ErrorCode.NONE:
-            return Output()
+            return GroupResult()
         del self.groups[group.group_id]
         self._unstored.discard(group.group_id)
         return group.unload(now_ms, error)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pykbroker.groups.group import COMPLETING, PREPARING, STABLE, Group
-from pykbroker.groups.output import AssignmentStored, Output, Waiter
+from pykbroker.groups.result import AssignmentStored, GroupResult, Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-def sync(group: Group, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Output:
+def sync(group: Group, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> GroupResult:
     """Answers in this output or parks; the leader's sync gives a record to store."""
-    output = Output()
+    output = GroupResult()
     error = _check(group, request)
     if error is not ErrorCode.NONE:
         output.reply(waiter, SyncGroupResponse(error_code=error))
@@ -50,9 +50,9 @@ def _differ(said: str | None, known: str | None) -> bool:
     return said is not None and known is not None and said != known
 
 
-def assignment_stored(group: Group, event: AssignmentStored, error: ErrorCode, now_ms: int) -> Output:
+def assignment_stored(group: Group, event: AssignmentStored, error: ErrorCode, now_ms: int) -> GroupResult:
     """The assignment is in the log: all who wait get theirs and the group is Stable. Otherwise it rebalances again."""
-    output = Output()
+    output = GroupResult()
     if group.state is not COMPLETING or group.generation_id != event.generation_id:
         return output
     if error is not ErrorCode.NONE:

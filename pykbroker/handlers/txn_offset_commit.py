@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pykbroker.coordination.log_io import response_error
-from pykbroker.groups.output import TransactionalProducer
+from pykbroker.coordination.partition_writer import response_error
+from pykbroker.coordination.shard import TransactionalProducer
 from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.replica_manager import ReplicaManager
     from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.replication.transaction_markers import AppendedMarker
-    from pykbroker.transactions.markers import MarkerToWrite
+    from pykbroker.transactions.marker_queue import MarkerToWrite
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)

@@ -288,5 +288,5 @@ async def _open_offline_logs(services: BrokerServices) -> None:
             services.partitions.open_offline(services.metadata.image)
             if services.replicas is not None:
                 services.replicas.follow_all()
-        services.groups.take_up_missing()
-        services.transactions.take_up_missing()
+        services.groups.load_missing()
+        services.transactions.load_missing()

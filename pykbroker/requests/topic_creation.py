@@ -10,12 +10,10 @@ from pykbroker.controller.metadata.topic_names import CLUSTER_METADATA_TOPIC, re
 from pykbroker.controller.metadata.topics import BROKER_DEFAULT, CreateTopics, NewTopic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from pykbroker.errors import KafkaError
-from pykbroker.groups.internal_topic import offsets_topic
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pykbroker.requests.controller_calls import forwarded
-from pykbroker.transactions.internal_topic import transaction_topic
 from pykbroker.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
@@ -35,9 +33,9 @@ def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
     (design.md 6), as a single node would otherwise never have one.
     """
     if name == OFFSETS_TOPIC:
-        internal = offsets_topic(GroupSettings.from_config(config), broker_count)
+        internal = GroupSettings.from_config(config).offsets_topic(broker_count)
     elif name == TRANSACTION_TOPIC:
-        internal = transaction_topic(TransactionSettings.from_config(config), broker_count)
+        internal = TransactionSettings.from_config(config).transaction_topic(broker_count)
     else:
         given = config.static_properties
         return NewTopic(

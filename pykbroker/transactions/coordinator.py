@@ -1,7 +1,8 @@
-"""The transaction coordinator of one broker: which ids are ours, timers, appends, replay, markers.
+"""The transaction coordinator of one broker: the requests of producers and administrators, each an event on a shard.
 
-The trio shell around `Transaction`. It decides nothing about transactions; it carries outcomes out. Between two awaits
-every shard is consistent with its log. The state machine is imported when the first transactional id appears.
+`Transaction` decides about one transactional id, `CoordinatorRuntime` does what is the same for each kind of
+coordinator. Here is what is left: fresh producer ids, timeouts, expiry, and handing decided transactions to their
+completion. The state machine is imported when the first transactional id appears.
 
 A state counts when its record is replicated; until then the id is busy, also for those who were told that it takes too
 long, so that memory never parts from the log. (Kafka forgets a state that is late, which may turn up again.)
@@ -11,38 +12,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from pykbroker.coordination.internal_topic import InternalTopic, TopicCreation
-from pykbroker.coordination.led_partitions import LedPartitions, MetadataSource, PartitionRegistry
+from pykbroker.coordination.internal_topic import InternalTopic
+from pykbroker.coordination.loaded_shards import MetadataSource, PartitionRegistry
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
-from pykbroker.coordination.replication_queue import ReplicationQueues
-from pykbroker.coordination.timer import CoordinatorTimer
+from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.broker_sender import Connect
-    from pykbroker.coordination.replication_queue import Waiting
-    from pykbroker.transactions.endings import Endings
-    from pykbroker.transactions.markers import WriteMarker
+    from pykbroker.coordination.runtime import Write
+    from pykbroker.transactions.completion import TransactionCompletion
+    from pykbroker.transactions.marker_queue import WriteMarker
     from pykbroker.transactions.remote_verification import RemoteVerification
     from pykbroker.transactions.settings import TransactionSettings
-    from pykbroker.transactions.shard import Shard, TransactionFilter
-    from pykbroker.transactions.states import LoggedState, TopicPartition
+    from pykbroker.transactions.shard import TransactionFilter, TransactionResult, TransactionShard
+    from pykbroker.transactions.states import TopicPartition
     from pykbroker.transactions.transaction import Outcome, Transaction
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
 
 FEATURE = "transaction.version"
-
-RETRY_MS = 200
-"""Pause before a marker that could not be written is tried again, or the record that completes a transaction."""
 
 LISTED_AT_ONCE = 1_000
 """How many transactions are looked at before other requests get their turn."""
@@ -93,110 +89,48 @@ class TransactionCoordinator:
     ) -> None:
         self._settings = settings
         self._node_id = node_id
-        self._clock = clock
-        self._timer = CoordinatorTimer(clock)
         self._metadata = metadata
         self._next_producer_id = next_producer_id
-        self._topic_creation = TopicCreation(create_internal_topic)
         self._write_marker = write_marker
         self._connect = connect
-        self._queues = ReplicationQueues(settings.request_timeout_ms / 1000)
-        self._led: LedPartitions[Shard] = LedPartitions(
+        self._runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             TRANSACTION_TOPIC,
             node_id,
+            clock,
             partitions,
             metadata,
-            make=self._make_shard,
-            replay=self._replay,
-            on_loaded=self._on_loaded,
-            on_let_go=self._on_let_go,
+            create_internal_topic,
+            make_shard=self._make_shard,
+            deliver=self._deliver,
+            append_timeout_ms=settings.request_timeout_ms,
         )
-        self._endings: Endings | None = None  # made when the first transaction ends
+        self._completion: TransactionCompletion | None = None  # made when the first transaction ends
         self._remote: RemoteVerification | None = None  # likewise, when an id is coordinated elsewhere
-        self._retry_ms: int | None = None
-        self._timeout_check_ms: int | None = None
-        self._expiry_check_ms: int | None = None
-        self._nursery: trio.Nursery | None = None
-
-    # Life
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Replays the partitions that are ours, reports started, then runs timers until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            await self._led.load_all(nursery)
-            task_status.started()
-            while True:
-                await self._timer.wait_until((self._retry_ms, self._timeout_check_ms, self._expiry_check_ms))
-                await self._run_due()
-
-    def stop(self) -> None:
-        """Sends away whoever comes from now on; for an orderly shutdown."""
-        self._led.stop()
-
-    def take_up_missing(self) -> None:
-        """Tries again to read what could not be read or opened before; the disk may work again."""
-        self._led.take_up_missing(self._nursery)
+        self.run = self._runtime.run
+        self.stop = self._runtime.stop
+        self.load_missing = self._runtime.load_missing
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Takes up partitions that became ours, lets go of others."""
-        for waits_for_others in (self._endings, self._remote):
+        """Loads and unloads shards; what waits for brokers that are gone goes on."""
+        for waits_for_others in (self._completion, self._remote):
             if waits_for_others is not None:
-                waits_for_others.look_again(self._is_there)
-        topic = new.topics_by_name.get(TRANSACTION_TOPIC)
-        if old.topics_by_name.get(TRANSACTION_TOPIC) is topic:
-            return
-        is_recreated = any(deleted.name == TRANSACTION_TOPIC for deleted in new.delta.deleted_topics)
-        self._led.follow(self._nursery, is_recreated=is_recreated)
+                waits_for_others.on_metadata_change(self._is_live)
+        self._runtime.on_metadata_change(old, new)
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Begins to create `__transaction_state`, unless that is under way (P-89)."""
-        from pykbroker.transactions.internal_topic import transaction_topic
+        topic = self._settings.transaction_topic(live_broker_count)
+        self._runtime.request_topic_creation(topic, self._settings.transaction_state_log_replication_factor)
 
-        if self._nursery is not None:
-            topic = transaction_topic(self._settings, live_broker_count)
-            wanted = self._settings.transaction_state_log_replication_factor
-            self._topic_creation.start(self._nursery, topic, wanted)
+    def _make_shard(self, leader_epoch: int) -> TransactionShard:
+        from pykbroker.transactions.shard import TransactionShard
+
+        return TransactionShard(leader_epoch, lambda: self.level)
 
     @property
     def level(self) -> int:
         """The finalized transaction.version; 0 in a cluster that has none."""
         return self._metadata.image.features.get(FEATURE, 0)
-
-    # Replay
-
-    def _make_shard(self, partition: Any) -> Shard:
-        from pykbroker.transactions.shard import Shard
-
-        return Shard(partition.leader_epoch)
-
-    async def _replay(self, partition: Any, shard: Shard) -> None:
-        from pykbroker.coordination.log_io import last_records
-        from pykbroker.protocol.errors import ProtocolError
-        from pykbroker.transactions.state_log import decode_record
-
-        for key, (offset, value) in (await last_records(partition.log)).items():
-            try:
-                decoded = decode_record(key, value)
-            except ProtocolError as error:
-                # One bad record must not take all ids of the partition away.
-                log.error("%s: the record at offset %d is skipped: %s", partition.log.path, offset, error)
-                continue
-            if decoded is not None:
-                shard.replay(*decoded)
-
-    def _on_loaded(self, number: int, shard: Shard) -> None:
-        for transactional_id in shard.loaded(self._timer.now_ms()):
-            log.info("%r: the transaction goes on to its end", transactional_id)
-            self._finish(number, shard.transactions[transactional_id])
-        if shard.has_ongoing:
-            self._plan_timeout_check()
-        self._plan_expiry_check()
-
-    def _on_let_go(self, number: int, shard: Shard) -> None:
-        self._queues.close(number)
-        if self._endings is not None:
-            self._endings.let_go(number)
 
     # Requests of producers
 
@@ -220,8 +154,8 @@ class TransactionCoordinator:
             nonlocal is_fencing
             is_fencing = transaction.may_be_fenced_by(expected)
             if is_fencing:
-                return transaction.fence_and_abort(self.level, self._timer.now_ms(), fresh_id)
-            return transaction.initialize(timeout_ms, expected, self._timer.now_ms(), fresh_id)
+                return transaction.fence_and_abort(self.level, self._runtime.now_ms(), fresh_id)
+            return transaction.initialize(timeout_ms, expected, self._runtime.now_ms(), fresh_id)
 
         answer = await self._carry_out(transactional_id, event)
         if answer.error is ErrorCode.NONE and is_fencing:
@@ -231,15 +165,15 @@ class TransactionCoordinator:
         return answer
 
     async def _create_if_new(self, transactional_id: str, timeout_ms: int) -> ErrorCode:
-        place = self._led.locate(transactional_id)
+        place = self._runtime.find(transactional_id)
         if not isinstance(place, ErrorCode) and transactional_id not in place[1].transactions:
             try:
                 producer_id = await self._next_producer_id()
             except KafkaError as error:
                 return error.error_code
-            place = self._led.locate(transactional_id)
+            place = self._runtime.find(transactional_id)
             if not isinstance(place, ErrorCode):
-                place[1].create(transactional_id, producer_id, timeout_ms, self._timer.now_ms())
+                place[1].create(transactional_id, producer_id, timeout_ms, self._runtime.now_ms())
         return place if isinstance(place, ErrorCode) else ErrorCode.NONE
 
     async def add_partitions(
@@ -257,7 +191,7 @@ class TransactionCoordinator:
         added = frozenset(partitions)
 
         def event(transaction: Transaction, fresh_id: int | None) -> Outcome:
-            return transaction.add(producer_id, producer_epoch, added, client_version, self._timer.now_ms())
+            return transaction.add(producer_id, producer_epoch, added, client_version, self._runtime.now_ms())
 
         return (await self._carry_out(transactional_id, event)).error
 
@@ -285,7 +219,7 @@ class TransactionCoordinator:
     def _verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        place = self._led.locate(transactional_id)
+        place = self._runtime.find(transactional_id)
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         if isinstance(place, ErrorCode):
@@ -312,8 +246,8 @@ class TransactionCoordinator:
         add: bool,
     ) -> dict[TopicPartition, ErrorCode]:
         """As `verify`, of the id's coordinator wherever it is."""
-        leader = self._led.leader(transactional_id)
-        if leader is None or leader == self._node_id or self._nursery is None:
+        leader = self._runtime.leader(transactional_id)
+        if leader is None or leader == self._node_id or self._runtime.nursery is None:
             return await self.verify(transactional_id, producer_id, producer_epoch, partitions, add=add)
         if leader < 0:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -322,9 +256,9 @@ class TransactionCoordinator:
         if self._remote is None:
             self._remote = RemoteVerification(self._connect, self._settings.request_timeout_ms)
         question = Question(transactional_id, producer_id, producer_epoch, partitions, is_adding=add)
-        return await self._remote.ask(self._nursery, leader, question)
+        return await self._remote.ask(self._runtime.nursery, leader, question)
 
-    def _is_there(self, broker_id: int) -> bool:
+    def _is_live(self, broker_id: int) -> bool:
         broker = self._metadata.image.brokers.get(broker_id)
         return broker is not None and not broker.is_fenced
 
@@ -336,7 +270,7 @@ class TransactionCoordinator:
             return Answer(ErrorCode.INVALID_REQUEST)
 
         def event(transaction: Transaction, fresh_id: int | None) -> Outcome:
-            now_ms = self._timer.now_ms()
+            now_ms = self._runtime.now_ms()
             return transaction.end(producer_id, producer_epoch, is_commit, client_version, now_ms, fresh_id)
 
         answer = await self._carry_out(transactional_id, event)
@@ -348,7 +282,7 @@ class TransactionCoordinator:
         """One transaction for DescribeTransactions; TRANSACTIONAL_ID_NOT_FOUND if there is none."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        place = self._led.locate(transactional_id)
+        place = self._runtime.find(transactional_id)
         if isinstance(place, ErrorCode):
             return place
         found = place[1].transactions.get(transactional_id)
@@ -360,11 +294,13 @@ class TransactionCoordinator:
         Raises:
             InvalidPattern: the filter's pattern costs too much.
         """
-        if self._led.is_loading:
+        if self._runtime.is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        now_ms = self._timer.now_ms()
+        now_ms = self._runtime.now_ms()
         found: list[Transaction] = []
-        everything = [transaction for shard in self._led.shards.values() for transaction in shard.transactions.values()]
+        everything = [
+            transaction for shard in self._runtime.shards.values() for transaction in shard.transactions.values()
+        ]
         for count, transaction in enumerate(everything, start=1):
             if not transaction.is_new and wanted.matches(transaction, now_ms):
                 found.append(transaction)
@@ -375,167 +311,100 @@ class TransactionCoordinator:
     # Carrying out
 
     async def _carry_out(self, transactional_id: str, event: Callable[[Transaction, int | None], Outcome]) -> Answer:
-        """Lets an event happen to a transaction and appends what comes of it; answers when that is replicated."""
-        answer, stored = await self._begin(transactional_id, event)
-        if isinstance(stored, ErrorCode):
-            return answer if stored is ErrorCode.NONE else Answer(stored)
-        from pykbroker.coordination.log_io import response_error
-
-        error = response_error(await stored.wait_answer())
-        return answer if error is ErrorCode.NONE else Answer(error)
+        """Lets an event happen to a transaction; answers when what comes of it is replicated."""
+        write = await self._begin(transactional_id, event)
+        error = write if isinstance(write, ErrorCode) else await write.wait()
+        if isinstance(write, ErrorCode) or error is not ErrorCode.NONE:
+            return Answer(error)
+        outcome: Outcome = write.result.response
+        return Answer(outcome.error, *outcome.answer)
 
     async def _begin(
         self, transactional_id: str, event: Callable[[Transaction, int | None], Outcome]
-    ) -> tuple[Answer, ErrorCode | Waiting]:
-        """As `_carry_out`; gives the answer, and what it still has to wait for."""
+    ) -> Write[TransactionResult] | ErrorCode:
+        """Appends what comes of an event, with a fresh producer id if it needs one."""
         fresh_id: int | None = None
         while True:
-            place = self._led.locate(transactional_id)
-            if isinstance(place, ErrorCode):
-                return Answer(place), place
-            number, shard = place
-            transaction = shard.transactions.get(transactional_id)
-            if transaction is None:
-                return Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING), ErrorCode.NONE
-            outcome = event(transaction, fresh_id)
-            if not outcome.needs_producer_id:
-                break
+
+            def operation(shard: TransactionShard, now_ms: int, fresh_id: int | None = fresh_id) -> TransactionResult:
+                return shard.handle(transactional_id, event, fresh_id)
+
+            write = self._runtime.begin_write(transactional_id, operation)
+            if isinstance(write, ErrorCode) or not write.result.response.needs_producer_id:
+                return write
             try:
                 fresh_id = await self._next_producer_id()
             except KafkaError as error:
-                return Answer(error.error_code), ErrorCode.NONE
-        stored: ErrorCode | Waiting = ErrorCode.NONE
-        if outcome.state is not None:
-            code, end_offset = self._append(number, [(transactional_id, outcome.state)])
-            if code is not ErrorCode.NONE:
-                transaction.fail()
-                return Answer(code), code
-            stored = self._when_replicated(number, end_offset, partial(self._completed, number, transaction))
-        return Answer(outcome.error, *outcome.answer), stored
+                return error.error_code
 
-    def _completed(self, number: int, transaction: Transaction) -> None:
-        """The pending state is in the log for good; what follows from it."""
-        from pykbroker.transactions.states import ENDING, TransactionState
+    def _deliver(self, number: int, shard: TransactionShard, result: TransactionResult) -> None:
+        if result.is_unloaded:
+            if self._completion is not None:
+                self._completion.unload(number)
+            return
+        for transaction in result.decided:
+            self._complete(number, transaction)
+        if result.is_ongoing:
+            self._schedule_timeout_check()
+        if shard.transactions:
+            self._schedule_expiry()
 
-        transaction.complete(self._timer.now_ms())
-        if transaction.now.state in ENDING:
-            self._finish(number, transaction)
-        elif transaction.now.state is TransactionState.ONGOING:
-            self._plan_timeout_check()
-        self._plan_expiry_check()
+    def _complete(self, number: int, transaction: Transaction) -> None:
+        if self._completion is None:
+            from pykbroker.transactions.completion import TransactionCompletion
 
-    def _when_replicated(self, number: int, end_offset: int, action: Callable[[], None]) -> ErrorCode | Waiting:
-        """Does it at once where there are no other replicas."""
-        if not self._queues.must_wait(number, self._led.partition(number), end_offset):
-            action()
-            return ErrorCode.NONE
-        return self._queues.push(number, end_offset, action, lambda error: None, self._nursery)
-
-    def _append(self, number: int, states: Sequence[tuple[str, LoggedState | None]]) -> tuple[ErrorCode, int]:
-        """Appends one batch: the error, which is already the one for the client (P-115), and the batch's end."""
-        from pykbroker.coordination.log_io import append_pairs, response_error
-        from pykbroker.transactions.state_log import encode_key, encode_value
-
-        partition = self._led.partition(number)
-        if partition is None:
-            return ErrorCode.NOT_COORDINATOR, -1
-        level = self.level
-        pairs = [(encode_key(key), None if state is None else encode_value(state, level)) for key, state in states]
-        error = response_error(append_pairs(partition, pairs, 0, self._clock.now_ms()))
-        return error, partition.log.log_end_offset
-
-    # Ending
-
-    def _finish(self, number: int, transaction: Transaction) -> None:
-        if self._endings is None:
-            from pykbroker.transactions.endings import Endings
-
-            self._endings = Endings(
-                self._led,
+            self._completion = TransactionCompletion(
+                self._runtime,
                 self._node_id,
                 self._metadata,
                 write_marker=self._write_marker,
                 connect=self._connect,
-                complete=self._complete_ending,
-                request_retry=self._request_retry,
                 timeout_ms=self._settings.request_timeout_ms,
             )
-        self._endings.finish(self._nursery, number, transaction)
+        self._completion.begin(number, transaction)
 
-    def _complete_ending(self, number: int, transaction: Transaction) -> bool:
-        assert transaction.pending is not None
-        code, end_offset = self._append(number, [(transaction.transactional_id, transaction.pending)])
-        if code is not ErrorCode.NONE:
-            return False
-        self._when_replicated(number, end_offset, lambda: transaction.complete(self._timer.now_ms()))
-        return True
+    # Time
 
-    def _request_retry(self) -> None:
-        self._retry_ms = self._timer.now_ms() + RETRY_MS
-        self._timer.wake()
-
-    # Timers
-
-    def _plan_timeout_check(self) -> None:
+    def _schedule_timeout_check(self) -> None:
         """Timeouts are looked at while there are transactions; without any the coordinator sleeps for good."""
-        if self._timeout_check_ms is None:
-            interval_ms = self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
-            self._timeout_check_ms = self._timer.now_ms() + interval_ms
-            self._timer.wake()
+        interval_ms = self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        self._runtime.schedule("timeouts", interval_ms, self._abort_timed_out)
 
-    def _plan_expiry_check(self) -> None:
-        if self._expiry_check_ms is None and any(shard.transactions for shard in self._led.shards.values()):
-            interval_ms = self._settings.transaction_remove_expired_transaction_cleanup_interval_ms
-            self._expiry_check_ms = self._timer.now_ms() + interval_ms
-            self._timer.wake()
-
-    async def _run_due(self) -> None:
-        now_ms = self._timer.now_ms()
-        if self._retry_ms is not None and self._retry_ms <= now_ms:
-            self._retry_ms = None
-            assert self._endings is not None
-            self._endings.retry(self._nursery)
-        if self._timeout_check_ms is not None and self._timeout_check_ms <= now_ms:
-            self._timeout_check_ms = None
-            await self._abort_timed_out(now_ms)
-        if self._expiry_check_ms is not None and self._expiry_check_ms <= now_ms:
-            self._expiry_check_ms = None
-            self._remove_expired(now_ms)
-
-    async def _abort_timed_out(self, now_ms: int) -> None:
+    async def _abort_timed_out(self) -> None:
         """Ends what takes too long, and fences its producer (P-140)."""
         from pykbroker.transactions.transaction import Outcome
 
-        late = [transaction for shard in self._led.shards.values() for transaction in shard.timed_out(now_ms)]
+        now_ms = self._runtime.now_ms()
+        late = [transaction for shard in self._runtime.shards.values() for transaction in shard.timed_out(now_ms)]
 
         def event(transaction: Transaction, fresh_id: int | None) -> Outcome:
             # It may have ended, and the next one begun, while a producer id was awaited.
             if not transaction.has_timed_out(now_ms):
                 return Outcome(ErrorCode.INVALID_TXN_STATE)
-            return transaction.fence_and_abort(self.level, self._timer.now_ms(), fresh_id)
+            return transaction.fence_and_abort(self.level, self._runtime.now_ms(), fresh_id)
 
         for transaction in late:
             transactional_id = transaction.transactional_id
             # Others need not wait until the end of this one is replicated.
-            answer, _ = await self._begin(transactional_id, event)
-            if answer.error is ErrorCode.NONE:
+            write = await self._begin(transactional_id, event)
+            error = write if isinstance(write, ErrorCode) else write.append_error or write.result.response.error
+            if error is ErrorCode.NONE:
                 timeout_ms = transaction.now.timeout_ms
                 log.info("%r: the transaction is aborted, it took longer than %d ms", transactional_id, timeout_ms)
             else:
-                log.warning("%r: the late transaction is not aborted: %s", transactional_id, answer.error.name)
-        if any(shard.has_ongoing for shard in self._led.shards.values()):
-            self._plan_timeout_check()
+                log.warning("%r: the late transaction is not aborted: %s", transactional_id, error.name)
+        if any(shard.has_ongoing for shard in self._runtime.shards.values()):
+            self._schedule_timeout_check()
 
-    def _remove_expired(self, now_ms: int) -> None:
-        expiration_ms = self._settings.transactional_id_expiration_ms
-        for number, shard in self._led.shards.items():
-            for gone in shard.expired(now_ms, expiration_ms):
-                transactional_ids = [transaction.transactional_id for transaction in gone]
-                code, end_offset = self._append(
-                    number, [(transactional_id, None) for transactional_id in transactional_ids]
-                )
-                if code is ErrorCode.NONE:
-                    for transaction in gone:
-                        transaction.expire()
-                    self._when_replicated(number, end_offset, partial(shard.forget, transactional_ids))
-        self._plan_expiry_check()
+    def _schedule_expiry(self) -> None:
+        interval_ms = self._settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._runtime.schedule("expiry", interval_ms, self._remove_expired)
+
+    async def _remove_expired(self) -> None:
+        """Forgets ids that nobody has used for long (P-56)."""
+        now_ms, expiration_ms = self._runtime.now_ms(), self._settings.transactional_id_expiration_ms
+        for number, shard in self._runtime.shards.items():
+            for tombstones in shard.expired(now_ms, expiration_ms):
+                self._runtime.carry_out(number, shard, tombstones)
+        if any(shard.transactions for shard in self._runtime.shards.values()):
+            self._schedule_expiry()

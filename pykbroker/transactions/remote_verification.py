@@ -160,7 +160,7 @@ class RemoteVerification:
     def _forget_sender(self, broker_id: int) -> None:
         del self._senders[broker_id]
 
-    def look_again(self, is_there: Callable[[int], bool]) -> None:
+    def on_metadata_change(self, is_there: Callable[[int], bool]) -> None:
         """The metadata has changed: what was asked of brokers that are gone fails at once."""
         for broker_id, sender in self._senders.items():
             if not is_there(broker_id):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.coordination.internal_topic import InternalTopic
+from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 
 
 class TransactionSettings(NamedTuple):
@@ -37,4 +39,21 @@ class TransactionSettings(NamedTuple):
             transaction_state_log_replication_factor=transactions.state_log_replication_factor,
             transaction_state_log_segment_bytes=transactions.state_log_segment_bytes,
             transactional_id_expiration_ms=transactions.transactional_id_expiration_ms,
+        )
+
+    def transaction_topic(self, live_broker_count: int) -> InternalTopic:
+        """`__transaction_state` as it is created, with no more replicas, nor in-sync ones demanded, than there are
+        brokers (P-89).
+        """
+        return InternalTopic(
+            TRANSACTION_TOPIC,
+            self.transaction_state_log_num_partitions,
+            max(1, min(self.transaction_state_log_replication_factor, live_broker_count)),
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(min(self.transaction_state_log_min_isr, max(live_broker_count, 1))),
+                "segment.bytes": str(self.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
         )

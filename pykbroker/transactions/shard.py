@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pykbroker.coordination.shard import CoordinatorResult, CoordinatorShard, LoggedRecords
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.transactions.id_pattern import IdPattern
-from pykbroker.transactions.states import STATES_BY_TITLE, LoggedState, TransactionState
-from pykbroker.transactions.transaction import Transaction
+from pykbroker.transactions.state_log import decode_record, encode_key, encode_value
+from pykbroker.transactions.states import ENDING, STATES_BY_TITLE, LoggedState, TransactionState
+from pykbroker.transactions.transaction import Outcome, Transaction
 
 TOMBSTONE_BYTES = 32
 """At most what a tombstone takes beside its transactional id."""
@@ -46,15 +50,35 @@ class TransactionFilter(NamedTuple):
         )
 
 
-class Shard:
-    """All that one partition of `__transaction_state` holds, in memory.
+@dataclass(slots=True)
+class TransactionResult(CoordinatorResult):
+    """Records are pairs of a transactional id and its `LoggedState`, None for a tombstone.
 
     Attributes:
-        coordinator_epoch: the leader epoch under which the partition was taken up; goes into markers (P-133).
+        decided: transactions that are decided for good: their markers are to be written.
+        is_ongoing: a transaction is open, which time may end.
+        is_unloaded: the transactions of the shard are another broker's business.
+    """
+
+    decided: list[Transaction] = field(default_factory=list)
+    is_ongoing: bool = False
+    is_unloaded: bool = False
+
+
+class TransactionShard(CoordinatorShard[TransactionResult]):
+    """All that one partition of `__transaction_state` holds, in memory.
+
+    Args:
+        coordinator_epoch: the leader epoch under which the partition was loaded.
+        level: gives the finalized transaction.version, by which records are written.
+
+    Attributes:
+        coordinator_epoch: goes into markers (P-133).
         transactions: by transactional id.
     """
 
-    def __init__(self, coordinator_epoch: int) -> None:
+    def __init__(self, coordinator_epoch: int, level: Callable[[], int]) -> None:
+        self._level = level
         self.coordinator_epoch = coordinator_epoch
         self.transactions: dict[str, Transaction] = {}
 
@@ -65,11 +89,66 @@ class Shard:
         else:
             self.transactions[transactional_id] = Transaction(transactional_id, state)
 
-    def loaded(self, now_ms: int) -> list[str]:
-        """After the replay: the ids whose transactions are decided and wait for their markers (P-142)."""
-        return [
-            transaction.transactional_id for transaction in self.transactions.values() if transaction.resume(now_ms)
-        ]
+    def load(self, logged: LoggedRecords, now_ms: int) -> None:
+        """Takes over the last record of each id."""
+        for (transactional_id, state), _ in logged.decoded(logged.last, decode_record):
+            self.replay(transactional_id, state)
+
+    def loaded(self, now_ms: int) -> TransactionResult:
+        """After the load: transactions that are decided and wait for their markers (P-142)."""
+        decided = [transaction for transaction in self.transactions.values() if transaction.resume(now_ms)]
+        return TransactionResult(decided=decided, is_ongoing=self.has_ongoing)
+
+    def unload(self, now_ms: int) -> TransactionResult:
+        """Says so; nobody waits in a shard."""
+        return TransactionResult(is_unloaded=True)
+
+    # Writing
+
+    def handle(
+        self, transactional_id: str, event: Callable[[Transaction, int | None], Outcome], fresh_id: int | None
+    ) -> TransactionResult:
+        """Lets an event happen to a transaction; the response is the outcome without its state."""
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None:
+            return TransactionResult(response=Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        outcome = event(transaction, fresh_id)
+        records = [] if outcome.state is None else [(transactional_id, outcome.state)]
+        return TransactionResult(records, outcome)
+
+    def encode(self, record: tuple[str, LoggedState | None]) -> tuple[bytes, bytes | None]:
+        """Key and value as bytes."""
+        transactional_id, state = record
+        return encode_key(transactional_id), None if state is None else encode_value(state, self._level())
+
+    def appended(self, result: TransactionResult) -> None:
+        """Nothing may begin any more where a tombstone is on its way."""
+        for transactional_id, state in result.records:
+            if state is None:
+                self.transactions[transactional_id].expire()
+
+    def stored(
+        self, result: TransactionResult, error: ErrorCode, now_ms: int, first_offset: int
+    ) -> TransactionResult | None:
+        """The pending states of transactions are in the log, or the former ones go on."""
+        followed = TransactionResult()
+        for transactional_id, state in result.records:
+            transaction = self.transactions[transactional_id]
+            if error is not ErrorCode.NONE:
+                # The record that completes a transaction is tried again until it is there.
+                if state is not None and transaction.now.state not in ENDING:
+                    transaction.fail()
+            elif state is None:
+                del self.transactions[transactional_id]
+            else:
+                transaction.complete(now_ms)
+                if transaction.now.state in ENDING:
+                    followed.decided.append(transaction)
+                elif transaction.now.state is TransactionState.ONGOING:
+                    followed.is_ongoing = True
+        return followed
+
+    # Requests
 
     def create(self, transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
         """A new id, not in the log before its first InitProducerId is."""
@@ -80,24 +159,19 @@ class Shard:
         """What is to be aborted (P-140)."""
         return [transaction for transaction in self.transactions.values() if transaction.has_timed_out(now_ms)]
 
-    def forget(self, transactional_ids: Iterable[str]) -> None:
-        """Their tombstones are in the log."""
-        for transactional_id in transactional_ids:
-            del self.transactions[transactional_id]
-
-    def expired(self, now_ms: int, expiration_ms: int) -> Iterator[list[Transaction]]:
-        """What gets a tombstone, as many at a time as may be in one batch (P-56)."""
-        group: list[Transaction] = []
+    def expired(self, now_ms: int, expiration_ms: int) -> Iterator[TransactionResult]:
+        """Tombstones of ids that are over, as many at a time as may be in one batch (P-56)."""
+        result = TransactionResult()
         size = 0
         for transaction in list(self.transactions.values()):
             if transaction.has_expired(now_ms, expiration_ms):
                 size += TOMBSTONE_BYTES + len(transaction.transactional_id.encode(errors="surrogatepass"))
-                if group and size > TOMBSTONES_BATCH_BYTES:
-                    yield group
-                    group, size = [], 0
-                group.append(transaction)
-        if group:
-            yield group
+                if result.records and size > TOMBSTONES_BATCH_BYTES:
+                    yield result
+                    result, size = TransactionResult(), 0
+                result.records.append((transaction.transactional_id, None))
+        if result.records:
+            yield result
 
     @property
     def has_ongoing(self) -> bool:

@@ -82,9 +82,8 @@ def test_the_log_store_is_synchronous_and_gets_the_time_as_an_argument() -> None
 def test_the_states_of_groups_and_transactions_are_pure() -> None:
     shells = {
         "pykbroker/groups/coordinator.py",
-        "pykbroker/groups/log_io.py",
         "pykbroker/transactions/coordinator.py",
-        "pykbroker/transactions/endings.py",
+        "pykbroker/transactions/completion.py",
         "pykbroker/transactions/remote_verification.py",
     }
     found = forbidden_imports(("pykbroker/groups", "pykbroker/transactions"), {"trio", "time", "random", "socket"})

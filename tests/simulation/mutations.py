@@ -16,7 +16,7 @@ from pykbroker.controller.raft.log_view import LogView
 from pykbroker.controller.raft.quorum import VoterSet
 from pykbroker.controller.raft.roles import Role
 from pykbroker.controller.raft_storage import RaftStorage
-from pykbroker.coordination.led_partitions import LedPartitions
+from pykbroker.coordination.loaded_shards import LoadedShards
 from pykbroker.coordination.replication_queue import ReplicationQueue
 from pykbroker.groups import offset_requests
 from pykbroker.handlers import fetch, produce
@@ -174,9 +174,9 @@ def _metadata_does_not_diverge() -> list[Patch]:
 
 def _loads_nothing() -> list[Patch]:
     async def read(self: Any, number: int, load: Any, partition: Any) -> Any:
-        return self._make(partition)
+        return self._make_shard(load.epoch)
 
-    return [(LedPartitions, "_read", read)]
+    return [(LoadedShards, "_read", read)]
 
 
 def _coordinators_answer_at_once() -> list[Patch]:

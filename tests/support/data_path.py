@@ -107,7 +107,7 @@ class DataPath:
         partitions.apply(ClusterImage(), with_delta(image))
         self.partitions = partitions
         generator = random.Random(5)
-        unused: Any = SimpleNamespace(take_up_missing=lambda: None)
+        unused: Any = SimpleNamespace(load_missing=lambda: None)
         self.services = Services(
             config=config,
             cluster_id="test",

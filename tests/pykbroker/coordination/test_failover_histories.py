@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import trio
 
-from pykbroker.coordination.led_partitions import LedPartitions
+from pykbroker.coordination.loaded_shards import LoadedShards
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from pykbroker.coordination.replication_queue import ReplicationQueues
+from pykbroker.coordination.shard import TransactionalProducer
 from pykbroker.errors import KafkaError
-from pykbroker.groups.output import TransactionalProducer
 from pykbroker.logstore.errors import LogError
 from pykbroker.logstore.recovery import marker_of
 from pykbroker.protocol.error_codes import ErrorCode
@@ -32,8 +32,8 @@ from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.control import ControlRecordType
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.transaction_markers import AppendedMarker
-from pykbroker.transactions import endings
-from pykbroker.transactions.markers import Progress
+from pykbroker.transactions import completion
+from pykbroker.transactions.marker_queue import Progress
 from tests.simulation.timeline import Timeline
 from tests.support.coordinator_cluster import DATA_TOPIC, PLACES, Cluster, Node, Place
 from tests.support.data_path import topic_id
@@ -378,28 +378,28 @@ def answers_before_replicas_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reads_not_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what is known to be replicated: less than the partition's log, which will be."""
-    read = LedPartitions._read
+    read = LoadedShards._read
 
     async def read_less(self: Any, number: int, load: Any, partition: Any) -> Any:
         below = [batch for batch in partition.log.batches if batch.next_offset <= partition.high_watermark]
         seen = SimpleNamespace(log=SimpleNamespace(iter_batches=lambda: iter(below), path=""), leader_epoch=load.epoch)
         return await read(self, number, load, seen)
 
-    monkeypatch.setattr(LedPartitions, "_read", read_less)
+    monkeypatch.setattr(LoadedShards, "_read", read_less)
 
 
 def serves_what_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(self: Any, partition: Any) -> bool:
         return True
 
-    monkeypatch.setattr(LedPartitions, "_is_replicated", at_once)
+    monkeypatch.setattr(LoadedShards, "_is_replicated", at_once)
 
 
 def forgets_markers_when_a_leader_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     def optimist(error: ErrorCode) -> Progress:
         return Progress.GIVEN_UP if error is ErrorCode.INVALID_PRODUCER_EPOCH else Progress.WRITTEN
 
-    monkeypatch.setattr(endings, "progress_of", optimist)
+    monkeypatch.setattr(completion, "progress_of", optimist)
 
 
 def does_not_wait_for_markers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Drives a `Shard` in virtual time, with a list for a log, and checks the contract of `Output` on the way."""
+"""Drives a `GroupShard` in virtual time, with a list for a log, and checks the contract of `GroupResult` on the way."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from pykbroker.groups import offset_requests
 from pykbroker.groups.group import Group, GroupState
 from pykbroker.groups.offset_log import decode_record, encode_record
-from pykbroker.groups.output import Output, Requester
+from pykbroker.groups.result import GroupResult, Requester
 from pykbroker.groups.settings import GroupSettings
-from pykbroker.groups.shard import Shard
+from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.codec import encode_versioned
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_protocol import ConsumerProtocolSubscription
+from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykbroker.protocol.messages.offset_commit import (
@@ -62,7 +63,7 @@ class Driver:
 
     def __init__(self, **settings: int) -> None:
         self.settings = GroupSettings(**settings)
-        self.shard = Shard(self.settings)
+        self.shard = GroupShard(self.settings)
         self.now_ms = START_MS
         self.log: list[tuple[bytes, bytes | None]] = []
         self.append_error = ErrorCode.NONE
@@ -77,7 +78,7 @@ class Driver:
     def state(self) -> GroupState:
         return self.group().state
 
-    def carry_out(self, output: Output) -> ErrorCode:
+    def carry_out(self, output: GroupResult) -> ErrorCode:
         """What the shell does with an output; gives the error of the first append."""
         error = ErrorCode.NONE
         self.notes += output.notes
@@ -107,9 +108,9 @@ class Driver:
             self.carry_out(group.expire_due(self.now_ms))
         self.now_ms = target_ms
 
-    def replayed(self) -> Shard:
+    def replayed(self) -> GroupShard:
         """A new shard with what the log says."""
-        shard = Shard(self.settings)
+        shard = GroupShard(self.settings)
         for offset, (key, value) in enumerate(self.log):
             record = decode_record(key, value)
             assert record is not None
@@ -181,13 +182,17 @@ class Driver:
         return waiter
 
     def heartbeat(self, member_id: str, generation_id: int, instance_id: str | None = None) -> ErrorCode:
-        return self.shard.heartbeat("g", member_id, instance_id, generation_id, self.now_ms)
+        request = HeartbeatRequest(
+            group_id="g", member_id=member_id, group_instance_id=instance_id, generation_id=generation_id
+        )
+        error: ErrorCode = self.shard.heartbeat(request, self.now_ms).response
+        return error
 
     def leave(self, *members: tuple[str, str | None]) -> list[ErrorCode]:
         identities = [MemberIdentity(member_id=m, group_instance_id=i, reason="tired") for m, i in members]
-        response, output = self.shard.leave(LeaveGroupRequest(group_id="g", members=identities), self.now_ms)
+        output = self.shard.leave(LeaveGroupRequest(group_id="g", members=identities), self.now_ms)
         self.carry_out(output)
-        return [ErrorCode(member.error_code) for member in response.members]
+        return [ErrorCode(member.error_code) for member in output.response.members]
 
     def commit(
         self,
@@ -226,9 +231,9 @@ class Driver:
                 )
             ],
         )
-        response, output = offset_requests.commit(self.shard, request, version, self.now_ms)
+        output = offset_requests.commit(self.shard, request, version, self.now_ms)
         error = self.carry_out(output)
-        return error or ErrorCode(response.topics[0].partitions[0].error_code)
+        return error or ErrorCode(output.response.topics[0].partitions[0].error_code)
 
     def fetch(self, topic: str = "t", partition: int = 0, *, group_id: str = "g", topic_id: bytes = bytes(16)) -> int:
         topics = [OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[partition])]

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from pykbroker.coordination.log_io import response_error
+from pykbroker.coordination.deadlines import Deadlines
+from pykbroker.coordination.partition_writer import response_error
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
-from pykbroker.groups.deadlines import Deadlines
 from pykbroker.handlers.heartbeat import handle_heartbeat
 from pykbroker.handlers.list_groups import handle_list_groups
 from pykbroker.logstore.errors import StorageError
@@ -324,7 +324,7 @@ async def test_very_many_offsets_expire_in_several_batches_p_114(tmp_path: Path)
     rig = Rig(tmp_path, {"offsets.retention.minutes": "60"})
     async with rig.running():
         await rig.commit(7)
-        shard = rig.groups._led.shards[PARTITION_OF_G]
+        shard = rig.groups._runtime.shards[PARTITION_OF_G]
         committed = shard.offsets.get("g", "clicks", 0)
         assert committed is not None
         for number in range(2_500):

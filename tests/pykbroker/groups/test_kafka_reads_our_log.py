@@ -24,7 +24,7 @@ async def test_dump_log_decodes_groups_and_offsets_p_117(tmp_path: Path) -> None
         member_id = await rig.stable()
         assert await rig.commit(7, member_id=member_id, generation_id_or_member_epoch=1) == ErrorCode.NONE
         assert await rig.commit(8, partition=1, member_id=member_id, generation_id_or_member_epoch=1) == ErrorCode.NONE
-        [shard] = [shard for shard in rig.groups._led.shards.values() if shard.groups]
+        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.groups]
         rig.groups._append_tombstones(
             coordinator_partition("g", 5), shard, shard.delete_topics({"clicks": topic_id("clicks")})
         )

@@ -7,8 +7,8 @@ import pytest
 from pykbroker.groups.group import EMPTY, STABLE
 from pykbroker.groups.offset_log import decode_record, encode_record, group_tombstone, offset_record
 from pykbroker.groups.offsets import CommittedOffset
-from pykbroker.groups.output import LogRecord
-from pykbroker.groups.shard import Shard
+from pykbroker.groups.result import LogRecord
+from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.errors import ProtocolError
 from pykbroker.protocol.log_messages.consumer_offsets import (
     LegacyOffsetCommitKey,
@@ -80,7 +80,7 @@ def test_damaged_records_raise(key: bytes, value: bytes | None) -> None:
         decode_record(key, value)
 
 
-def replay(*records: LogRecord) -> Shard:
+def replay(*records: LogRecord) -> GroupShard:
     shard = Driver().shard
     for record in records:
         decoded = decode_record(*encode_record(record))

@@ -142,8 +142,9 @@ def delete_offsets(driver: Driver, topic: str = "t") -> tuple[ErrorCode, list[in
     partitions = [OffsetDeleteRequestPartition(partition_index=p) for p in (0, 1)]
     topics = [OffsetDeleteRequestTopic(name=topic, partitions=partitions)]
     request = OffsetDeleteRequest(group_id="g", topics=topics)
-    response, output = offset_requests.delete_offsets(driver.shard, request)
+    output = offset_requests.delete_offsets(driver.shard, request)
     driver.carry_out(output)
+    response = output.response
     return ErrorCode(response.error_code), [p.error_code for t in response.topics for p in t.partitions]
 
 
@@ -323,12 +324,12 @@ class TestAdministration:
         driver = Driver()
         [member_id] = driver.stable()
         driver.commit(7, generation_id=1, member_id=member_id)
-        assert driver.shard.delete("none")[0] is ErrorCode.GROUP_ID_NOT_FOUND
-        assert driver.shard.delete("g")[0] is ErrorCode.NON_EMPTY_GROUP
+        assert driver.shard.delete("none").response is ErrorCode.GROUP_ID_NOT_FOUND
+        assert driver.shard.delete("g").response is ErrorCode.NON_EMPTY_GROUP
         driver.leave((member_id, None))
-        error, output = driver.shard.delete("g")
+        output = driver.shard.delete("g")
         driver.carry_out(output)
-        assert error is ErrorCode.NONE
+        assert output.response is ErrorCode.NONE
         assert driver.fetch() == -1
         assert not driver.shard.groups
         assert not driver.replayed().groups

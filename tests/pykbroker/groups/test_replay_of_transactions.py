@@ -9,12 +9,12 @@ import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pykbroker.groups.log_io import replay
+from pykbroker.coordination.loader import read_records
 from pykbroker.groups.offset_log import encode_record, group_tombstone, offset_record
 from pykbroker.groups.offsets import CommittedOffset
-from pykbroker.groups.output import LogRecord
+from pykbroker.groups.result import LogRecord
 from pykbroker.groups.settings import GroupSettings
-from pykbroker.groups.shard import NO_PRODUCER_ID, Shard
+from pykbroker.groups.shard import NO_PRODUCER_ID, GroupShard
 from pykbroker.protocol.records.batch import RecordBatch, build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.transaction_markers import TransactionMarker, marker_batch
@@ -89,7 +89,7 @@ ABORTED_AFTER_A_TOMBSTONE = [
 @given(st.lists(EVENTS, max_size=30))
 def test_replay_comes_to_what_the_shard_had(events: list[Any]) -> None:
     """Commits, transactions of three producers, markers and tombstones in any order."""
-    log, shard = Log(), Shard(GroupSettings())
+    log, shard = Log(), GroupShard(GroupSettings())
     for event in events:
         if isinstance(event, TransactionMarker):
             log.append_batch(marker_batch(event, NOW_MS))
@@ -101,9 +101,9 @@ def test_replay_comes_to_what_the_shard_had(events: list[Any]) -> None:
         for offset, record in enumerate(records, first_offset):
             shard.replay(record, NOW_MS, offset, producer_id)
 
-    replayed = Shard(GroupSettings())
+    replayed = GroupShard(GroupSettings())
     partition_log: Any = log
-    trio.run(replay, partition_log, replayed, NOW_MS)
+    replayed.load(trio.run(read_records, partition_log), NOW_MS)
     assert replayed.offsets == shard.offsets
     assert replayed.pending == shard.pending
     for group_id in ("g", "h"):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pykbroker.groups.offset_log import decode_record, encode_record
-from pykbroker.groups.output import Output
-from pykbroker.groups.shard import Shard
+from pykbroker.groups.result import GroupResult
+from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.pykbroker.groups.driver import Driver, Parked
 
@@ -19,10 +19,10 @@ class ReplicatedDriver(Driver):
     def __init__(self) -> None:
         super().__init__(group_max_size=4)
         self.high_watermark = 0
-        self.queue: list[tuple[Output, int, int]] = []
+        self.queue: list[tuple[GroupResult, int, int]] = []
         self.late_count = 0
 
-    def carry_out(self, output: Output) -> ErrorCode:
+    def carry_out(self, output: GroupResult) -> ErrorCode:
         for waiter, response in output.replies:
             assert isinstance(waiter, Parked)
             assert waiter.response is None, f"{waiter.name} answered twice"
@@ -55,8 +55,8 @@ class ReplicatedDriver(Driver):
         self.late_count = 0
         self.shard = self.replicated_part()
 
-    def replicated_part(self) -> Shard:
-        shard = Shard(self.settings)
+    def replicated_part(self) -> GroupShard:
+        shard = GroupShard(self.settings)
         for offset, (key, value) in enumerate(self.log[: self.high_watermark]):
             record = decode_record(key, value)
             assert record is not None
@@ -127,7 +127,7 @@ class Events(RuleBasedStateMachine):
 
     @rule()
     def delete(self) -> None:
-        _, output = self.driver.shard.delete("g")
+        output = self.driver.shard.delete("g")
         self.driver.carry_out(output)
 
     @rule()

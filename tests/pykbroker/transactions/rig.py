@@ -23,7 +23,7 @@ from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxn
 from pykbroker.protocol.messages.end_txn import EndTxnRequest
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.transactions.coordinator import TransactionCoordinator
-from pykbroker.transactions.markers import MarkerToWrite
+from pykbroker.transactions.marker_queue import MarkerToWrite
 from pykbroker.transactions.settings import TransactionSettings
 from pykbroker.transactions.state_log import decode_record
 from pykbroker.transactions.states import LoggedState, TopicPartition

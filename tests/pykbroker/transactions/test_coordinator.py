@@ -10,7 +10,7 @@ import trio
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.transactions.markers import MarkerToWrite
+from pykbroker.transactions.marker_queue import MarkerToWrite
 from pykbroker.transactions.states import TransactionState
 from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, Rig
 from tests.support.data_path import topic_image
@@ -216,7 +216,7 @@ async def test_replay_goes_on_where_the_log_ends_p_142(tmp_path: Path, level: in
 
 
 async def test_a_bad_record_does_not_take_the_others_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    from pykbroker.coordination.log_io import append_pairs
+    from pykbroker.coordination.partition_writer import append_pairs
     from pykbroker.transactions.state_log import encode_key
 
     rig = Rig(tmp_path)

@@ -22,7 +22,7 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from pykbroker.transactions.coordinator import TransactionCoordinator
-from pykbroker.transactions.markers import MarkerToWrite
+from pykbroker.transactions.marker_queue import MarkerToWrite
 from pykbroker.transactions.settings import TransactionSettings
 from pykbroker.transactions.shard import TransactionFilter
 from pykbroker.transactions.states import TopicPartition, TransactionState

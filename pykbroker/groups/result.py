@@ -1,15 +1,15 @@
-"""What an event makes the shell do: the only way out of the state machine.
+"""What an operation on groups comes to: the only way out of the state machine.
 
-The shell carries an output out in this order: append `records`; if there are any, report `stored` to the shard with
-the error of the append and carry out that output too; send `replies`. A request that may wait is known by a waiter,
-any object of the shell's; every waiter that was handed in is answered exactly once.
+The coordinator runtime appends `records` and tells the shard's `stored` how that went; `replies` are sent before. A
+request that may wait is known by a waiter, any object of the coordinator's; every waiter that was handed in is answered
+exactly once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from pykbroker.coordination.shard import CoordinatorResult
 from pykbroker.protocol.fields import Message
 
 Waiter = object
@@ -73,27 +73,15 @@ class EmptyGroupStored:
 Stored = AssignmentStored | StaticMemberStored | EmptyGroupStored
 
 
-class TransactionalProducer(NamedTuple):
-    """Who commits offsets within a transaction."""
-
-    producer_id: int
-    producer_epoch: int
-
-
-NO_PRODUCER = TransactionalProducer(-1, -1)
-
-
 @dataclass(slots=True)
-class Output:
-    """Records to append as one batch, who wants to know how that went, replies to send, lines for the log.
+class GroupResult(CoordinatorResult):
+    """Records of type `LogRecord`, who wants to know how their append went, replies to send, lines for the log.
 
-    With a `producer` the batch is part of the transaction that it has open. `notes` are for operators: one for each new
-    generation with its cause, and members that were lost. `details` are the steps between, for whoever debugs a client;
-    Kafka logs all of it at the same level, which was most of what a node had to say.
+    `notes` are for operators: one for each new generation with its cause, and members that were lost. `details` are the
+    steps between, for whoever debugs a client; Kafka logs all of it at the same level, which was most of what a node
+    had to say.
     """
 
-    records: list[LogRecord] = field(default_factory=list)
-    producer: TransactionalProducer = NO_PRODUCER
     stored: Stored | None = None
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -1,27 +1,27 @@
-"""When which group wants to be woken: a heap with one live entry per group.
+"""The deadlines of a coordinator's keys: a heap with one live entry per key.
 
-Heartbeats move deadlines later and would fill a heap; so a group that wants to be woken later than planned is simply
-woken too early once, finds nothing due and says when next. A thousand members that heartbeat cost one wake-up per
-session timeout and group.
+Heartbeats of groups move deadlines later and would fill a heap; so a key that wants to be woken later than planned is
+simply woken too early once, finds nothing due and says when next. A thousand members that heartbeat cost one wake-up
+per session timeout and group.
 """
 
 from __future__ import annotations
 
 import heapq
 
-GroupKey = tuple[int, str]
-"""Partition of `__consumer_offsets` and group id."""
+ShardKey = tuple[int, str]
+"""Partition of the internal topic, and key."""
 
 
 class Deadlines:
-    """Earliest deadline of each group."""
+    """Earliest deadline of each key."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, GroupKey]] = []
-        self._planned: dict[GroupKey, int] = {}
+        self._heap: list[tuple[int, ShardKey]] = []
+        self._planned: dict[ShardKey, int] = {}
 
-    def plan(self, key: GroupKey, deadline_ms: int | None) -> bool:
-        """Plans to wake a group; True if that is earlier than anything planned before."""
+    def plan(self, key: ShardKey, deadline_ms: int | None) -> bool:
+        """Plans to wake a key; True if that is earlier than anything planned before."""
         planned_ms = self._planned.get(key)
         if deadline_ms is None or (planned_ms is not None and planned_ms <= deadline_ms):
             return False
@@ -37,8 +37,8 @@ class Deadlines:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def pop_due(self, now_ms: int) -> GroupKey | None:
-        """Takes out a group whose deadline has come."""
+    def pop_due(self, now_ms: int) -> ShardKey | None:
+        """Takes out a key whose deadline has come."""
         first_ms = self.first_ms
         if first_ms is None or first_ms > now_ms:
             return None
@@ -47,6 +47,6 @@ class Deadlines:
         return key
 
     def forget(self, partition: int) -> None:
-        """Drops all groups of a partition."""
+        """Drops all keys of a partition."""
         for key in [key for key in self._planned if key[0] == partition]:
             del self._planned[key]

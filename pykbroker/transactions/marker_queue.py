@@ -67,7 +67,7 @@ def progress_of(error: ErrorCode) -> Progress:
     return Progress.GIVEN_UP if error in _FENCED else Progress.RETRY
 
 
-class Ending:
+class CompletingTransaction:
     """A decided transaction whose markers are being written.
 
     Attributes:
@@ -107,21 +107,21 @@ class Ending:
             self.is_over = True
 
 
-Batch = list[tuple[Ending, list[TopicPartition]]]
+Batch = list[tuple[CompletingTransaction, list[TopicPartition]]]
 
 
-class Outbox:
+class MarkerQueue:
     """The markers that wait to be sent to one other broker, those of all transactions together."""
 
     def __init__(self) -> None:
-        self._markers: dict[Key, tuple[Ending, list[TopicPartition]]] = {}
+        self._markers: dict[Key, tuple[CompletingTransaction, list[TopicPartition]]] = {}
 
-    def put(self, ending: Ending, partition: TopicPartition) -> None:
+    def put(self, completing: CompletingTransaction, partition: TopicPartition) -> None:
         """A marker is to be sent."""
-        found = self._markers.get(ending.key)
-        if found is None or found[0] is not ending:
-            # An ending of before a reload has nobody who waits for its answers.
-            found = self._markers[ending.key] = (ending, [])
+        found = self._markers.get(completing.key)
+        if found is None or found[0] is not completing:
+            # A transaction of before a reload has nobody who waits for its answers.
+            found = self._markers[completing.key] = (completing, [])
         found[1].append(partition)
 
     def take(self) -> Batch:
@@ -131,14 +131,14 @@ class Outbox:
         """
         batch: Batch = []
         count = 0
-        for key, (ending, partitions) in list(self._markers.items()):
-            if ending.is_over:
+        for key, (completing, partitions) in list(self._markers.items()):
+            if completing.is_over:
                 del self._markers[key]
             elif count < MARKERS_PER_REQUEST and all(
-                taken.marker.producer_id != ending.marker.producer_id for taken, _ in batch
+                taken.marker.producer_id != completing.marker.producer_id for taken, _ in batch
             ):
                 del self._markers[key]
-                batch.append((ending, partitions))
+                batch.append((completing, partitions))
                 count += len(partitions)
         return batch
 
@@ -148,14 +148,14 @@ def markers_request(batch: Batch) -> WriteTxnMarkersRequest:
     return WriteTxnMarkersRequest(
         markers=[
             WritableTxnMarker(
-                producer_id=ending.marker.producer_id,
-                producer_epoch=ending.marker.producer_epoch,
-                transaction_result=ending.marker.is_commit,
+                producer_id=completing.marker.producer_id,
+                producer_epoch=completing.marker.producer_epoch,
+                transaction_result=completing.marker.is_commit,
                 topics=_by_topic(partitions),
-                coordinator_epoch=ending.marker.coordinator_epoch,
-                transaction_version=ending.marker.transaction_version,
+                coordinator_epoch=completing.marker.coordinator_epoch,
+                transaction_version=completing.marker.transaction_version,
             )
-            for ending, partitions in batch
+            for completing, partitions in batch
         ]
     )
 

@@ -1,9 +1,9 @@
-"""Which partitions of a coordinator's topic this broker leads, and what was read from each of them."""
+"""The shards of one internal topic: loaded when this broker becomes leader of a partition, unloaded on resignation."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
@@ -15,10 +15,11 @@ from pykbroker.protocol.records.errors import RecordError
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.coordination.shard import CoordinatorShard
 
 log = logging.getLogger(__name__)
 
-Shard = TypeVar("Shard")
+Shard = TypeVar("Shard", bound="CoordinatorShard[Any]")
 
 LOOK_AGAIN_S = 0.5
 """How often the in-sync set is looked at while the high watermark stands still."""
@@ -39,7 +40,7 @@ class MetadataSource(Protocol):
 
 
 class Load:
-    """A partition that is being taken up under a leader epoch; another one in its place means that it was overtaken."""
+    """A partition that is being read under a leader epoch; another one in its place means that it was overtaken."""
 
     __slots__ = ("epoch",)
 
@@ -47,10 +48,10 @@ class Load:
         self.epoch = epoch
 
 
-class LedPartitions(Generic[Shard]):
-    """The shards of one topic, by partition: taken up when this broker becomes the leader, let go when it ceases to be.
+class LoadedShards(Generic[Shard]):
+    """The shards of one topic, by partition, and the loads that are under way.
 
-    A shard belongs to one leader epoch. When the epoch changes, all is let go and read anew, even if this broker leads
+    A shard belongs to one leader epoch. When the epoch changes, it is unloaded and read anew, even if this broker leads
     again: another leader may have written in between.
 
     What was read is served only when all of it is replicated. A new leader may have records in its log that no other
@@ -61,10 +62,10 @@ class LedPartitions(Generic[Shard]):
         node_id: this broker.
         partitions: where the logs are.
         metadata: who leads which partition.
-        make: a new shard for a partition.
-        replay: reads a partition's log into its shard; may raise LogError or RecordError.
+        make_shard: a new shard for a leader epoch.
+        now_ms: the time.
         on_loaded: told of a shard that answers requests from now on.
-        on_let_go: told of a shard that does not any more.
+        on_unloaded: told of a shard that does not any more.
 
     Attributes:
         shards: what is loaded, by partition.
@@ -77,39 +78,39 @@ class LedPartitions(Generic[Shard]):
         partitions: PartitionRegistry,
         metadata: MetadataSource,
         *,
-        make: Callable[[Any], Shard],
-        replay: Callable[[Any, Shard], Awaitable[None]],
+        make_shard: Callable[[int], Shard],
+        now_ms: Callable[[], int],
         on_loaded: Callable[[int, Shard], None],
-        on_let_go: Callable[[int, Shard], None],
+        on_unloaded: Callable[[int, Shard], None],
     ) -> None:
         self.shards: dict[int, Shard] = {}
         self._topic = topic
         self._node_id = node_id
         self._partitions = partitions
         self._metadata = metadata
-        self._make = make
-        self._replay = replay
+        self._make_shard = make_shard
+        self._now_ms = now_ms
         self._on_loaded = on_loaded
-        self._on_let_go = on_let_go
+        self._on_unloaded = on_unloaded
         self._epochs: dict[int, int] = {}
         self._loads: dict[int, Load] = {}
         self._unreadable: dict[int, int] = {}
         self._is_stopped = False
 
     async def load_all(self, nursery: trio.Nursery) -> None:
-        """Takes up what this broker leads when it starts; only reading is waited for, not other replicas."""
+        """Loads what this broker leads when it starts; only reading is waited for, not other replicas."""
         for number, epoch in self._led().items():
             if number not in self.shards and number not in self._loads:
                 await nursery.start(self._load, number, self._begin(number, epoch))
 
     def follow(self, nursery: trio.Nursery | None, *, is_recreated: bool) -> None:
-        """Takes up and lets go what the metadata says. An empty log, as on a new topic, is taken up at once, any other
-        one read in a task of `nursery`; without one `load_all` is still to come.
+        """Loads and unloads what the metadata says. An empty log, as on a new topic, is loaded at once, any other one
+        in a task of `nursery`; without one `load_all` is still to come.
         """
         led = self._led()
         for number in [n for n, epoch in self._epochs.items() if is_recreated or led.get(n) != epoch]:
             del self._epochs[number]
-            self._on_let_go(number, self.shards.pop(number))
+            self._on_unloaded(number, self.shards.pop(number))
         for number in [n for n, load in self._loads.items() if is_recreated or led.get(n) != load.epoch]:
             del self._loads[number]
         self._unreadable = {n: epoch for n, epoch in self._unreadable.items() if led.get(n) == epoch}
@@ -118,32 +119,28 @@ class LedPartitions(Generic[Shard]):
                 continue
             partition = self.partition(number)
             if partition is not None and partition.log.log_end_offset == partition.log.log_start_offset:
-                self._install(number, epoch, self._make(partition))
+                self._install(number, epoch, self._make_shard(epoch))
             elif nursery is not None:
                 nursery.start_soon(self._load, number, self._begin(number, epoch))
 
-    def take_up_missing(self, nursery: trio.Nursery | None) -> None:
+    def load_missing(self, nursery: trio.Nursery | None) -> None:
         """Tries again what this broker leads and could not read or open; for when the disk may work again."""
         if any(number not in self.shards.keys() | self._loads.keys() for number in self._led()):
             self.follow(nursery, is_recreated=False)
 
     def stop(self) -> None:
-        """Lets go everything; whoever comes after finds no coordinator."""
+        """Unloads everything; whoever comes after finds no coordinator."""
         self._is_stopped = True
         self._loads.clear()
         self._epochs.clear()
         while self.shards:
-            self._on_let_go(*self.shards.popitem())
+            self._on_unloaded(*self.shards.popitem())
 
     def partition(self, number: int) -> Any:
         """The `Partition` to append to; None if it is gone."""
         return self._partitions.get(self._topic, number)
 
-    def epoch(self, number: int) -> int:
-        """The leader epoch under which a loaded partition was taken up."""
-        return self._epochs[number]
-
-    def locate(self, key: str) -> tuple[int, Shard] | ErrorCode:
+    def find(self, key: str) -> tuple[int, Shard] | ErrorCode:
         """Partition and shard of a key; or why there is none: not ours, or still being read (P-90)."""
         if self._is_stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -211,9 +208,10 @@ class LedPartitions(Generic[Shard]):
                 del self._loads[number]
 
     async def _read(self, number: int, load: Load, partition: Any) -> Shard | None:
-        shard = self._make(partition)
+        from pykbroker.coordination.loader import read_records
+
         try:
-            await self._replay(partition, shard)
+            logged = await read_records(partition.log)
         except (LogError, RecordError) as error:
             if self._loads.get(number) is not load:
                 return None  # a follower's log is cut under the reader's feet
@@ -221,6 +219,8 @@ class LedPartitions(Generic[Shard]):
                 log.error("%s-%d cannot be read, what it coordinates is not served: %s", self._topic, number, error)
             self._unreadable[number] = load.epoch
             return None
+        shard = self._make_shard(load.epoch)
+        shard.load(logged, self._now_ms())
         return shard
 
     async def _is_replicated(self, partition: Any) -> bool:

@@ -1,0 +1,61 @@
+"""Reads one partition of an internal topic: the last record of each key, and what transactions hold back."""
+
+from __future__ import annotations
+
+import trio
+
+from pykbroker.coordination.shard import LastRecords, LoggedRecords
+from pykbroker.logstore.partition_log import PartitionLog
+from pykbroker.logstore.recovery import marker_of
+from pykbroker.protocol.records.control import ControlRecordType
+
+BATCHES_PER_STEP = 100
+"""How much of a log is read before other tasks get their turn."""
+
+NO_PRODUCER_ID = -1
+
+
+async def read_records(partition_log: PartitionLog) -> LoggedRecords:
+    """Reads a log from its start to its end.
+
+    A coordinator writes the same few keys over and over, so that decoding the last record of each is several times
+    faster than decoding all.
+
+    Raises:
+        LogError, RecordError: the log cannot be read.
+    """
+    last: LastRecords = {}
+    pending: dict[int, LastRecords] = {}
+    aborted: LastRecords = {}
+    for count, batch in enumerate(partition_log.iter_batches(), start=1):
+        if count % BATCHES_PER_STEP == 0:
+            await trio.lowlevel.checkpoint()
+        if batch.is_control:
+            marker = marker_of(batch)
+            records = pending.pop(batch.producer_id, {}) if marker is not None else {}
+            if marker is not None and marker[0] == ControlRecordType.COMMIT:
+                _commit(last, records)
+            else:
+                aborted.update(records)
+        elif batch.producer_id != NO_PRODUCER_ID:
+            records = pending.setdefault(batch.producer_id, {})
+            for record in batch.records():
+                records[record.key or b""] = (record.offset, record.value)
+        else:
+            for record in batch.records():
+                key = record.key or b""
+                last.pop(key, None)  # so that it moves to the end
+                last[key] = (record.offset, record.value)
+                if record.value is None:
+                    for records in pending.values():
+                        records.pop(key, None)
+    return LoggedRecords(last, pending, aborted, partition_log.path)
+
+
+def _commit(last: LastRecords, records: LastRecords) -> None:
+    """A transaction's records count, but for those with a newer one beside the transaction."""
+    for key, (offset, value) in records.items():
+        current = last.get(key)
+        if current is None or current[0] < offset:
+            last.pop(key, None)
+            last[key] = (offset, value)

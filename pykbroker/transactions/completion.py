@@ -1,0 +1,241 @@
+"""Completes decided transactions: markers first, then the record that completes them, until it works.
+
+A partition that this broker leads gets its marker at once; the others' markers wait
+in a queue per broker, which one task empties, a request at a time. What fails is tried again in a moment, with the
+leader looked up anew. Few markers are written at once, very many in a task that lets others in between.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import trio
+
+from pykbroker.coordination.broker_sender import BrokerSender, Connect, NodeConnection
+from pykbroker.coordination.loaded_shards import MetadataSource
+from pykbroker.coordination.runtime import CoordinatorRuntime
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.transactions.marker_queue import (
+    MARKERS_AT_ONCE,
+    AppendedMarker,
+    Batch,
+    CompletingTransaction,
+    Key,
+    MarkerQueue,
+    Progress,
+    WriteMarker,
+    errors_of,
+    markers_request,
+    progress_of,
+)
+from pykbroker.transactions.shard import TransactionResult, TransactionShard
+from pykbroker.transactions.states import TopicPartition
+from pykbroker.transactions.transaction import Transaction
+
+log = logging.getLogger(__name__)
+
+
+RETRY_MS = 200
+"""Pause before a marker that could not be written is tried again, or the record that completes a transaction."""
+
+
+class TransactionCompletion:
+    """The transactions whose markers are being written.
+
+    Args:
+        runtime: the shards, and where records are appended.
+        node_id: this broker.
+        metadata: who leads the partitions of transactions.
+        write_marker: appends a marker to a partition that this broker leads.
+        connect: gives a connection to another broker.
+        timeout_ms: how long a marker may take to be replicated, or another broker to answer.
+    """
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[TransactionShard],
+        node_id: int,
+        metadata: MetadataSource,
+        *,
+        write_marker: WriteMarker,
+        connect: Connect,
+        timeout_ms: int,
+    ) -> None:
+        self._runtime = runtime
+        self._node_id = node_id
+        self._metadata = metadata
+        self._write_marker = write_marker
+        self._connect = connect
+        self._timeout_ms = timeout_ms
+        self._completing: dict[Key, CompletingTransaction] = {}
+        self._waiting: set[Key] = set()
+        self._in_tasks: set[Key] = set()
+        self._queues: dict[int, MarkerQueue] = {}
+        self._senders: dict[int, BrokerSender[Batch]] = {}
+
+    def begin(self, number: int, transaction: Transaction) -> None:
+        """Brings a decided transaction to its end, as far as that is possible now (P-132)."""
+        key = (number, transaction.transactional_id)
+        epoch = self._runtime.shards[number].coordinator_epoch
+        completing = self._completing[key] = CompletingTransaction(key, transaction, epoch)
+        self._advance(completing)
+
+    async def _retry(self) -> None:
+        """Goes on with what could not be finished."""
+        waiting, self._waiting = self._waiting, set()
+        for key in sorted(waiting):
+            self._advance(self._completing[key])
+
+    def unload(self, number: int) -> None:
+        """The partition is another broker's business, or is read anew."""
+        for key in [key for key in self._completing if key[0] == number]:
+            self._completing.pop(key).is_over = True
+            self._waiting.discard(key)
+
+    def on_metadata_change(self, is_there: Callable[[int], bool]) -> None:
+        """The metadata has changed: who waits for a broker that is gone looks for another leader."""
+        for broker_id, sender in self._senders.items():
+            if not is_there(broker_id):
+                sender.abandon_attempt()
+
+    def _advance(self, completing: CompletingTransaction) -> None:
+        partitions = completing.to_do()
+        if completing.key in self._in_tasks:
+            self._try_later(completing)
+        elif len(partitions) <= MARKERS_AT_ONCE or self._runtime.nursery is None:
+            self._write(completing, partitions)
+            self._settle(completing)
+        else:
+            self._in_tasks.add(completing.key)
+            self._runtime.nursery.start_soon(self._advance_large, completing, partitions)
+
+    async def _advance_large(self, completing: CompletingTransaction, partitions: Sequence[TopicPartition]) -> None:
+        try:
+            for first in range(0, len(partitions), MARKERS_AT_ONCE):
+                if completing.is_over:
+                    break
+                self._write(completing, partitions[first : first + MARKERS_AT_ONCE])
+                await trio.lowlevel.checkpoint()
+        finally:
+            self._in_tasks.discard(completing.key)
+        self._settle(completing)
+
+    def _write(self, completing: CompletingTransaction, partitions: Sequence[TopicPartition]) -> None:
+        """Writes markers, or hands them on to where they can be written."""
+        appended: list[tuple[TopicPartition, AppendedMarker]] = []
+        topics, nursery = self._metadata.image.topics_by_name, self._runtime.nursery
+        for partition in partitions:
+            if completing.is_over:
+                break
+            topic = topics.get(partition[0])
+            image = None if topic is None else topic.partitions.get(partition[1])
+            if image is None:
+                completing.answered(partition, Progress.WRITTEN)  # deleted, and needs none
+            elif image.leader == self._node_id:
+                written = self._write_marker(completing.marker, *partition)
+                if isinstance(written, ErrorCode):
+                    self._take(completing, partition, written)
+                else:
+                    completing.under_way.add(partition)
+                    appended.append((partition, written))
+            elif image.leader >= 0 and nursery is not None:
+                completing.under_way.add(partition)
+                self._send(nursery, image.leader, completing, partition)
+            else:
+                self._take(completing, partition, ErrorCode.LEADER_NOT_AVAILABLE)
+        if appended:
+            assert nursery is not None, "nothing is appended before the coordinator runs"
+            nursery.start_soon(self._await_replicas, completing, appended)
+
+    def _take(self, completing: CompletingTransaction, partition: TopicPartition, error: ErrorCode) -> None:
+        """What became of a marker."""
+        progress = progress_of(error)
+        completing.answered(partition, progress)
+        if progress is Progress.GIVEN_UP:
+            log.error("%s-%d refuses %s: %s", *partition, completing.marker, error.name)
+        elif progress is Progress.RETRY:
+            level = logging.DEBUG if completing.has_failed else logging.INFO
+            log.log(level, "%s-%d cannot take %s now: %s", *partition, completing.marker, error.name)
+
+    def _settle(self, completing: CompletingTransaction) -> None:
+        """Goes on when something became of a transaction's markers."""
+        if self._completing.get(completing.key) is not completing or completing.key in self._in_tasks:
+            return
+        if completing.is_over:
+            self._forget(completing)
+        elif not completing.transaction.now.partitions:
+            if self._append_completion(completing):
+                self._forget(completing)
+            else:
+                self._try_later(completing)
+        elif completing.to_do():
+            self._try_later(completing)
+
+    def _forget(self, completing: CompletingTransaction) -> None:
+        completing.is_over = True
+        del self._completing[completing.key]
+        self._waiting.discard(completing.key)
+
+    def _try_later(self, completing: CompletingTransaction) -> None:
+        completing.has_failed = True
+        self._waiting.add(completing.key)
+        self._runtime.schedule("retry", RETRY_MS, self._retry)
+
+    def _append_completion(self, completing: CompletingTransaction) -> bool:
+        number, transaction = completing.key[0], completing.transaction
+        assert transaction.pending is not None
+        result = TransactionResult([(transaction.transactional_id, transaction.pending)])
+        append = self._runtime.carry_out(number, self._runtime.shards[number], result)
+        return not isinstance(append, ErrorCode) or append is ErrorCode.NONE
+
+    # Markers of this broker that other replicas must have
+
+    async def _await_replicas(
+        self, completing: CompletingTransaction, appended: Sequence[tuple[TopicPartition, AppendedMarker]]
+    ) -> None:
+        deadline = trio.current_time() + self._timeout_ms / 1000
+        for partition, marker in appended:
+            error = await marker.wait_replicated(deadline)
+            if completing.is_over:
+                return
+            self._take(completing, partition, error)
+        self._settle(completing)
+
+    # Markers for other brokers
+
+    def _send(
+        self, nursery: trio.Nursery, broker_id: int, completing: CompletingTransaction, partition: TopicPartition
+    ) -> None:
+        sender = self._senders.get(broker_id)
+        if sender is None:
+            self._queues[broker_id] = MarkerQueue()
+            sender = self._senders[broker_id] = BrokerSender(
+                connect=partial(self._connect, broker_id),
+                take=self._queues[broker_id].take,
+                exchange=self._exchange,
+                failed=partial(self._sending_failed, broker_id),
+                ended=partial(self._forget_sender, broker_id),
+            )
+            nursery.start_soon(sender.run)
+        self._queues[broker_id].put(completing, partition)
+        sender.wake()
+
+    def _forget_sender(self, broker_id: int) -> None:
+        del self._senders[broker_id]
+
+    async def _exchange(self, connection: NodeConnection, batch: Batch) -> None:
+        self._take_answers(batch, errors_of(await connection.request(markers_request(batch), self._timeout_ms)))
+
+    def _sending_failed(self, broker_id: int, batch: Batch, reason: str) -> None:
+        log.info("markers for broker %d wait: %s", broker_id, reason)
+        self._take_answers(batch, {})
+
+    def _take_answers(self, batch: Batch, errors: Mapping[tuple[int, TopicPartition], ErrorCode]) -> None:
+        for completing, partitions in batch:
+            for partition in partitions:
+                if not completing.is_over:
+                    missing = ErrorCode.NETWORK_EXCEPTION
+                    self._take(completing, partition, errors.get((completing.marker.producer_id, partition), missing))
+            self._settle(completing)
