@@ -274,3 +274,20 @@ async def test_what_every_in_sync_replica_has_is_served(tmp_path: Path) -> None:
         rig.partition.is_in_every_isr_log = lambda end_offset: end_offset <= 2  # type: ignore[method-assign]
         await trio.sleep(1)
         assert await rig.fetch() == 6
+
+
+async def test_tombstones_of_several_batches_count_when_they_are_replicated(tmp_path: Path) -> None:
+    rig = ReplicatedRig(tmp_path)
+    async with rig.running():
+        await rig.commit(5)
+        [shard] = [shard for shard in rig.groups._runtime.shards.values() if shard.groups]
+        committed = shard.offsets.get("g", "clicks", 0)
+        assert committed is not None
+        for number in range(2_500):
+            shard.offsets.put("g", "clicks", number, committed)
+        rig.partition.hold()
+        rig.change(rig.services.metadata.image.topics_by_name[OFFSETS_TOPIC])
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert shard.offsets.of_group("g") == {}
+        assert shard.in_flight.of_group("g") == []
