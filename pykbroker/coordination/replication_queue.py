@@ -159,7 +159,7 @@ class ReplicationQueues:
         return waiting
 
     def close(self, number: int) -> None:
-        """The partition is let go: who waits is told that its leader is elsewhere."""
+        """The shard is unloaded: who waits is told that its leader is elsewhere."""
         queue = self._queues.pop(number, None)
         if queue is not None:
             queue.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -163,23 +163,23 @@ class Group:
         self.state = state
         self.state_timestamp_ms = now_ms
 
-    def rebalance_or_complete_join(self, reason: str, now_ms: int, output: GroupResult) -> None:
+    def rebalance_or_complete_join(self, reason: str, now_ms: int, result: GroupResult) -> None:
         """After the members changed: begins a rebalance, or ends the join phase of the one that runs."""
         if self.state in PREVIOUS_STATES[PREPARING]:
-            self.prepare_rebalance(reason, now_ms, output)
+            self.prepare_rebalance(reason, now_ms, result)
         else:
-            self.maybe_complete_join(now_ms, output)
+            self.maybe_complete_join(now_ms, result)
 
-    def prepare_rebalance(self, reason: str, now_ms: int, output: GroupResult) -> None:
+    def prepare_rebalance(self, reason: str, now_ms: int, result: GroupResult) -> None:
         """Asks all members to join again; a group that was Empty first waits for more of them (P-94)."""
         if self.state is COMPLETING:
-            self.reset_assignments(ErrorCode.REBALANCE_IN_PROGRESS, now_ms, output)
+            self.reset_assignments(ErrorCode.REBALANCE_IN_PROGRESS, now_ms, result)
         self.members.pending_syncs.clear()
         self._sync_deadline_ms = None
         is_initial = self.state is EMPTY
         self.transition(PREPARING, now_ms)
         self._rebalance_reason = reason
-        output.details.append(
+        result.details.append(
             f"Preparing to rebalance group {self.group_id} with old generation {self.generation_id}: {reason}"
         )
         if is_initial:
@@ -188,45 +188,45 @@ class Group:
             remaining_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
             self._schedule_initial_join(delay_ms, remaining_ms, now_ms)
         elif self.members.have_all_joined:
-            self.complete_join(now_ms, output)
+            self.complete_join(now_ms, result)
         else:
             self._schedule_join(now_ms)
 
-    def maybe_complete_join(self, now_ms: int, output: GroupResult) -> None:
+    def maybe_complete_join(self, now_ms: int, result: GroupResult) -> None:
         """Ends the join phase early once all have joined; the initial one lasts its delay in any case."""
         if self.state is PREPARING and self.previous_state is not EMPTY and self.members.have_all_joined:
-            self.complete_join(now_ms, output)
+            self.complete_join(now_ms, result)
 
-    def complete_join(self, now_ms: int, output: GroupResult) -> None:
+    def complete_join(self, now_ms: int, result: GroupResult) -> None:
         """Ends the join phase: drops dynamic members that did not come (P-96) and begins the next generation."""
         self._join_deadline_ms = self._initial_remaining_ms = None
         for member in [m for m in self.members if m.join_waiter is None and not m.is_static]:
             self.members.remove(member.member_id)
-            output.notes.append(f"Group {self.group_id} removed member {member.member_id}, which has not joined")
+            result.notes.append(f"Group {self.group_id} removed member {member.member_id}, which has not joined")
         if self.members.elect_joined_leader() or not self.members:
-            self._begin_generation(now_ms, output)
+            self._begin_generation(now_ms, result)
         else:
             # Only static members are left and none has joined: their sessions will remove them.
             self._schedule_join(now_ms, POSTPONED_JOIN_MIN_MS)
 
-    def _begin_generation(self, now_ms: int, output: GroupResult) -> None:
+    def _begin_generation(self, now_ms: int, result: GroupResult) -> None:
         self.generation_id += 1
         self.members.pending_syncs.clear()
         self.protocol_name = self.members.select_protocol() if self.members else None
         self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members)
         if not self.members:
             self.transition(EMPTY, now_ms)
-            output.records.append(self.metadata_record({}))
-            output.details.append(f"Group {self.group_id} with generation {self.generation_id} is now empty")
+            result.records.append(self.metadata_record({}))
+            result.details.append(f"Group {self.group_id} with generation {self.generation_id} is now empty")
             return
         self.transition(COMPLETING, now_ms)
         for member in self.members:
-            self.answer_join(member, self.join_response(member.member_id), output)
+            self.answer_join(member, self.join_response(member.member_id), result)
             self.schedule_session(member, now_ms)
             member.is_new = False
             self.members.pending_syncs.add(member.member_id)
         self._sync_deadline_ms = self._wake_at(now_ms + self.members.rebalance_timeout_ms)
-        output.notes.append(
+        result.notes.append(
             f"Stabilized group {self.group_id} generation {self.generation_id} with {len(self.members)} members: "
             f"{self._rebalance_reason}"
         )
@@ -241,48 +241,48 @@ class Group:
 
     # Answers to those who are parked
 
-    def answer_join(self, member: Member, response: JoinGroupResponse, output: GroupResult) -> None:
+    def answer_join(self, member: Member, response: JoinGroupResponse, result: GroupResult) -> None:
         """Answers the parked join of the member, if there is one."""
         if member.join_waiter is not None:
-            output.reply(member.join_waiter, response)
+            result.reply(member.join_waiter, response)
             self.members.park_join(member, None)
 
-    def answer_sync(self, member: Member, response: SyncGroupResponse, output: GroupResult) -> bool:
+    def answer_sync(self, member: Member, response: SyncGroupResponse, result: GroupResult) -> bool:
         """Answers the parked sync of the member; False if there is none."""
         if member.sync_waiter is None:
             return False
-        output.reply(member.sync_waiter, response)
+        result.reply(member.sync_waiter, response)
         member.sync_waiter = None
         return True
 
-    def park_join(self, member: Member, waiter: Waiter, output: GroupResult) -> None:
+    def park_join(self, member: Member, waiter: Waiter, result: GroupResult) -> None:
         """Parks a join. One that was parked before comes from a connection that the client has given up."""
         self.answer_join(
             member,
             JoinGroupResponse(member_id=member.member_id, error_code=ErrorCode.REBALANCE_IN_PROGRESS),
-            output,
+            result,
         )
         self.members.park_join(member, waiter)
 
-    def dismiss(self, member_id: str, error: ErrorCode, output: GroupResult) -> None:
+    def dismiss(self, member_id: str, error: ErrorCode, result: GroupResult) -> None:
         """Removes a member after telling whoever is parked for it; an unknown member id tells a client to join anew."""
         member = self.members.by_id[member_id]
         told_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member_id
-        self.answer_join(member, JoinGroupResponse(member_id=told_id, error_code=error), output)
-        self.answer_sync(member, SyncGroupResponse(error_code=error), output)
+        self.answer_join(member, JoinGroupResponse(member_id=told_id, error_code=error), result)
+        self.answer_sync(member, SyncGroupResponse(error_code=error), result)
         self.members.remove(member_id)
 
-    def fence(self, member: Member, output: GroupResult) -> None:
+    def fence(self, member: Member, result: GroupResult) -> None:
         """Tells whoever is parked for a static member that another one has taken its place (P-101)."""
         error = ErrorCode.FENCED_INSTANCE_ID
-        self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), output)
-        self.answer_sync(member, SyncGroupResponse(error_code=error), output)
+        self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), result)
+        self.answer_sync(member, SyncGroupResponse(error_code=error), result)
 
-    def reset_assignments(self, error: ErrorCode, now_ms: int, output: GroupResult) -> None:
+    def reset_assignments(self, error: ErrorCode, now_ms: int, result: GroupResult) -> None:
         """Forgets all assignments and sends parked syncs away with the error."""
         for member in self.members:
             member.assignment = b""
-            if self.answer_sync(member, SyncGroupResponse(error_code=error), output):
+            if self.answer_sync(member, SyncGroupResponse(error_code=error), result):
                 self.schedule_session(member, now_ms)
 
     # Heartbeats and timers
@@ -313,59 +313,59 @@ class Group:
 
     def expire_due(self, now_ms: int) -> GroupResult:
         """Runs every timer that is due, and sets `wake_ms` for the next."""
-        output = GroupResult()
+        result = GroupResult()
         for member_id in [member_id for member_id, at in self.members.pending_joins.items() if at <= now_ms]:
-            self._expire_pending_join(member_id, now_ms, output)
+            self._expire_pending_join(member_id, now_ms, result)
         for member in [m for m in self.members if _is_due(m.session_deadline_ms, now_ms)]:
-            self._expire_session(member, now_ms, output)
+            self._expire_session(member, now_ms, result)
         if _is_due(self._join_deadline_ms, now_ms):
-            self._expire_join(now_ms, output)
+            self._expire_join(now_ms, result)
         if _is_due(self._sync_deadline_ms, now_ms):
-            self._expire_sync(now_ms, output)
+            self._expire_sync(now_ms, result)
         deadlines = [self._join_deadline_ms, self._sync_deadline_ms, *self.members.pending_joins.values()]
         deadlines += [member.session_deadline_ms for member in self.members]
         self.wake_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
-        return output
+        return result
 
-    def _expire_pending_join(self, member_id: str, now_ms: int, output: GroupResult) -> None:
+    def _expire_pending_join(self, member_id: str, now_ms: int, result: GroupResult) -> None:
         self.members.remove(member_id)
-        output.notes.append(f"Group {self.group_id}: pending member {member_id} has not come")
+        result.notes.append(f"Group {self.group_id}: pending member {member_id} has not come")
         if self.state is PREPARING and self.members.have_all_joined:
-            self.complete_join(now_ms, output)
+            self.complete_join(now_ms, result)
 
-    def _expire_session(self, member: Member, now_ms: int, output: GroupResult) -> None:
+    def _expire_session(self, member: Member, now_ms: int, result: GroupResult) -> None:
         if self.members.by_id.get(member.member_id) is not member:
             return
         member.session_deadline_ms = None
         if member.is_excused:
             return
-        self.dismiss(member.member_id, ErrorCode.UNKNOWN_MEMBER_ID, output)
+        self.dismiss(member.member_id, ErrorCode.UNKNOWN_MEMBER_ID, result)
         reason = f"member {member.member_id} has not sent a heartbeat in {member.session_timeout_ms} ms"
-        output.notes.append(f"Group {self.group_id}: {reason}")
+        result.notes.append(f"Group {self.group_id}: {reason}")
         if self.state in (STABLE, COMPLETING):
-            self.rebalance_or_complete_join(reason, now_ms, output)
+            self.rebalance_or_complete_join(reason, now_ms, result)
         elif self.state is PREPARING and self.members.have_all_joined:
-            self.complete_join(now_ms, output)
+            self.complete_join(now_ms, result)
 
-    def _expire_join(self, now_ms: int, output: GroupResult) -> None:
+    def _expire_join(self, now_ms: int, result: GroupResult) -> None:
         remaining_ms = self._initial_remaining_ms
         if not remaining_ms or not self._joined_since_delay:
-            self.complete_join(now_ms, output)
+            self.complete_join(now_ms, result)
             return
         self._joined_since_delay = False
         delay_ms = min(self.settings.group_initial_rebalance_delay_ms, remaining_ms)
         self._schedule_initial_join(delay_ms, max(remaining_ms - self._initial_delay_ms, 0), now_ms)
 
-    def _expire_sync(self, now_ms: int, output: GroupResult) -> None:
+    def _expire_sync(self, now_ms: int, result: GroupResult) -> None:
         late = sorted(self.members.pending_syncs)
         self._sync_deadline_ms = None
         if self.state not in (COMPLETING, STABLE) or not late:
             return
         for member_id in late:
-            self.dismiss(member_id, ErrorCode.UNKNOWN_MEMBER_ID, output)
+            self.dismiss(member_id, ErrorCode.UNKNOWN_MEMBER_ID, result)
         reason = f"members {late} have not sent SyncGroup in time"
-        output.notes.append(f"Group {self.group_id}: {reason}")
-        self.prepare_rebalance(reason, now_ms, output)
+        result.notes.append(f"Group {self.group_id}: {reason}")
+        self.prepare_rebalance(reason, now_ms, result)
 
     def _schedule_initial_join(self, delay_ms: int, remaining_ms: int, now_ms: int) -> None:
         self._initial_delay_ms = delay_ms
@@ -391,13 +391,13 @@ class Group:
 
     def unload(self, now_ms: int, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> GroupResult:
         """The group is no longer ours: tells everyone who is parked, who then looks for its coordinator (P-90)."""
-        output = GroupResult()
+        result = GroupResult()
         for member in self.members:
-            self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), output)
-            self.answer_sync(member, SyncGroupResponse(error_code=error), output)
+            self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), result)
+            self.answer_sync(member, SyncGroupResponse(error_code=error), result)
         self.transition(DEAD, now_ms)
         self.stop_timers()
-        return output
+        return result
 
 
 def _is_due(deadline_ms: int | None, now_ms: int) -> bool:

@@ -27,13 +27,13 @@ class InFlight:
         self._topic_ids: dict[OffsetKey, bytes] = {}
         self._ending_groups: dict[str, int] = {}
 
-    def add(self, output: GroupResult) -> None:
-        """The records of an output are in the log."""
-        self._count(output, 1)
+    def add(self, result: GroupResult) -> None:
+        """The records of a result are in the log."""
+        self._count(result, 1)
 
-    def remove(self, output: GroupResult) -> None:
+    def remove(self, result: GroupResult) -> None:
         """They are replicated."""
-        self._count(output, -1)
+        self._count(result, -1)
 
     def is_ending(self, group_id: str) -> bool:
         """Whether the group's end is on the way; until it is there nobody can tell whether the group exists."""
@@ -55,15 +55,15 @@ class InFlight:
         """Commits on the way for a topic, or for one of its name that say no id."""
         return [k for k in self._offsets if k[1] == topic and self._topic_ids.get(k) in (ZERO_UUID, topic_id)]
 
-    def _count(self, output: GroupResult, change: int) -> None:
-        for record in output.records:
+    def _count(self, result: GroupResult, change: int) -> None:
+        for record in result.records:
             key = record.key
             if isinstance(key, OffsetCommitKey):
                 place = (key.group, key.topic, key.partition)
                 self._note_topic(record, place)
                 if not _add(self._offsets, place, change):
                     self._topic_ids.pop(place, None)
-                if output.producer is not NO_PRODUCER:
+                if result.producer is not NO_PRODUCER:
                     _add(self._transactional, place, change)
             elif isinstance(key, GroupMetadataKey) and record.value is None:
                 _add(self._ending_groups, key.group, change)

@@ -19,7 +19,7 @@ SKIP_ASSIGNMENT_SINCE = 9
 class Join:
     """One join on its way through the group: what was asked, by whom, who waits, and what came of it."""
 
-    __slots__ = ("group", "now_ms", "output", "protocols", "request", "requester", "waiter")
+    __slots__ = ("group", "now_ms", "protocols", "request", "requester", "result", "waiter")
 
     def __init__(
         self, group: Group, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int
@@ -29,12 +29,12 @@ class Join:
         self.requester = requester
         self.waiter = waiter
         self.now_ms = now_ms
-        self.output = GroupResult()
+        self.result = GroupResult()
         self.protocols: Protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
 
     def refuse(self, error: ErrorCode, member_id: str) -> None:
         """Answers with an error."""
-        self.output.reply(self.waiter, JoinGroupResponse(error_code=error, member_id=member_id))
+        self.result.reply(self.waiter, JoinGroupResponse(error_code=error, member_id=member_id))
 
     @property
     def reason(self) -> str:
@@ -46,13 +46,13 @@ def join(group: Group, request: JoinGroupRequest, requester: Requester, waiter: 
     """Lets a client join.
 
     The request's group id and session timeout have been checked; in version 0 its rebalance timeout has been set to
-    the session timeout. `waiter` is answered in this output or in a later one.
+    the session timeout. `waiter` is answered in this result or in a later one.
     """
     joining = Join(group, request, requester, waiter, now_ms)
     member_id = request.member_id
     if not _has_room_for(group, member_id):
         if member_id in group.members:
-            group.dismiss(member_id, ErrorCode.GROUP_MAX_SIZE_REACHED, joining.output)
+            group.dismiss(member_id, ErrorCode.GROUP_MAX_SIZE_REACHED, joining.result)
         group.members.remove(member_id)
         joining.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     elif group.state is DEAD:
@@ -65,7 +65,7 @@ def join(group: Group, request: JoinGroupRequest, requester: Requester, waiter: 
         _join_pending(joining)
     else:
         _join_existing(joining)
-    return joining.output
+    return joining.result
 
 
 def _has_room_for(group: Group, member_id: str) -> bool:
@@ -117,20 +117,20 @@ def _join_existing(joining: Join) -> None:
     is_unchanged = member.protocols == joining.protocols
     if group.state is COMPLETING and is_unchanged:
         # Its first answer may have been lost.
-        joining.output.reply(joining.waiter, group.join_response(member_id))
+        joining.result.reply(joining.waiter, group.join_response(member_id))
     elif group.state is STABLE and is_unchanged and member_id != group.members.leader_id:
-        joining.output.reply(joining.waiter, group.join_response(member_id))
+        joining.result.reply(joining.waiter, group.join_response(member_id))
     else:
         # A leader that joins a stable group asks for a new assignment: the topics may have changed, not its metadata.
         _update_member(joining, member)
         reason = f"member {member_id} joins again in {group.state.value}; client reason: {joining.reason}"
-        group.rebalance_or_complete_join(reason, joining.now_ms, joining.output)
+        group.rebalance_or_complete_join(reason, joining.now_ms, joining.result)
 
 
 def _update_member(joining: Join, member: Member) -> None:
     request = joining.request
     joining.group.members.update(member, joining.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
-    joining.group.park_join(member, joining.waiter, joining.output)
+    joining.group.park_join(member, joining.waiter, joining.result)
 
 
 def _add_member(joining: Join, member_id: str) -> None:
@@ -149,22 +149,22 @@ def _add_member(joining: Join, member_id: str) -> None:
     # client is still there. Without this limit clients that time out and retry would fill the group.
     group.schedule_session(member, joining.now_ms, NEW_MEMBER_JOIN_TIMEOUT_MS)
     reason = f"adding new member {member_id}; client reason: {joining.reason}"
-    group.rebalance_or_complete_join(reason, joining.now_ms, joining.output)
+    group.rebalance_or_complete_join(reason, joining.now_ms, joining.result)
 
 
 def _replace_static(joining: Join, instance_id: str, old_member_id: str, new_member_id: str) -> None:
     """A static member came back without its member id: it takes its old place under a new id (P-103)."""
-    group, output, now_ms = joining.group, joining.output, joining.now_ms
+    group, result, now_ms = joining.group, joining.result, joining.now_ms
     old = group.members.by_id[old_member_id]
     leader_before = group.members.leader_id
-    group.fence(old, output)
+    group.fence(old, result)
     member = group.members.replace_static(instance_id, old_member_id, new_member_id)
     group.schedule_session(member, now_ms)
     _update_member(joining, member)
     reason = f"static member {instance_id} came back as {new_member_id}; client reason: {joining.reason}"
     if group.state is STABLE and group.members.select_protocol() == group.protocol_name:
-        output.records.append(group.metadata_record({m.member_id: m.assignment for m in group.members}))
-        output.stored = StaticMemberStored(
+        result.records.append(group.metadata_record({m.member_id: m.assignment for m in group.members}))
+        result.stored = StaticMemberStored(
             group.group_id,
             instance_id,
             old_member_id,
@@ -177,35 +177,35 @@ def _replace_static(joining: Join, instance_id: str, old_member_id: str, new_mem
             joining.waiter,
         )
     elif group.state is STABLE:
-        group.rebalance_or_complete_join(reason, now_ms, output)
+        group.rebalance_or_complete_join(reason, now_ms, result)
     elif group.state is COMPLETING:
         # The leader may be assigning to the old id right now, and the new one would get nothing.
-        group.prepare_rebalance(reason, now_ms, output)
+        group.prepare_rebalance(reason, now_ms, result)
     else:
-        group.maybe_complete_join(now_ms, output)
+        group.maybe_complete_join(now_ms, result)
 
 
 def static_member_stored(group: Group, event: StaticMemberStored, error: ErrorCode, now_ms: int) -> GroupResult:
     """The new id of a static member is in the log: it keeps the assignment it had. Otherwise the old id stays."""
-    output = GroupResult()
+    result = GroupResult()
     member = group.members.by_id.get(event.new_member_id)
     if member is None or member.join_waiter is not event.waiter:
-        return output
+        return result
     if error is not ErrorCode.NONE:
         group.members.update(member, event.old_protocols, event.old_rebalance_timeout_ms, event.old_session_timeout_ms)
         old = group.members.replace_static(event.group_instance_id, event.new_member_id, event.old_member_id)
         group.schedule_session(old, now_ms)
-        output.reply(event.waiter, _without_members(group, event, "", error))
+        result.reply(event.waiter, _without_members(group, event, "", error))
     elif event.skip_assignment_known:
         response = group.join_response(event.new_member_id)
         response.skip_assignment = event.new_member_id == group.members.leader_id
-        group.answer_join(member, response, output)
+        group.answer_join(member, response, result)
     else:
         # An old client that leads would assign again. It is shown its former id as leader, so it takes itself for a
         # follower and asks for the assignment that is there.
         response = _without_members(group, event, event.new_member_id, ErrorCode.NONE)
-        group.answer_join(member, response, output)
-    return output
+        group.answer_join(member, response, result)
+    return result
 
 
 def _without_members(group: Group, event: StaticMemberStored, member_id: str, error: ErrorCode) -> JoinGroupResponse:

@@ -10,27 +10,27 @@ from pykbroker.protocol.messages.leave_group import MemberIdentity, MemberRespon
 
 def leave(group: Group, identities: list[MemberIdentity], now_ms: int) -> tuple[list[MemberResponse], GroupResult]:
     """Removes members one by one and then rebalances once. An empty member id with an instance id removes that one."""
-    output = GroupResult()
+    result = GroupResult()
     responses = [
         MemberResponse(
             member_id=identity.member_id,
             group_instance_id=identity.group_instance_id,
-            error_code=_remove(group, identity, output),
+            error_code=_remove(group, identity, result),
         )
         for identity in identities
     ]
     gone = [response.member_id for response in responses if response.error_code == ErrorCode.NONE]
     if not gone:
-        return responses, output
+        return responses, result
     if group.state in (STABLE, COMPLETING):
         reasons = ", ".join(f"{i.member_id or i.group_instance_id}: {i.reason or 'not provided'}" for i in identities)
-        group.rebalance_or_complete_join(f"members left; client reasons: {reasons}", now_ms, output)
+        group.rebalance_or_complete_join(f"members left; client reasons: {reasons}", now_ms, result)
     elif group.state is PREPARING:
-        group.maybe_complete_join(now_ms, output)
-    return responses, output
+        group.maybe_complete_join(now_ms, result)
+    return responses, result
 
 
-def _remove(group: Group, identity: MemberIdentity, output: GroupResult) -> ErrorCode:
+def _remove(group: Group, identity: MemberIdentity, result: GroupResult) -> ErrorCode:
     member_id = identity.member_id
     if member_id == "":
         owner_id = group.members.static_ids.get(identity.group_instance_id or "")
@@ -44,5 +44,5 @@ def _remove(group: Group, identity: MemberIdentity, output: GroupResult) -> Erro
         error = group.validate_member(member_id, identity.group_instance_id)
         if error is not ErrorCode.NONE:
             return error
-    group.dismiss(member_id, ErrorCode.UNKNOWN_MEMBER_ID, output)
+    group.dismiss(member_id, ErrorCode.UNKNOWN_MEMBER_ID, result)
     return ErrorCode.NONE

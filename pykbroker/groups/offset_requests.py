@@ -56,7 +56,7 @@ def commit(
 
     Those of a transactional `producer` count once its transaction is committed, too (P-139).
     """
-    output = GroupResult(producer=producer)
+    result = GroupResult(producer=producer)
     if shard.in_flight.is_ending(request.group_id):
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     elif producer is NO_PRODUCER:
@@ -64,13 +64,13 @@ def commit(
     else:
         error = _check_transactional_commit(shard, request, now_ms)
     if error is not ErrorCode.NONE:
-        output.response = commit_response(request, error)
-        return output
+        result.response = commit_response(request, error)
+        return result
     expires_ms = None
     if request.retention_time_ms != NO_RETENTION_TIME:
         expires_ms = min(now_ms + request.retention_time_ms, TIMESTAMP_MAX)
     metadata_max = shard.settings.offset_metadata_max_bytes
-    output.response = response = OffsetCommitResponse()
+    result.response = response = OffsetCommitResponse()
     for topic in request.topics:
 
         def commit_one(partition: OffsetCommitRequestPartition, topic: OffsetCommitRequestTopic = topic) -> ErrorCode:
@@ -85,11 +85,11 @@ def commit(
                 expires_ms,
                 topic.topic_id,
             )
-            output.records.append(offset_record(request.group_id, topic.name, partition.partition_index, committed))
+            result.records.append(offset_record(request.group_id, topic.name, partition.partition_index, committed))
             return ErrorCode.NONE
 
         response.topics.append(_topic_response(topic, commit_one))
-    return output
+    return result
 
 
 def _check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: int, now_ms: int) -> ErrorCode:
@@ -211,7 +211,7 @@ def delete_offsets(shard: GroupShard, request: OffsetDeleteRequest) -> GroupResu
     if group.state is not EMPTY and not group.is_consumer_group:
         return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
     response = OffsetDeleteResponse()
-    output = GroupResult(response=response)
+    result = GroupResult(response=response)
     for topic in request.topics:
         is_subscribed = group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
@@ -223,11 +223,11 @@ def delete_offsets(shard: GroupShard, request: OffsetDeleteRequest) -> GroupResu
             )
         )
         if not is_subscribed:
-            output.records += [
+            result.records += [
                 offset_record(group.group_id, topic.name, partition, None)
                 for partition in dict.fromkeys(partitions)
                 if shard.offsets.get(group.group_id, topic.name, partition) is not None
                 or (group.group_id, topic.name, partition) in shard.pending
                 or (group.group_id, topic.name, partition) in shard.in_flight
             ]
-    return output
+    return result

@@ -61,7 +61,7 @@ GROUP_ID_NOT_FOUND_SINCE = 6
 class GroupShard(CoordinatorShard[GroupResult]):
     """All that one partition of `__consumer_offsets` holds, in memory.
 
-    An output's records are first appended and take effect when they are replicated: `stored` does both at once, for a
+    An result's records are first appended and take effect when they are replicated: `stored` does both at once, for a
     log with one replica and for an append that failed; `appended`, `late` and `replicated` are the steps.
     """
 
@@ -150,21 +150,21 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def loaded(self, now_ms: int) -> GroupResult:
         """To be called behind the last record: groups that are above a lowered limit rebalance."""
-        output = GroupResult()
+        result = GroupResult()
         for group in self.groups.values():
             if len(group.members) > self.settings.group_max_size:
-                group.prepare_rebalance(f"loaded with {len(group.members)} members", now_ms, output)
-        return output
+                group.prepare_rebalance(f"loaded with {len(group.members)} members", now_ms, result)
+        return result
 
     def unload(self, now_ms: int) -> GroupResult:
         """The partition is no longer ours: everybody who waits is sent away (P-90)."""
-        output = GroupResult()
+        result = GroupResult()
         for group in self.groups.values():
-            output.replies += group.unload(now_ms).replies
-        return output
+            result.replies += group.unload(now_ms).replies
+        return result
 
-    def stored(self, output: GroupResult, error: ErrorCode, now_ms: int, first_offset: int) -> GroupResult:
-        """The records of an output are in the log from `first_offset` on, or the append failed with `error`.
+    def stored(self, result: GroupResult, error: ErrorCode, now_ms: int, first_offset: int) -> GroupResult:
+        """The records of a result are in the log from `first_offset` on, or the append failed with `error`.
 
         Gives what follows from that.
 
@@ -172,25 +172,25 @@ class GroupShard(CoordinatorShard[GroupResult]):
         tombstones take effect here.
         """
         if error is ErrorCode.NONE:
-            for record_offset, record in enumerate(output.records, first_offset):
+            for record_offset, record in enumerate(result.records, first_offset):
                 if isinstance(record.key, GroupMetadataKey) and record.value and record.key.group in self.groups:
                     self._unstored.discard(record.key.group)
                 else:
-                    self.replay(record, now_ms, record_offset, output.producer.producer_id)
-        return self._report(output.stored, error, now_ms)
+                    self.replay(record, now_ms, record_offset, result.producer.producer_id)
+        return self._report(result.stored, error, now_ms)
 
-    def appended(self, output: GroupResult) -> None:
-        """The records of an output are in the log, and `replicated` will say when they count."""
-        self.in_flight.add(output)
+    def appended(self, result: GroupResult) -> None:
+        """The records of a result are in the log, and `replicated` will say when they count."""
+        self.in_flight.add(result)
 
-    def replicated(self, output: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
+    def replicated(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
         """What was `appended` takes effect, as with `stored`."""
-        self.in_flight.remove(output)
-        return self.stored(output, ErrorCode.NONE, now_ms, first_offset)
+        self.in_flight.remove(result)
+        return self.stored(result, ErrorCode.NONE, now_ms, first_offset)
 
-    def late(self, output: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
+    def late(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
         """What was `appended` is not replicated in time: who waits for it is sent away. It may be replicated yet."""
-        event, output.stored = output.stored, None
+        event, result.stored = result.stored, None
         return self._report(event, error, now_ms)
 
     def _report(self, event: Stored | None, error: ErrorCode, now_ms: int) -> GroupResult:
@@ -228,27 +228,27 @@ class GroupShard(CoordinatorShard[GroupResult]):
         is_new = request.group_id not in self.groups
         is_ending = self.in_flight.is_ending(request.group_id)
         if is_ending or (is_new and request.member_id != ""):
-            output = GroupResult()
+            result = GroupResult()
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_ending else ErrorCode.UNKNOWN_MEMBER_ID
-            output.reply(waiter, JoinGroupResponse(error_code=error, member_id=request.member_id))
-            return output
+            result.reply(waiter, JoinGroupResponse(error_code=error, member_id=request.member_id))
+            return result
         group = self.get_or_create(request.group_id, now_ms)
-        output = joins.join(group, request, requester, waiter, now_ms)
-        if is_new and not output.records:
+        result = joins.join(group, request, requester, waiter, now_ms)
+        if is_new and not result.records:
             # Makes the group known to a later coordinator, even if all it has is a member id that was given out.
             value = GroupMetadataValue(current_state_timestamp=now_ms, protocol=None, leader=None)
             key = GroupMetadataKey(group=group.group_id)
-            output.records.append(LogRecord(key, value, GROUP_METADATA_VALUE_VERSION))
-            output.stored = EmptyGroupStored(group.group_id)
-        return output
+            result.records.append(LogRecord(key, value, GROUP_METADATA_VALUE_VERSION))
+            result.stored = EmptyGroupStored(group.group_id)
+        return result
 
     def sync(self, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> GroupResult:
         """A sync; a missing or empty group knows no member."""
         group = self.groups.get(request.group_id)
         if group is None or group.state is EMPTY:
-            output = GroupResult()
-            output.reply(waiter, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-            return output
+            result = GroupResult()
+            result.reply(waiter, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+            return result
         return syncs.sync(group, request, waiter, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> GroupResult:
@@ -263,9 +263,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """A leave in the form of version 3: identities in `members`."""
         group = self.groups.get(request.group_id)
         if group is not None:
-            responses, output = leaves.leave(group, request.members, now_ms)
-            output.response = LeaveGroupResponse(members=responses)
-            return output
+            responses, result = leaves.leave(group, request.members, now_ms)
+            result.response = LeaveGroupResponse(members=responses)
+            return result
         error = ErrorCode.UNKNOWN_MEMBER_ID
         unknown = [
             MemberResponse(member_id=m.member_id, group_instance_id=m.group_instance_id, error_code=error)
@@ -327,15 +327,15 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
         if self.in_flight.is_ending(group_id):
             return GroupResult(response=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        output = GroupResult(response=ErrorCode.NONE)
+        result = GroupResult(response=ErrorCode.NONE)
         committed = self.offsets.of_group(group_id)
         places = [(topic, partition) for topic, partitions in committed.items() for partition in partitions]
         # Pending ones too: the end of their transaction must not bring the group back.
         places += self.pending.of_group(group_id) + self.in_flight.of_group(group_id)
         for topic, partition in dict.fromkeys(places):
-            output.records.append(offset_record(group_id, topic, partition, None))
-        output.records.append(group_tombstone(group_id))
-        return output
+            result.records.append(offset_record(group_id, topic, partition, None))
+        result.records.append(group_tombstone(group_id))
+        return result
 
     # Time
 
@@ -358,7 +358,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
         Nothing ends while a transaction may still commit for it.
         """
-        output = GroupResult()
+        result = GroupResult()
         for group in self.groups.values():
             topics = self.offsets.of_group(group.group_id)
             group_id = group.group_id
@@ -368,23 +368,23 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 if (group_id, topic, partition) not in self.pending
                 and (group_id, topic, partition) not in self.in_flight
             ]
-            output.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
+            result.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
             is_over = len(expired) == sum(map(len, topics.values()))
             is_awaited = self.pending.of_group(group_id) or self.in_flight.of_group(group_id)
             if is_over and not is_awaited and group.state is EMPTY and not self.in_flight.is_ending(group_id):
-                output.records.append(group_tombstone(group_id))
-        return output
+                result.records.append(group_tombstone(group_id))
+        return result
 
     def delete_topics(self, topics: dict[str, bytes]) -> GroupResult:
         """Tombstones of the offsets of deleted topics (name to id); commits without an id go by name."""
-        output = GroupResult()
+        result = GroupResult()
         for topic, topic_id in topics.items():
             offsets = [(group_id, partition, found) for group_id, partition, found in self.offsets.of_topic(topic)]
             offsets += [(key[0], key[2], found) for key, found in self.pending.of_topic(topic)]
             ended = [(group, number) for group, number, found in offsets if found.topic_id in (ZERO_UUID, topic_id)]
             ended += [(group, number) for group, _, number in self.in_flight.of_topic(topic, topic_id)]
-            output.records += [offset_record(group, topic, number, None) for group, number in dict.fromkeys(ended)]
-        return output
+            result.records += [offset_record(group, topic, number, None) for group, number in dict.fromkeys(ended)]
+        return result
 
     def _empty_group_stored(self, group: Group, error: ErrorCode, now_ms: int) -> GroupResult:
         if error is ErrorCode.NONE:

@@ -9,27 +9,27 @@ from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 
 
 def sync(group: Group, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> GroupResult:
-    """Answers in this output or parks; the leader's sync gives a record to store."""
-    output = GroupResult()
+    """Answers in this result or parks; the leader's sync gives a record to store."""
+    result = GroupResult()
     error = _check(group, request)
     if error is not ErrorCode.NONE:
-        output.reply(waiter, SyncGroupResponse(error_code=error))
-        return output
+        result.reply(waiter, SyncGroupResponse(error_code=error))
+        return result
     member = group.members.by_id[request.member_id]
     group.members.pending_syncs.discard(member.member_id)
     group.end_sync_wait()
     if group.state is STABLE:
-        output.reply(waiter, _assignment_response(group, member.assignment))
-        return output
-    group.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), output)
+        result.reply(waiter, _assignment_response(group, member.assignment))
+        return result
+    group.answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), result)
     member.sync_waiter = waiter
     if member.member_id == group.members.leader_id:
         given = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
         assignments = given | {m.member_id: b"" for m in group.members if m.member_id not in given}
-        output.records.append(group.metadata_record(assignments))
-        output.stored = AssignmentStored(group.group_id, group.generation_id, assignments)
-        output.details.append(f"Assignment received from leader {member.member_id} for group {group.group_id}")
-    return output
+        result.records.append(group.metadata_record(assignments))
+        result.stored = AssignmentStored(group.group_id, group.generation_id, assignments)
+        result.details.append(f"Assignment received from leader {member.member_id} for group {group.group_id}")
+    return result
 
 
 def _check(group: Group, request: SyncGroupRequest) -> ErrorCode:
@@ -52,20 +52,20 @@ def _differ(said: str | None, known: str | None) -> bool:
 
 def assignment_stored(group: Group, event: AssignmentStored, error: ErrorCode, now_ms: int) -> GroupResult:
     """The assignment is in the log: all who wait get theirs and the group is Stable. Otherwise it rebalances again."""
-    output = GroupResult()
+    result = GroupResult()
     if group.state is not COMPLETING or group.generation_id != event.generation_id:
-        return output
+        return result
     if error is not ErrorCode.NONE:
-        group.reset_assignments(error, now_ms, output)
-        group.rebalance_or_complete_join(f"{error.name} when storing the assignment", now_ms, output)
-        return output
+        group.reset_assignments(error, now_ms, result)
+        group.rebalance_or_complete_join(f"{error.name} when storing the assignment", now_ms, result)
+        return result
     for member in group.members:
         member.assignment = event.assignments.get(member.member_id, b"")
-        if group.answer_sync(member, _assignment_response(group, member.assignment), output):
+        if group.answer_sync(member, _assignment_response(group, member.assignment), result):
             # Its session may have run out unseen while it was parked.
             group.schedule_session(member, now_ms)
     group.transition(STABLE, now_ms)
-    return output
+    return result
 
 
 def _assignment_response(group: Group, assignment: bytes) -> SyncGroupResponse:

@@ -1,8 +1,8 @@
 """Completes decided transactions: markers first, then the record that completes them, until it works.
 
-A partition that this broker leads gets its marker at once; the others' markers wait
-in a queue per broker, which one task empties, a request at a time. What fails is tried again in a moment, with the
-leader looked up anew. Few markers are written at once, very many in a task that lets others in between.
+A partition that this broker leads gets its marker at once; the others' markers wait in a queue per broker, which one
+task empties, a request at a time. What fails is tried again in a moment, with the leader looked up anew. Few markers
+are written at once, very many in a task that lets others in between.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from pykbroker.transactions.states import TopicPartition
 from pykbroker.transactions.transaction import Transaction
 
 log = logging.getLogger(__name__)
-
 
 RETRY_MS = 200
 """Pause before a marker that could not be written is tried again, or the record that completes a transaction."""
@@ -94,10 +93,10 @@ class TransactionCompletion:
             self._completing.pop(key).is_over = True
             self._waiting.discard(key)
 
-    def on_metadata_change(self, is_there: Callable[[int], bool]) -> None:
-        """The metadata has changed: who waits for a broker that is gone looks for another leader."""
+    def on_metadata_change(self, is_live: Callable[[int], bool]) -> None:
+        """Who waits for a broker that is not live any more looks for another leader of its partition."""
         for broker_id, sender in self._senders.items():
-            if not is_there(broker_id):
+            if not is_live(broker_id):
                 sender.abandon_attempt()
 
     def _advance(self, completing: CompletingTransaction) -> None:

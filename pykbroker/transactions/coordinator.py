@@ -60,18 +60,13 @@ class TransactionCoordinator:
 
     Args:
         settings: limits and times.
-        node_id: this broker.
-        clock: time of day. What is measured goes on by trio's clock from there, so that a step of the wall clock
-            aborts nobody's transaction.
-        partitions: where to append to and read from.
+        node_id, clock, partitions, create_internal_topic: as for `CoordinatorRuntime`.
         metadata: who leads which partition, which partitions exist, the finalized transaction.version.
         next_producer_id: a producer id that nobody had; raises KafkaError when there is none.
-        create_internal_topic: creates `__transaction_state` through the controller.
         write_marker: appends a marker to a partition that this broker leads.
         connect: gives a connection to another broker, for the markers of its partitions.
 
-    `run` must be running for timers to fire and for the log to be replayed. `on_metadata_change` is to be called after
-    `partitions` has followed the same change.
+    `run`, `stop`, `load_missing` are those of the runtime.
     """
 
     def __init__(

@@ -160,10 +160,10 @@ class RemoteVerification:
     def _forget_sender(self, broker_id: int) -> None:
         del self._senders[broker_id]
 
-    def on_metadata_change(self, is_there: Callable[[int], bool]) -> None:
-        """The metadata has changed: what was asked of brokers that are gone fails at once."""
+    def on_metadata_change(self, is_live: Callable[[int], bool]) -> None:
+        """What was asked of brokers that are not live any more fails at once."""
         for broker_id, sender in self._senders.items():
-            if not is_there(broker_id):
+            if not is_live(broker_id):
                 sender.abandon_attempt()
 
 

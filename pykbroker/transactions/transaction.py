@@ -1,6 +1,6 @@
 """One transactional id: which request is allowed when, and what becomes of the state (P-127 to P-140).
 
-Pure: an event goes in, an `Outcome` comes out. If it holds a `LoggedState`, the shell appends that and then says
+Pure: an event goes in, an `Outcome` comes out. If it holds a `LoggedState`, the shard has that appended and then says
 `complete` or `fail`; until then the id is busy and others are told CONCURRENT_TRANSACTIONS. From the record that
 decides a transaction on the id stays busy until its markers are written and the record that completes it as well.
 

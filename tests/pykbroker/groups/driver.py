@@ -78,23 +78,23 @@ class Driver:
     def state(self) -> GroupState:
         return self.group().state
 
-    def carry_out(self, output: GroupResult) -> ErrorCode:
-        """What the shell does with an output; gives the error of the first append."""
+    def carry_out(self, result: GroupResult) -> ErrorCode:
+        """What the runtime does with a result; gives the error of the first append."""
         error = ErrorCode.NONE
-        self.notes += output.notes
-        self.details += output.details
+        self.notes += result.notes
+        self.details += result.details
         while True:
-            for waiter, response in output.replies:
+            for waiter, response in result.replies:
                 assert isinstance(waiter, Parked)
                 assert waiter.response is None, f"{waiter.name} answered twice"
                 waiter.response = response
-            if not output.records:
+            if not result.records:
                 return error
             error = self.append_error
             first_offset = len(self.log)
             if error is ErrorCode.NONE:
-                self.log += [encode_record(record) for record in output.records]
-            output = self.shard.stored(output, error, self.now_ms, first_offset)
+                self.log += [encode_record(record) for record in result.records]
+            result = self.shard.stored(result, error, self.now_ms, first_offset)
 
     def advance(self, duration_ms: int) -> None:
         """Lets time pass, firing timers when they are due."""
@@ -190,9 +190,9 @@ class Driver:
 
     def leave(self, *members: tuple[str, str | None]) -> list[ErrorCode]:
         identities = [MemberIdentity(member_id=m, group_instance_id=i, reason="tired") for m, i in members]
-        output = self.shard.leave(LeaveGroupRequest(group_id="g", members=identities), self.now_ms)
-        self.carry_out(output)
-        return [ErrorCode(member.error_code) for member in output.response.members]
+        result = self.shard.leave(LeaveGroupRequest(group_id="g", members=identities), self.now_ms)
+        self.carry_out(result)
+        return [ErrorCode(member.error_code) for member in result.response.members]
 
     def commit(
         self,
@@ -231,9 +231,9 @@ class Driver:
                 )
             ],
         )
-        output = offset_requests.commit(self.shard, request, version, self.now_ms)
-        error = self.carry_out(output)
-        return error or ErrorCode(output.response.topics[0].partitions[0].error_code)
+        result = offset_requests.commit(self.shard, request, version, self.now_ms)
+        error = self.carry_out(result)
+        return error or ErrorCode(result.response.topics[0].partitions[0].error_code)
 
     def fetch(self, topic: str = "t", partition: int = 0, *, group_id: str = "g", topic_id: bytes = bytes(16)) -> int:
         topics = [OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[partition])]

@@ -142,9 +142,9 @@ def delete_offsets(driver: Driver, topic: str = "t") -> tuple[ErrorCode, list[in
     partitions = [OffsetDeleteRequestPartition(partition_index=p) for p in (0, 1)]
     topics = [OffsetDeleteRequestTopic(name=topic, partitions=partitions)]
     request = OffsetDeleteRequest(group_id="g", topics=topics)
-    output = offset_requests.delete_offsets(driver.shard, request)
-    driver.carry_out(output)
-    response = output.response
+    result = offset_requests.delete_offsets(driver.shard, request)
+    driver.carry_out(result)
+    response = result.response
     return ErrorCode(response.error_code), [p.error_code for t in response.topics for p in t.partitions]
 
 
@@ -327,9 +327,9 @@ class TestAdministration:
         assert driver.shard.delete("none").response is ErrorCode.GROUP_ID_NOT_FOUND
         assert driver.shard.delete("g").response is ErrorCode.NON_EMPTY_GROUP
         driver.leave((member_id, None))
-        output = driver.shard.delete("g")
-        driver.carry_out(output)
-        assert output.response is ErrorCode.NONE
+        result = driver.shard.delete("g")
+        driver.carry_out(result)
+        assert result.response is ErrorCode.NONE
         assert driver.fetch() == -1
         assert not driver.shard.groups
         assert not driver.replayed().groups

@@ -22,30 +22,30 @@ class ReplicatedDriver(Driver):
         self.queue: list[tuple[GroupResult, int, int]] = []
         self.late_count = 0
 
-    def carry_out(self, output: GroupResult) -> ErrorCode:
-        for waiter, response in output.replies:
+    def carry_out(self, result: GroupResult) -> ErrorCode:
+        for waiter, response in result.replies:
             assert isinstance(waiter, Parked)
             assert waiter.response is None, f"{waiter.name} answered twice"
             waiter.response = response
-        if output.records:
+        if result.records:
             first_offset = len(self.log)
-            self.log += [encode_record(record) for record in output.records]
-            self.shard.appended(output)
-            self.queue.append((output, first_offset, len(self.log)))
+            self.log += [encode_record(record) for record in result.records]
+            self.shard.appended(result)
+            self.queue.append((result, first_offset, len(self.log)))
         return ErrorCode.NONE
 
     def replicate(self, count: int) -> None:
         for _ in range(min(count, len(self.queue))):
-            output, first_offset, self.high_watermark = self.queue.pop(0)
+            result, first_offset, self.high_watermark = self.queue.pop(0)
             self.late_count = max(self.late_count - 1, 0)
-            self.carry_out(self.shard.replicated(output, self.now_ms, first_offset))
+            self.carry_out(self.shard.replicated(result, self.now_ms, first_offset))
 
     def give_up_first(self) -> None:
         """The first one that waits is late."""
         if self.late_count < len(self.queue):
-            output = self.queue[self.late_count][0]
+            result = self.queue[self.late_count][0]
             self.late_count += 1
-            self.carry_out(self.shard.late(output, ErrorCode.COORDINATOR_NOT_AVAILABLE, self.now_ms))
+            self.carry_out(self.shard.late(result, ErrorCode.COORDINATOR_NOT_AVAILABLE, self.now_ms))
 
     def crash(self) -> None:
         """Another broker reads what was replicated; who waits is sent away."""
@@ -127,8 +127,8 @@ class Events(RuleBasedStateMachine):
 
     @rule()
     def delete(self) -> None:
-        output = self.driver.shard.delete("g")
-        self.driver.carry_out(output)
+        result = self.driver.shard.delete("g")
+        self.driver.carry_out(result)
 
     @rule()
     def delete_topic(self) -> None:
