@@ -28,3 +28,11 @@ def error_code_for(error: Exception) -> ErrorCode:
     if isinstance(error, KafkaError | LogError | RecordError):
         return ErrorCode(error.error_code)
     raise error
+
+
+def answered_error(code: int) -> ErrorCode:
+    """The error that another broker answered; a newer one may have codes that this one does not know."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from pykbroker.errors import answered_error
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -170,15 +171,8 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> list[WritableTxnMarkerTop
 def errors_of(response: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition], ErrorCode]:
     """The code of each marker, by producer id and partition."""
     return {
-        (result.producer_id, (topic.name, partition.partition_index)): _known(partition.error_code)
+        (result.producer_id, (topic.name, partition.partition_index)): answered_error(partition.error_code)
         for result in response.markers
         for topic in result.topics
         for partition in topic.partitions
     }
-
-
-def _known(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR  # of a newer broker, perhaps

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.coordination.broker_sender import BrokerSender, Connect, NodeConnection
+from pykbroker.errors import answered_error
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -137,7 +138,7 @@ class RemoteVerification:
         response: AddPartitionsToTxnResponse = await connection.request(request, self._timeout_ms)
         codes: dict[str, Answers] = {
             result.transactional_id: {
-                (topic.name, partition.partition_index): _known(partition.partition_error_code)
+                (topic.name, partition.partition_index): answered_error(partition.partition_error_code)
                 for topic in result.topic_results
                 for partition in topic.results_by_partition
             }
@@ -147,7 +148,7 @@ class RemoteVerification:
         if response.error_code != ErrorCode.NONE:
             log.error("a transaction coordinator refuses to verify: error %d", response.error_code)
             # A client is not to read that this broker may not do what it does.
-            missing = _known(response.error_code)
+            missing = answered_error(response.error_code)
             missing = ErrorCode.INVALID_TXN_STATE if missing is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else missing
         for transactional_id, question in batch.items():
             question.answer(codes.get(transactional_id, {}), missing)
@@ -165,10 +166,3 @@ class RemoteVerification:
         for broker_id, sender in self._senders.items():
             if not is_live(broker_id):
                 sender.abandon_attempt()
-
-
-def _known(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR  # of a newer broker, perhaps
