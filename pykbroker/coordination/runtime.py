@@ -151,7 +151,7 @@ class CoordinatorRuntime(Generic[Shard]):
     def _on_loaded(self, number: int, shard: Shard) -> None:
         self.carry_out(number, shard, shard.loaded(self.now_ms()))
         for key in shard.timer_keys():
-            self._plan(number, shard, key)
+            self.plan_timer(number, shard, key)
 
     def _on_unloaded(self, number: int, shard: Shard) -> None:
         self._queues.close(number)
@@ -245,7 +245,7 @@ class CoordinatorRuntime(Generic[Shard]):
             first = error if first is None else first
             result = shard.stored(result, error, self.now_ms(), first_offset)
         if key is not None:
-            self._plan(number, shard, key)
+            self.plan_timer(number, shard, key)
         return ErrorCode.NONE if first is None else first
 
     def when_replicated(self, number: int, end_offset: int, action: Callable[[], None]) -> None:
@@ -295,7 +295,8 @@ class CoordinatorRuntime(Generic[Shard]):
         for name in [name for name, (at_ms, _) in self._tasks.items() if at_ms <= now_ms]:
             await self._tasks.pop(name)[1]()
 
-    def _plan(self, number: int, shard: Shard, key: str) -> None:
+    def plan_timer(self, number: int, shard: Shard, key: str) -> None:
+        """Asks a shard when it wants to be woken for a key; for what changes a timer and nothing else."""
         if self._deadlines.plan((number, key), shard.wake_ms(key)):
             self._timer.wake()
 

@@ -195,10 +195,11 @@ class GroupCoordinator:
         """A heartbeat; while the group is being loaded it is simply accepted (P-90)."""
         if request.group_id == "":
             return ErrorCode.INVALID_GROUP_ID
-        write = self._runtime.begin_write(request.group_id, lambda shard, now_ms: shard.heartbeat(request, now_ms))
-        if isinstance(write, ErrorCode):
-            return ErrorCode.NONE if write is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else write
-        error: ErrorCode = write.result.response
+        place = self._runtime.find(request.group_id)
+        if isinstance(place, ErrorCode):
+            return ErrorCode.NONE if place is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else place
+        error = place[1].heartbeat(request, self._runtime.now_ms())
+        self._runtime.plan_timer(*place, request.group_id)
         return error
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:

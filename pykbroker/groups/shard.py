@@ -251,13 +251,12 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return result
         return syncs.sync(group, request, waiter, now_ms)
 
-    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> GroupResult:
-        """A heartbeat; the response is its error code."""
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
+        """A heartbeat; all that it may change is a timer."""
         group = self.groups.get(request.group_id)
         if group is None:
-            return GroupResult(response=ErrorCode.UNKNOWN_MEMBER_ID)
-        error = group.heartbeat(request.member_id, request.group_instance_id, request.generation_id, now_ms)
-        return GroupResult(response=error)
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return group.heartbeat(request.member_id, request.group_instance_id, request.generation_id, now_ms)
 
     def leave(self, request: LeaveGroupRequest, now_ms: int) -> GroupResult:
         """A leave in the form of version 3: identities in `members`."""

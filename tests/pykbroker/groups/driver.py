@@ -185,8 +185,7 @@ class Driver:
         request = HeartbeatRequest(
             group_id="g", member_id=member_id, group_instance_id=instance_id, generation_id=generation_id
         )
-        error: ErrorCode = self.shard.heartbeat(request, self.now_ms).response
-        return error
+        return self.shard.heartbeat(request, self.now_ms)
 
     def leave(self, *members: tuple[str, str | None]) -> list[ErrorCode]:
         identities = [MemberIdentity(member_id=m, group_instance_id=i, reason="tired") for m, i in members]
