@@ -123,7 +123,7 @@ class CompactionWork:
 
     @property
     def topic_partition(self) -> tuple[str, int]:
-        """Whose log it is."""
+        """The name of the log."""
         return self._log.topic, self._log.partition
 
     def run(self) -> None:

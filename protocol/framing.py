@@ -13,7 +13,7 @@ from __future__ import annotations
 from pykbroker.protocol.errors import FrameTooLarge
 
 BUFFER_SIZE_MIN = 4096
-"""What an idle connection holds; a thousand of them hold 4 MB."""
+"""Bytes of buffer that an idle connection holds; a thousand connections hold 4 MB."""
 
 BUFFER_SIZE_KEPT = 1 << 18
 """A buffer above this size is given back as soon as it is empty."""
@@ -138,10 +138,10 @@ class FrameReader:
 
     @property
     def first_bytes(self) -> bytes:
-        """What an unfinished frame begins with, its size included: to tell what a stranger speaks."""
+        """First bytes of an unfinished frame, its size included, by which another protocol is recognized."""
         return bytes(self._view[self._start : min(self._end, self._start + 16)])
 
     @property
     def has_unread_bytes(self) -> bool:
-        """Whether bytes of an unfinished or untaken frame are held."""
+        """True if bytes of an unfinished or untaken frame are held."""
         return self._end > self._start

@@ -1,4 +1,4 @@
-"""What consumers hand one another inside JoinGroup and SyncGroup (protocol.md 1.5); opaque but for the topics."""
+"""Subscriptions and assignments of consumers, as JoinGroup and SyncGroup carry them; opaque but for the topics."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class AddPartitionsToTxnTransaction(Message):
 
 
 class AddPartitionsToTxnRequest(Message, versions="0-5", flexible="3+", key=24):
-    """What a client sends to AddPartitionsToTxn."""
+    """AddPartitionsToTxn request (API key 24): partitions become part of a transaction."""
 
     transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")
     v3_and_below_transactional_id: str = string("0-3")
@@ -44,7 +44,7 @@ class AddPartitionsToTxnResult(Message):
 
 
 class AddPartitionsToTxnResponse(Message, versions="0-5", flexible="3+", key=24):
-    """What the broker answers to AddPartitionsToTxn."""
+    """AddPartitionsToTxn response (API key 24)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("4+", ignorable=True)

@@ -12,7 +12,7 @@ class Listener(Message):
 
 
 class AddRaftVoterRequest(Message, versions="0-1", flexible="0+", key=80):
-    """What is sent to AddRaftVoter."""
+    """AddRaftVoter request (API key 80): add a voter to the quorum."""
 
     cluster_id: str | None = string("0+", nullable="0+")
     timeout_ms: int = int32("0+")
@@ -23,7 +23,7 @@ class AddRaftVoterRequest(Message, versions="0-1", flexible="0+", key=80):
 
 
 class AddRaftVoterResponse(Message, versions="0-1", flexible="0+", key=80):
-    """What the answer to AddRaftVoter holds."""
+    """AddRaftVoter response (API key 80)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

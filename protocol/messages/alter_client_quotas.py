@@ -22,7 +22,7 @@ class EntryData(Message):
 
 
 class AlterClientQuotasRequest(Message, versions="0-1", flexible="1+", key=49):
-    """What a client sends to AlterClientQuotas."""
+    """AlterClientQuotas request (API key 49): change client quotas."""
 
     entries: list[EntryData] = array(EntryData, "0+")
     validate_only: bool = boolean("0+")
@@ -40,7 +40,7 @@ class EntryDataResponse(Message):
 
 
 class AlterClientQuotasResponse(Message, versions="0-1", flexible="1+", key=49):
-    """What the broker answers to AlterClientQuotas."""
+    """AlterClientQuotas response (API key 49)."""
 
     throttle_time_ms: int = int32("0+")
     entries: list[EntryDataResponse] = array(EntryDataResponse, "0+")

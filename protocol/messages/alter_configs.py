@@ -17,7 +17,7 @@ class AlterConfigsResource(Message):
 
 
 class AlterConfigsRequest(Message, versions="0-2", flexible="2+", key=33):
-    """What a client sends to AlterConfigs."""
+    """AlterConfigs request (API key 33): replace the configuration of a resource."""
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
     validate_only: bool = boolean("0+")
@@ -31,7 +31,7 @@ class AlterConfigsResourceResponse(Message):
 
 
 class AlterConfigsResponse(Message, versions="0-2", flexible="2+", key=33):
-    """What the broker answers to AlterConfigs."""
+    """AlterConfigs response (API key 33)."""
 
     throttle_time_ms: int = int32("0+")
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")

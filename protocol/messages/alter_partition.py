@@ -25,7 +25,7 @@ class TopicData(Message):
 
 
 class AlterPartitionRequest(Message, versions="2-3", flexible="0+", key=56):
-    """What is sent to AlterPartition."""
+    """AlterPartition request (API key 56): a leader changes the in-sync set of its partitions."""
 
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+", default=-1)
@@ -48,7 +48,7 @@ class TopicDataResponse(Message):
 
 
 class AlterPartitionResponse(Message, versions="2-3", flexible="0+", key=56):
-    """What the answer to AlterPartition holds."""
+    """AlterPartition response (API key 56)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

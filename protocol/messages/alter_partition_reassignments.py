@@ -16,7 +16,7 @@ class ReassignableTopic(Message):
 
 
 class AlterPartitionReassignmentsRequest(Message, versions="0-1", flexible="0+", key=45):
-    """What a client sends to AlterPartitionReassignments."""
+    """AlterPartitionReassignments request (API key 45): change the replicas of partitions."""
 
     timeout_ms: int = int32("0+", default=60000)
     allow_replication_factor_change: bool = boolean("1+", default=True)
@@ -35,7 +35,7 @@ class ReassignableTopicResponse(Message):
 
 
 class AlterPartitionReassignmentsResponse(Message, versions="0-1", flexible="0+", key=45):
-    """What the broker answers to AlterPartitionReassignments."""
+    """AlterPartitionReassignments response (API key 45)."""
 
     throttle_time_ms: int = int32("0+")
     allow_replication_factor_change: bool = boolean("1+", default=True, ignorable=True)

@@ -16,7 +16,7 @@ class AlterReplicaLogDir(Message):
 
 
 class AlterReplicaLogDirsRequest(Message, versions="1-2", flexible="2+", key=34):
-    """What a client sends to AlterReplicaLogDirs."""
+    """AlterReplicaLogDirs request (API key 34): move replicas between log directories."""
 
     dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir, "0+")
 
@@ -32,7 +32,7 @@ class AlterReplicaLogDirTopicResult(Message):
 
 
 class AlterReplicaLogDirsResponse(Message, versions="1-2", flexible="2+", key=34):
-    """What the broker answers to AlterReplicaLogDirs."""
+    """AlterReplicaLogDirs response (API key 34)."""
 
     throttle_time_ms: int = int32("0+")
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult, "0+")

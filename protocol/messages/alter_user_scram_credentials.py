@@ -19,7 +19,7 @@ class ScramCredentialUpsertion(Message):
 
 
 class AlterUserScramCredentialsRequest(Message, versions="0", flexible="0+", key=51):
-    """What a client sends to AlterUserScramCredentials."""
+    """AlterUserScramCredentials request (API key 51): change SCRAM credentials."""
 
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion, "0+")
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion, "0+")
@@ -32,7 +32,7 @@ class AlterUserScramCredentialsResult(Message):
 
 
 class AlterUserScramCredentialsResponse(Message, versions="0", flexible="0+", key=51):
-    """What the broker answers to AlterUserScramCredentials."""
+    """AlterUserScramCredentials response (API key 51)."""
 
     throttle_time_ms: int = int32("0+")
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult, "0+")

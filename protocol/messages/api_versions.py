@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, array, boolean, int16, int32, int
 
 
 class ApiVersionsRequest(Message, versions="0-4", flexible="3+", key=18):
-    """What a client sends to ApiVersions."""
+    """ApiVersions request (API key 18): which APIs and features the broker has."""
 
     client_software_name: str = string("3+", ignorable=True)
     client_software_version: str = string("3+", ignorable=True)
@@ -31,7 +31,7 @@ class FinalizedFeatureKey(Message):
 
 
 class ApiVersionsResponse(Message, versions="0-4", flexible="3+", key=18):
-    """What the broker answers to ApiVersions."""
+    """ApiVersions response (API key 18)."""
 
     error_code: int = int16("0+")
     api_keys: list[ApiVersion] = array(ApiVersion, "0+")

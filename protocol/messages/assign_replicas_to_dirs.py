@@ -20,7 +20,7 @@ class DirectoryData(Message):
 
 
 class AssignReplicasToDirsRequest(Message, versions="0", flexible="0+", key=73):
-    """What is sent to AssignReplicasToDirs."""
+    """AssignReplicasToDirs request (API key 73): replicas are in these log directories."""
 
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+", default=-1)
@@ -43,7 +43,7 @@ class DirectoryDataResponse(Message):
 
 
 class AssignReplicasToDirsResponse(Message, versions="0", flexible="0+", key=73):
-    """What the answer to AssignReplicasToDirs holds."""
+    """AssignReplicasToDirs response (API key 73)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

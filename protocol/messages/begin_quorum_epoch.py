@@ -24,7 +24,7 @@ class LeaderEndpoint(Message):
 
 
 class BeginQuorumEpochRequest(Message, versions="0-1", flexible="1+", key=53):
-    """What is sent to BeginQuorumEpoch."""
+    """BeginQuorumEpoch request (API key 53): a leader tells the voters of its epoch."""
 
     cluster_id: str | None = string("0+", default=None, nullable="0+")
     voter_id: int = int32("1+", default=-1, ignorable=True)
@@ -51,7 +51,7 @@ class NodeEndpoint(Message):
 
 
 class BeginQuorumEpochResponse(Message, versions="0-1", flexible="1+", key=53):
-    """What the answer to BeginQuorumEpoch holds."""
+    """BeginQuorumEpoch response (API key 53)."""
 
     error_code: int = int16("0+")
     topics: list[TopicDataResponse] = array(TopicDataResponse, "0+")

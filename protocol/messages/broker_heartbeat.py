@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, array, boolean, int16, int32, int
 
 
 class BrokerHeartbeatRequest(Message, versions="0-2", flexible="0+", key=63):
-    """What is sent to BrokerHeartbeat."""
+    """BrokerHeartbeat request (API key 63): a broker is alive."""
 
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+", default=-1)
@@ -18,7 +18,7 @@ class BrokerHeartbeatRequest(Message, versions="0-2", flexible="0+", key=63):
 
 
 class BrokerHeartbeatResponse(Message, versions="0-2", flexible="0+", key=63):
-    """What the answer to BrokerHeartbeat holds."""
+    """BrokerHeartbeat response (API key 63)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

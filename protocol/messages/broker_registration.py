@@ -19,7 +19,7 @@ class Feature(Message):
 
 
 class BrokerRegistrationRequest(Message, versions="0-4", flexible="0+", key=62):
-    """What is sent to BrokerRegistration."""
+    """BrokerRegistration request (API key 62): a broker joins the cluster."""
 
     broker_id: int = int32("0+")
     cluster_id: str = string("0+")
@@ -33,7 +33,7 @@ class BrokerRegistrationRequest(Message, versions="0-4", flexible="0+", key=62):
 
 
 class BrokerRegistrationResponse(Message, versions="0-4", flexible="0+", key=62):
-    """What the answer to BrokerRegistration holds."""
+    """BrokerRegistration response (API key 62)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

@@ -19,7 +19,7 @@ class Feature(Message):
 
 
 class ControllerRegistrationRequest(Message, versions="0", flexible="0+", key=70):
-    """What is sent to ControllerRegistration."""
+    """ControllerRegistration request (API key 70): a controller joins the cluster."""
 
     controller_id: int = int32("0+")
     incarnation_id: bytes = uuid("0+")
@@ -29,7 +29,7 @@ class ControllerRegistrationRequest(Message, versions="0", flexible="0+", key=70
 
 
 class ControllerRegistrationResponse(Message, versions="0", flexible="0+", key=70):
-    """What the answer to ControllerRegistration holds."""
+    """ControllerRegistration response (API key 70)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

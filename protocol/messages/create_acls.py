@@ -16,7 +16,7 @@ class AclCreation(Message):
 
 
 class CreateAclsRequest(Message, versions="1-3", flexible="2+", key=30):
-    """What a client sends to CreateAcls."""
+    """CreateAcls request (API key 30): add access control entries."""
 
     creations: list[AclCreation] = array(AclCreation, "0+")
 
@@ -27,7 +27,7 @@ class AclCreationResult(Message):
 
 
 class CreateAclsResponse(Message, versions="1-3", flexible="2+", key=30):
-    """What the broker answers to CreateAcls."""
+    """CreateAcls response (API key 30)."""
 
     throttle_time_ms: int = int32("0+")
     results: list[AclCreationResult] = array(AclCreationResult, "0+")

@@ -16,7 +16,7 @@ class CreatePartitionsTopic(Message):
 
 
 class CreatePartitionsRequest(Message, versions="0-3", flexible="2+", key=37):
-    """What a client sends to CreatePartitions."""
+    """CreatePartitions request (API key 37): add partitions to topics."""
 
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic, "0+")
     timeout_ms: int = int32("0+")
@@ -30,7 +30,7 @@ class CreatePartitionsTopicResult(Message):
 
 
 class CreatePartitionsResponse(Message, versions="0-3", flexible="2+", key=37):
-    """What the broker answers to CreatePartitions."""
+    """CreatePartitions response (API key 37)."""
 
     throttle_time_ms: int = int32("0+")
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult, "0+")

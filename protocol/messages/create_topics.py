@@ -24,7 +24,7 @@ class CreatableTopic(Message):
 
 
 class CreateTopicsRequest(Message, versions="2-7", flexible="5+", key=19):
-    """What a client sends to CreateTopics."""
+    """CreateTopics request (API key 19): create topics."""
 
     topics: list[CreatableTopic] = array(CreatableTopic, "0+")
     timeout_ms: int = int32("0+", default=60000)
@@ -51,7 +51,7 @@ class CreatableTopicResult(Message):
 
 
 class CreateTopicsResponse(Message, versions="2-7", flexible="5+", key=19):
-    """What the broker answers to CreateTopics."""
+    """CreateTopics response (API key 19)."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[CreatableTopicResult] = array(CreatableTopicResult, "0+")

@@ -16,7 +16,7 @@ class DeleteAclsFilter(Message):
 
 
 class DeleteAclsRequest(Message, versions="1-3", flexible="2+", key=31):
-    """What a client sends to DeleteAcls."""
+    """DeleteAcls request (API key 31): remove access control entries."""
 
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter, "0+")
 
@@ -40,7 +40,7 @@ class DeleteAclsFilterResult(Message):
 
 
 class DeleteAclsResponse(Message, versions="1-3", flexible="2+", key=31):
-    """What the broker answers to DeleteAcls."""
+    """DeleteAcls response (API key 31)."""
 
     throttle_time_ms: int = int32("0+")
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult, "0+")

@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, array, int16, int32, string
 
 
 class DeleteGroupsRequest(Message, versions="0-2", flexible="2+", key=42):
-    """What a client sends to DeleteGroups."""
+    """DeleteGroups request (API key 42): delete empty groups."""
 
     groups_names: list[str] = array(string, "0+")
 
@@ -17,7 +17,7 @@ class DeletableGroupResult(Message):
 
 
 class DeleteGroupsResponse(Message, versions="0-2", flexible="2+", key=42):
-    """What the broker answers to DeleteGroups."""
+    """DeleteGroups response (API key 42)."""
 
     throttle_time_ms: int = int32("0+")
     results: list[DeletableGroupResult] = array(DeletableGroupResult, "0+")

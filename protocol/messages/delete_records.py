@@ -16,7 +16,7 @@ class DeleteRecordsTopic(Message):
 
 
 class DeleteRecordsRequest(Message, versions="0-2", flexible="2+", key=21):
-    """What a client sends to DeleteRecords."""
+    """DeleteRecords request (API key 21): advance the start of logs."""
 
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic, "0+")
     timeout_ms: int = int32("0+")
@@ -34,7 +34,7 @@ class DeleteRecordsTopicResult(Message):
 
 
 class DeleteRecordsResponse(Message, versions="0-2", flexible="2+", key=21):
-    """What the broker answers to DeleteRecords."""
+    """DeleteRecords response (API key 21)."""
 
     throttle_time_ms: int = int32("0+")
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult, "0+")

@@ -11,7 +11,7 @@ class DeleteTopicState(Message):
 
 
 class DeleteTopicsRequest(Message, versions="1-6", flexible="4+", key=20):
-    """What a client sends to DeleteTopics."""
+    """DeleteTopics request (API key 20): delete topics."""
 
     topics: list[DeleteTopicState] = array(DeleteTopicState, "6+")
     topic_names: list[str] = array(string, "0-5", ignorable=True)
@@ -26,7 +26,7 @@ class DeletableTopicResult(Message):
 
 
 class DeleteTopicsResponse(Message, versions="1-6", flexible="4+", key=20):
-    """What the broker answers to DeleteTopics."""
+    """DeleteTopics response (API key 20)."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult, "0+")

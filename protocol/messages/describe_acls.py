@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, array, int8, int16, int32, string
 
 
 class DescribeAclsRequest(Message, versions="1-3", flexible="2+", key=29):
-    """What a client sends to DescribeAcls."""
+    """DescribeAcls request (API key 29): list access control entries."""
 
     resource_type_filter: int = int8("0+")
     resource_name_filter: str | None = string("0+", nullable="0+")
@@ -32,7 +32,7 @@ class DescribeAclsResource(Message):
 
 
 class DescribeAclsResponse(Message, versions="1-3", flexible="2+", key=29):
-    """What the broker answers to DescribeAcls."""
+    """DescribeAcls response (API key 29)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

@@ -12,7 +12,7 @@ class ComponentData(Message):
 
 
 class DescribeClientQuotasRequest(Message, versions="0-1", flexible="1+", key=48):
-    """What a client sends to DescribeClientQuotas."""
+    """DescribeClientQuotas request (API key 48): quotas of clients."""
 
     components: list[ComponentData] = array(ComponentData, "0+")
     strict: bool = boolean("0+")
@@ -34,7 +34,7 @@ class EntryData(Message):
 
 
 class DescribeClientQuotasResponse(Message, versions="0-1", flexible="1+", key=48):
-    """What the broker answers to DescribeClientQuotas."""
+    """DescribeClientQuotas response (API key 48)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, array, boolean, int8, int16, int3
 
 
 class DescribeClusterRequest(Message, versions="0-2", flexible="0+", key=60):
-    """What a client sends to DescribeCluster."""
+    """DescribeCluster request (API key 60): the nodes of the cluster."""
 
     include_cluster_authorized_operations: bool = boolean("0+")
     endpoint_type: int = int8("1+", default=1)
@@ -22,7 +22,7 @@ class DescribeClusterBroker(Message):
 
 
 class DescribeClusterResponse(Message, versions="0-2", flexible="0+", key=60):
-    """What the broker answers to DescribeCluster."""
+    """DescribeCluster response (API key 60)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

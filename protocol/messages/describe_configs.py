@@ -12,7 +12,7 @@ class DescribeConfigsResource(Message):
 
 
 class DescribeConfigsRequest(Message, versions="1-4", flexible="4+", key=32):
-    """What a client sends to DescribeConfigs."""
+    """DescribeConfigs request (API key 32): effective configuration of topics, brokers and groups."""
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource, "0+")
     include_synonyms: bool = boolean("1+")
@@ -45,7 +45,7 @@ class DescribeConfigsResult(Message):
 
 
 class DescribeConfigsResponse(Message, versions="1-4", flexible="4+", key=32):
-    """What the broker answers to DescribeConfigs."""
+    """DescribeConfigs response (API key 32)."""
 
     throttle_time_ms: int = int32("0+")
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult, "0+", takes_encoded=True)

@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, array, boolean, byte_string, int1
 
 
 class DescribeGroupsRequest(Message, versions="0-6", flexible="5+", key=15):
-    """What a client sends to DescribeGroups."""
+    """DescribeGroups request (API key 15): state and members of classic groups."""
 
     groups: list[str] = array(string, "0+")
     include_authorized_operations: bool = boolean("3+")
@@ -33,7 +33,7 @@ class DescribedGroup(Message):
 
 
 class DescribeGroupsResponse(Message, versions="0-6", flexible="5+", key=15):
-    """What the broker answers to DescribeGroups."""
+    """DescribeGroups response (API key 15)."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup, "0+")

@@ -11,7 +11,7 @@ class DescribableLogDirTopic(Message):
 
 
 class DescribeLogDirsRequest(Message, versions="1-5", flexible="2+", key=35):
-    """What a client sends to DescribeLogDirs."""
+    """DescribeLogDirs request (API key 35): size and placement of logs on disk."""
 
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, "0+", nullable="0+")
 
@@ -38,7 +38,7 @@ class DescribeLogDirsResult(Message):
 
 
 class DescribeLogDirsResponse(Message, versions="1-5", flexible="2+", key=35):
-    """What the broker answers to DescribeLogDirs."""
+    """DescribeLogDirs response (API key 35)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("3+", ignorable=True)

@@ -11,7 +11,7 @@ class TopicRequest(Message):
 
 
 class DescribeProducersRequest(Message, versions="0", flexible="0+", key=61):
-    """What a client sends to DescribeProducers."""
+    """DescribeProducers request (API key 61): producers of partitions."""
 
     topics: list[TopicRequest] = array(TopicRequest, "0+")
 
@@ -38,7 +38,7 @@ class TopicResponse(Message):
 
 
 class DescribeProducersResponse(Message, versions="0", flexible="0+", key=61):
-    """What the broker answers to DescribeProducers."""
+    """DescribeProducers response (API key 61)."""
 
     throttle_time_ms: int = int32("0+")
     topics: list[TopicResponse] = array(TopicResponse, "0+")

@@ -15,7 +15,7 @@ class TopicData(Message):
 
 
 class DescribeQuorumRequest(Message, versions="0-2", flexible="0+", key=55):
-    """What a client sends to DescribeQuorum."""
+    """DescribeQuorum request (API key 55): state of the metadata quorum."""
 
     topics: list[TopicData] = array(TopicData, "0+")
 
@@ -56,7 +56,7 @@ class Node(Message):
 
 
 class DescribeQuorumResponse(Message, versions="0-2", flexible="0+", key=55):
-    """What the broker answers to DescribeQuorum."""
+    """DescribeQuorum response (API key 55)."""
 
     error_code: int = int16("0+")
     error_message: str | None = string("2+", nullable="2+", ignorable=True)

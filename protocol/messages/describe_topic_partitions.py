@@ -15,7 +15,7 @@ class Cursor(Message):
 
 
 class DescribeTopicPartitionsRequest(Message, versions="0", flexible="0+", key=75):
-    """What a client sends to DescribeTopicPartitions."""
+    """DescribeTopicPartitions request (API key 75): topics page by page."""
 
     topics: list[TopicRequest] = array(TopicRequest, "0+")
     response_partition_limit: int = int32("0+", default=2000)
@@ -46,7 +46,7 @@ class DescribeTopicPartitionsResponseTopic(Message):
 
 
 class DescribeTopicPartitionsResponse(Message, versions="0", flexible="0+", key=75):
-    """What the broker answers to DescribeTopicPartitions."""
+    """DescribeTopicPartitions response (API key 75)."""
 
     throttle_time_ms: int = int32("0+", ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic, "0+")

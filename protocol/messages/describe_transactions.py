@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, array, int16, int32, int64, strin
 
 
 class DescribeTransactionsRequest(Message, versions="0", flexible="0+", key=65):
-    """What a client sends to DescribeTransactions."""
+    """DescribeTransactions request (API key 65): state of transactions."""
 
     transactional_ids: list[str] = array(string, "0+")
 
@@ -28,7 +28,7 @@ class TransactionState(Message):
 
 
 class DescribeTransactionsResponse(Message, versions="0", flexible="0+", key=65):
-    """What the broker answers to DescribeTransactions."""
+    """DescribeTransactions response (API key 65)."""
 
     throttle_time_ms: int = int32("0+")
     transaction_states: list[TransactionState] = array(TransactionState, "0+")

@@ -10,7 +10,7 @@ class UserName(Message):
 
 
 class DescribeUserScramCredentialsRequest(Message, versions="0", flexible="0+", key=50):
-    """What a client sends to DescribeUserScramCredentials."""
+    """DescribeUserScramCredentials request (API key 50): which users have SCRAM credentials."""
 
     users: list[UserName] | None = array(UserName, "0+", nullable="0+")
 
@@ -28,7 +28,7 @@ class DescribeUserScramCredentialsResult(Message):
 
 
 class DescribeUserScramCredentialsResponse(Message, versions="0", flexible="0+", key=50):
-    """What the broker answers to DescribeUserScramCredentials."""
+    """DescribeUserScramCredentials response (API key 50)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

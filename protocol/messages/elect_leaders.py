@@ -11,7 +11,7 @@ class TopicPartitions(Message):
 
 
 class ElectLeadersRequest(Message, versions="0-2", flexible="2+", key=43):
-    """What a client sends to ElectLeaders."""
+    """ElectLeaders request (API key 43): elect leaders of partitions."""
 
     election_type: int = int8("1+")
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, "0+", nullable="0+")
@@ -30,7 +30,7 @@ class ReplicaElectionResult(Message):
 
 
 class ElectLeadersResponse(Message, versions="0-2", flexible="2+", key=43):
-    """What the broker answers to ElectLeaders."""
+    """ElectLeaders response (API key 43)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("1+")

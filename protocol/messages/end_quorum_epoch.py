@@ -30,7 +30,7 @@ class LeaderEndpoint(Message):
 
 
 class EndQuorumEpochRequest(Message, versions="0-1", flexible="1+", key=54):
-    """What is sent to EndQuorumEpoch."""
+    """EndQuorumEpoch request (API key 54): a leader gives up its epoch."""
 
     cluster_id: str | None = string("0+", default=None, nullable="0+")
     topics: list[TopicData] = array(TopicData, "0+")
@@ -56,7 +56,7 @@ class NodeEndpoint(Message):
 
 
 class EndQuorumEpochResponse(Message, versions="0-1", flexible="1+", key=54):
-    """What the answer to EndQuorumEpoch holds."""
+    """EndQuorumEpoch response (API key 54)."""
 
     error_code: int = int16("0+")
     topics: list[TopicDataResponse] = array(TopicDataResponse, "0+")

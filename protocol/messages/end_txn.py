@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, boolean, int16, int32, int64, str
 
 
 class EndTxnRequest(Message, versions="0-5", flexible="3+", key=26):
-    """What a client sends to EndTxn."""
+    """EndTxn request (API key 26): commit or abort a transaction."""
 
     transactional_id: str = string("0+")
     producer_id: int = int64("0+")
@@ -15,7 +15,7 @@ class EndTxnRequest(Message, versions="0-5", flexible="3+", key=26):
 
 
 class EndTxnResponse(Message, versions="0-5", flexible="3+", key=26):
-    """What the broker answers to EndTxn."""
+    """EndTxn response (API key 26)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

@@ -14,7 +14,7 @@ class DefaultPrincipalData(Message, versions="0", flexible="0+"):
 
 
 class EnvelopeRequest(Message, versions="0", flexible="0+", key=58):
-    """What is sent to Envelope."""
+    """Envelope request (API key 58): a request forwarded to the controller for a client."""
 
     request_data: bytes = byte_string("0+")
     request_principal: bytes | None = byte_string("0+", nullable="0+")
@@ -22,7 +22,7 @@ class EnvelopeRequest(Message, versions="0", flexible="0+", key=58):
 
 
 class EnvelopeResponse(Message, versions="0", flexible="0+", key=58):
-    """What the answer to Envelope holds."""
+    """Envelope response (API key 58)."""
 
     response_data: bytes | None = byte_string("0+", default=None, nullable="0+")
     error_code: int = int16("0+")

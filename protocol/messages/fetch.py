@@ -36,7 +36,7 @@ class ForgottenTopic(Message):
 
 
 class FetchRequest(Message, versions="4-18", flexible="12+", key=1):
-    """What a client sends to Fetch."""
+    """Fetch request (API key 1): read record batches of partitions; also what followers and the quorum replicate by."""
 
     cluster_id: str | None = string("12+", default=None, nullable="12+", tag=0, tagged="12+", ignorable=True)
     replica_id: int = int32("0-14", default=-1)
@@ -102,7 +102,7 @@ class NodeEndpoint(Message):
 
 
 class FetchResponse(Message, versions="4-18", flexible="12+", key=1):
-    """What the broker answers to Fetch."""
+    """Fetch response (API key 1)."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("7+", ignorable=True)

@@ -26,7 +26,7 @@ class TopicSnapshot(Message):
 
 
 class FetchSnapshotRequest(Message, versions="0-1", flexible="0+", key=59):
-    """What is sent to FetchSnapshot."""
+    """FetchSnapshot request (API key 59): read a snapshot of the metadata log."""
 
     cluster_id: str | None = string("0+", default=None, nullable="0+", tag=0, tagged="0+")
     replica_id: int = int32("0+", default=-1)
@@ -66,7 +66,7 @@ class NodeEndpoint(Message):
 
 
 class FetchSnapshotResponse(Message, versions="0-1", flexible="0+", key=59):
-    """What the answer to FetchSnapshot holds."""
+    """FetchSnapshot response (API key 59)."""
 
     throttle_time_ms: int = int32("0+", ignorable=True)
     error_code: int = int16("0+")

@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, array, int8, int16, int32, string
 
 
 class FindCoordinatorRequest(Message, versions="0-6", flexible="3+", key=10):
-    """What a client sends to FindCoordinator."""
+    """FindCoordinator request (API key 10): which broker coordinates a group or transaction."""
 
     key: str = string("0-3")
     key_type: int = int8("1+")
@@ -23,7 +23,7 @@ class Coordinator(Message):
 
 
 class FindCoordinatorResponse(Message, versions="0-6", flexible="3+", key=10):
-    """What the broker answers to FindCoordinator."""
+    """FindCoordinator response (API key 10)."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0-3")

@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, int16, int32, string
 
 
 class HeartbeatRequest(Message, versions="0-4", flexible="4+", key=12):
-    """What a client sends to Heartbeat."""
+    """Heartbeat request (API key 12): keep a member of a classic group alive."""
 
     group_id: str = string("0+")
     generation_id: int = int32("0+")
@@ -15,7 +15,7 @@ class HeartbeatRequest(Message, versions="0-4", flexible="4+", key=12):
 
 
 class HeartbeatResponse(Message, versions="0-4", flexible="4+", key=12):
-    """What the broker answers to Heartbeat."""
+    """Heartbeat response (API key 12)."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")

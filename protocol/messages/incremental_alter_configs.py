@@ -18,7 +18,7 @@ class AlterConfigsResource(Message):
 
 
 class IncrementalAlterConfigsRequest(Message, versions="0-1", flexible="1+", key=44):
-    """What a client sends to IncrementalAlterConfigs."""
+    """IncrementalAlterConfigs request (API key 44): edit the configuration of a resource."""
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
     validate_only: bool = boolean("0+")
@@ -32,7 +32,7 @@ class AlterConfigsResourceResponse(Message):
 
 
 class IncrementalAlterConfigsResponse(Message, versions="0-1", flexible="1+", key=44):
-    """What the broker answers to IncrementalAlterConfigs."""
+    """IncrementalAlterConfigs response (API key 44)."""
 
     throttle_time_ms: int = int32("0+")
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")

@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, boolean, int16, int32, int64, str
 
 
 class InitProducerIdRequest(Message, versions="0-6", flexible="2+", key=22):
-    """What a client sends to InitProducerId."""
+    """InitProducerId request (API key 22): obtain a producer id and epoch."""
 
     transactional_id: str | None = string("0+", nullable="0+")
     transaction_timeout_ms: int = int32("0+")
@@ -17,7 +17,7 @@ class InitProducerIdRequest(Message, versions="0-6", flexible="2+", key=22):
 
 
 class InitProducerIdResponse(Message, versions="0-6", flexible="2+", key=22):
-    """What the broker answers to InitProducerId."""
+    """InitProducerId response (API key 22)."""
 
     throttle_time_ms: int = int32("0+", ignorable=True)
     error_code: int = int16("0+")

@@ -11,7 +11,7 @@ class JoinGroupRequestProtocol(Message):
 
 
 class JoinGroupRequest(Message, versions="0-9", flexible="6+", key=11):
-    """What a client sends to JoinGroup."""
+    """JoinGroup request (API key 11): enter a rebalance of a classic group."""
 
     group_id: str = string("0+")
     session_timeout_ms: int = int32("0+")
@@ -30,7 +30,7 @@ class JoinGroupResponseMember(Message):
 
 
 class JoinGroupResponse(Message, versions="0-9", flexible="6+", key=11):
-    """What the broker answers to JoinGroup."""
+    """JoinGroup response (API key 11)."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     error_code: int = int16("0+")

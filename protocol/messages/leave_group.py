@@ -12,7 +12,7 @@ class MemberIdentity(Message):
 
 
 class LeaveGroupRequest(Message, versions="0-5", flexible="4+", key=13):
-    """What a client sends to LeaveGroup."""
+    """LeaveGroup request (API key 13): take members out of a classic group."""
 
     group_id: str = string("0+")
     member_id: str = string("0-2")
@@ -26,7 +26,7 @@ class MemberResponse(Message):
 
 
 class LeaveGroupResponse(Message, versions="0-5", flexible="4+", key=13):
-    """What the broker answers to LeaveGroup."""
+    """LeaveGroup response (API key 13)."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")

@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, array, int8, int16, int32, string
 
 
 class ListConfigResourcesRequest(Message, versions="0-1", flexible="0+", key=74):
-    """What a client sends to ListConfigResources."""
+    """ListConfigResources request (API key 74): resources that have configuration of their own."""
 
     resource_types: list[int] = array(int8, "1+")
 
@@ -17,7 +17,7 @@ class ConfigResource(Message):
 
 
 class ListConfigResourcesResponse(Message, versions="0-1", flexible="0+", key=74):
-    """What the broker answers to ListConfigResources."""
+    """ListConfigResources response (API key 74)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, array, int16, int32, string
 
 
 class ListGroupsRequest(Message, versions="0-5", flexible="3+", key=16):
-    """What a client sends to ListGroups."""
+    """ListGroups request (API key 16): the groups that this broker coordinates."""
 
     states_filter: list[str] = array(string, "4+")
     types_filter: list[str] = array(string, "5+")
@@ -20,7 +20,7 @@ class ListedGroup(Message):
 
 
 class ListGroupsResponse(Message, versions="0-5", flexible="3+", key=16):
-    """What the broker answers to ListGroups."""
+    """ListGroups response (API key 16)."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")

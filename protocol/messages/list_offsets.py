@@ -17,7 +17,7 @@ class ListOffsetsTopic(Message):
 
 
 class ListOffsetsRequest(Message, versions="1-11", flexible="6+", key=2):
-    """What a client sends to ListOffsets."""
+    """ListOffsets request (API key 2): offsets by timestamp or at the ends of a log."""
 
     replica_id: int = int32("0+")
     isolation_level: int = int8("2+")
@@ -39,7 +39,7 @@ class ListOffsetsTopicResponse(Message):
 
 
 class ListOffsetsResponse(Message, versions="1-11", flexible="6+", key=2):
-    """What the broker answers to ListOffsets."""
+    """ListOffsets response (API key 2)."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse, "0+")

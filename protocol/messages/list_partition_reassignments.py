@@ -11,7 +11,7 @@ class ListPartitionReassignmentsTopics(Message):
 
 
 class ListPartitionReassignmentsRequest(Message, versions="0", flexible="0+", key=46):
-    """What a client sends to ListPartitionReassignments."""
+    """ListPartitionReassignments request (API key 46): replicas that are being moved."""
 
     timeout_ms: int = int32("0+", default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(
@@ -32,7 +32,7 @@ class OngoingTopicReassignment(Message):
 
 
 class ListPartitionReassignmentsResponse(Message, versions="0", flexible="0+", key=46):
-    """What the broker answers to ListPartitionReassignments."""
+    """ListPartitionReassignments response (API key 46)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, array, int16, int32, int64, strin
 
 
 class ListTransactionsRequest(Message, versions="0-2", flexible="0+", key=66):
-    """What a client sends to ListTransactions."""
+    """ListTransactions request (API key 66): the transactions of a coordinator."""
 
     state_filters: list[str] = array(string, "0+")
     producer_id_filters: list[int] = array(int64, "0+")
@@ -21,7 +21,7 @@ class TransactionState(Message):
 
 
 class ListTransactionsResponse(Message, versions="0-2", flexible="0+", key=66):
-    """What the broker answers to ListTransactions."""
+    """ListTransactions response (API key 66)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

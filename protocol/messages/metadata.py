@@ -11,7 +11,7 @@ class MetadataRequestTopic(Message):
 
 
 class MetadataRequest(Message, versions="0-13", flexible="9+", key=3):
-    """What a client sends to Metadata."""
+    """Metadata request (API key 3): the brokers and the partitions with their leaders."""
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, "0+", nullable="1+")
     allow_auto_topic_creation: bool = boolean("4+", default=True)
@@ -46,7 +46,7 @@ class MetadataResponseTopic(Message):
 
 
 class MetadataResponse(Message, versions="0-13", flexible="9+", key=3):
-    """What the broker answers to Metadata."""
+    """Metadata response (API key 3)."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker, "0+")

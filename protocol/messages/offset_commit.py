@@ -19,7 +19,7 @@ class OffsetCommitRequestTopic(Message):
 
 
 class OffsetCommitRequest(Message, versions="2-10", flexible="8+", key=8):
-    """What a client sends to OffsetCommit."""
+    """OffsetCommit request (API key 8): store a group's positions."""
 
     group_id: str = string("0+")
     generation_id_or_member_epoch: int = int32("1+", default=-1, ignorable=True)
@@ -41,7 +41,7 @@ class OffsetCommitResponseTopic(Message):
 
 
 class OffsetCommitResponse(Message, versions="2-10", flexible="8+", key=8):
-    """What the broker answers to OffsetCommit."""
+    """OffsetCommit response (API key 8)."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic, "0+")

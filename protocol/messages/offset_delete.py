@@ -15,7 +15,7 @@ class OffsetDeleteRequestTopic(Message):
 
 
 class OffsetDeleteRequest(Message, versions="0", flexible="none", key=47):
-    """What a client sends to OffsetDelete."""
+    """OffsetDelete request (API key 47): forget committed offsets."""
 
     group_id: str = string("0+")
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic, "0+")
@@ -32,7 +32,7 @@ class OffsetDeleteResponseTopic(Message):
 
 
 class OffsetDeleteResponse(Message, versions="0", flexible="none", key=47):
-    """What the broker answers to OffsetDelete."""
+    """OffsetDelete response (API key 47)."""
 
     error_code: int = int16("0+")
     throttle_time_ms: int = int32("0+", ignorable=True)

@@ -24,7 +24,7 @@ class OffsetFetchRequestGroup(Message):
 
 
 class OffsetFetchRequest(Message, versions="1-10", flexible="6+", key=9):
-    """What a client sends to OffsetFetch."""
+    """OffsetFetch request (API key 9): read a group's positions."""
 
     group_id: str = string("0-7")
     topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, "0-7", nullable="2-7")
@@ -66,7 +66,7 @@ class OffsetFetchResponseGroup(Message):
 
 
 class OffsetFetchResponse(Message, versions="1-10", flexible="6+", key=9):
-    """What the broker answers to OffsetFetch."""
+    """OffsetFetch response (API key 9)."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "0-7")

@@ -17,7 +17,7 @@ class OffsetForLeaderTopic(Message):
 
 
 class OffsetForLeaderEpochRequest(Message, versions="2-4", flexible="4+", key=23):
-    """What a client sends to OffsetForLeaderEpoch."""
+    """OffsetForLeaderEpoch request (API key 23): where a leader epoch ends in the log."""
 
     replica_id: int = int32("3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic, "0+")
@@ -36,7 +36,7 @@ class OffsetForLeaderTopicResult(Message):
 
 
 class OffsetForLeaderEpochResponse(Message, versions="2-4", flexible="4+", key=23):
-    """What the broker answers to OffsetForLeaderEpoch."""
+    """OffsetForLeaderEpoch response (API key 23)."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult, "0+")

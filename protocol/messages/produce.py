@@ -19,7 +19,7 @@ class TopicProduceData(Message):
 
 
 class ProduceRequest(Message, versions="3-13", flexible="9+", key=0):
-    """What a client sends to Produce."""
+    """Produce request (API key 0): append record batches to partitions."""
 
     transactional_id: str | None = string("3+", default=None, nullable="3+")
     acks: int = int16("0+")
@@ -62,7 +62,7 @@ class NodeEndpoint(Message):
 
 
 class ProduceResponse(Message, versions="3-13", flexible="9+", key=0):
-    """What the broker answers to Produce."""
+    """Produce response (API key 0)."""
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse, "0+")
     throttle_time_ms: int = int32("1+", ignorable=True)

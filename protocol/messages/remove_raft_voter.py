@@ -6,7 +6,7 @@ from pykbroker.protocol.fields import Message, int16, int32, string, uuid
 
 
 class RemoveRaftVoterRequest(Message, versions="0", flexible="0+", key=81):
-    """What is sent to RemoveRaftVoter."""
+    """RemoveRaftVoter request (API key 81): remove a voter from the quorum."""
 
     cluster_id: str | None = string("0+", nullable="0+")
     voter_id: int = int32("0+")
@@ -14,7 +14,7 @@ class RemoveRaftVoterRequest(Message, versions="0", flexible="0+", key=81):
 
 
 class RemoveRaftVoterResponse(Message, versions="0", flexible="0+", key=81):
-    """What the answer to RemoveRaftVoter holds."""
+    """RemoveRaftVoter response (API key 81)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

@@ -11,7 +11,7 @@ class SyncGroupRequestAssignment(Message):
 
 
 class SyncGroupRequest(Message, versions="0-5", flexible="4+", key=14):
-    """What a client sends to SyncGroup."""
+    """SyncGroup request (API key 14): hand over, or ask for, the leader's assignment."""
 
     group_id: str = string("0+")
     generation_id: int = int32("0+")
@@ -23,7 +23,7 @@ class SyncGroupRequest(Message, versions="0-5", flexible="4+", key=14):
 
 
 class SyncGroupResponse(Message, versions="0-5", flexible="4+", key=14):
-    """What the broker answers to SyncGroup."""
+    """SyncGroup response (API key 14)."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0+")

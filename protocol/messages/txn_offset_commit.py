@@ -18,7 +18,7 @@ class TxnOffsetCommitRequestTopic(Message):
 
 
 class TxnOffsetCommitRequest(Message, versions="0-5", flexible="3+", key=28):
-    """What a client sends to TxnOffsetCommit."""
+    """TxnOffsetCommit request (API key 28): commit offsets within a transaction."""
 
     transactional_id: str = string("0+")
     group_id: str = string("0+")
@@ -41,7 +41,7 @@ class TxnOffsetCommitResponseTopic(Message):
 
 
 class TxnOffsetCommitResponse(Message, versions="0-5", flexible="3+", key=28):
-    """What the broker answers to TxnOffsetCommit."""
+    """TxnOffsetCommit response (API key 28)."""
 
     throttle_time_ms: int = int32("0+")
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic, "0+")

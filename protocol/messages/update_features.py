@@ -13,7 +13,7 @@ class FeatureUpdateKey(Message):
 
 
 class UpdateFeaturesRequest(Message, versions="0-2", flexible="0+", key=57):
-    """What a client sends to UpdateFeatures."""
+    """UpdateFeatures request (API key 57): change finalized feature levels."""
 
     timeout_ms: int = int32("0+", default=60000)
     feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey, "0+")
@@ -27,7 +27,7 @@ class UpdatableFeatureResult(Message):
 
 
 class UpdateFeaturesResponse(Message, versions="0-2", flexible="0+", key=57):
-    """What the broker answers to UpdateFeatures."""
+    """UpdateFeatures response (API key 57)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

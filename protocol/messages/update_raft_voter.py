@@ -17,7 +17,7 @@ class KRaftVersionFeature(Message):
 
 
 class UpdateRaftVoterRequest(Message, versions="0", flexible="0+", key=82):
-    """What is sent to UpdateRaftVoter."""
+    """UpdateRaftVoter request (API key 82): a voter has new endpoints."""
 
     cluster_id: str | None = string("0+", nullable="0+")
     current_leader_epoch: int = int32("0+")
@@ -35,7 +35,7 @@ class CurrentLeader(Message):
 
 
 class UpdateRaftVoterResponse(Message, versions="0", flexible="0+", key=82):
-    """What the answer to UpdateRaftVoter holds."""
+    """UpdateRaftVoter response (API key 82)."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

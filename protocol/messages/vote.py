@@ -22,7 +22,7 @@ class TopicData(Message):
 
 
 class VoteRequest(Message, versions="0-2", flexible="0+", key=52):
-    """What is sent to Vote."""
+    """Vote request (API key 52): a candidate asks for votes."""
 
     cluster_id: str | None = string("0+", default=None, nullable="0+")
     voter_id: int = int32("1+", default=-1, ignorable=True)
@@ -49,7 +49,7 @@ class NodeEndpoint(Message):
 
 
 class VoteResponse(Message, versions="0-2", flexible="0+", key=52):
-    """What the answer to Vote holds."""
+    """Vote response (API key 52)."""
 
     error_code: int = int16("0+")
     topics: list[TopicDataResponse] = array(TopicDataResponse, "0+")

@@ -20,7 +20,7 @@ class WritableTxnMarker(Message):
 
 
 class WriteTxnMarkersRequest(Message, versions="1-2", flexible="1+", key=27):
-    """What a client sends to WriteTxnMarkers."""
+    """WriteTxnMarkers request (API key 27): write the end of transactions into partitions."""
 
     markers: list[WritableTxnMarker] = array(WritableTxnMarker, "0+")
 
@@ -41,6 +41,6 @@ class WritableTxnMarkerResult(Message):
 
 
 class WriteTxnMarkersResponse(Message, versions="1-2", flexible="1+", key=27):
-    """What the broker answers to WriteTxnMarkers."""
+    """WriteTxnMarkers response (API key 27)."""
 
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult, "0+")

@@ -34,7 +34,7 @@ _TIME_ENTRY = Struct(">qi")
 _ABORTED_ENTRY = Struct(">hqqqq")
 
 CONTENTS = ("text", "offsets", "metadata")
-"""What records can be read as: any bytes, `__consumer_offsets`, `__cluster_metadata`."""
+"""Formats in which records can be printed: any bytes, `__consumer_offsets`, `__cluster_metadata`."""
 
 
 def find_files(path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What goes to the log as text: one line an entry whatever a client put into it, and no more than somebody can read.
+"""Log lines: one line an entry whatever a client put into it, and no more than somebody can read.
 
 Clients choose names and make errors, so they can make log lines: control characters are escaped, lines are cut off, and
 of lines that differ in their arguments only so many are written in a time; how many were left out is said.

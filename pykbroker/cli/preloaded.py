@@ -1,4 +1,4 @@
-"""What each broker imports and compiles at its start, for a process that does it once and is forked into several.
+"""Modules and codecs that a broker loads at its start, for a process that loads them once and is forked into several.
 
 A single broker imports late and little, as its first answer is what counts. Here what is imported once is not imported
 in each node, which is half of its start, and codecs of messages, half a millisecond each, are not compiled there. What

@@ -19,7 +19,7 @@ from pykbroker.cli.output import note
 
 
 class OutgoingRecord(NamedTuple):
-    """What one line asks for; None where it leaves the choice to the producer (or, for key and value, means null)."""
+    """One line of input; None where it leaves the choice to the producer (or, for key and value, means null)."""
 
     key: bytes | None
     value: bytes | None

@@ -111,7 +111,7 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """True if the process lives."""
         return self.status is None
 
     def cut_lifeline(self) -> None:
@@ -199,7 +199,7 @@ class Supervisor:
         self._selector.register(ready, selectors.EVENT_READ, lambda _: self._on_ready(node))
 
     def _be_a_node(self, node_id: int, stdin: int, output: int, ready: int) -> NoReturn:
-        """What happens in a fork; never returns."""
+        """Run one node in a fork; never returns."""
         code = EXIT_FAILED
         try:
             # Ctrl-C in a terminal goes to its whole process group: only the supervisor is to hear it.

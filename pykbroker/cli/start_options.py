@@ -32,7 +32,7 @@ class TopicSpec:
 
 
 class StartOptions:
-    """What the command line of `start` asks for; None where it says nothing."""
+    """Options on the command line of `start`; None where an option is not given."""
 
     __slots__ = (
         "config_file",

@@ -1,4 +1,4 @@
-"""What every kind of coordinator runs on: one internal topic, a shard of state for each of its partitions.
+"""The coordinator runtime: one internal topic, a shard of state for each of its partitions.
 
 shard.py              the contract: a kind of coordinator is a pure `CoordinatorShard` and its results
 runtime.py            finds the shard of a key, carries out what its operations come to, runs its timers

@@ -166,7 +166,7 @@ class LoadedShards(Generic[Shard]):
 
     @property
     def is_loading(self) -> bool:
-        """Whether a partition that this broker leads has not been read yet."""
+        """True if a partition that this broker leads has not been read yet."""
         return any(number not in self.shards.keys() | self._unreadable.keys() for number in self._led())
 
     def _led(self) -> dict[int, int]:

@@ -52,7 +52,7 @@ def append_pairs(
 
 
 def response_error(error: ErrorCode) -> ErrorCode:
-    """What a client is told when an append to a coordinator's log failed (P-115)."""
+    """Error code for a client when an append to a coordinator's log failed (P-115)."""
     return _RESPONSE_ERRORS.get(error, error)
 
 

@@ -1,4 +1,4 @@
-"""What a coordinator has appended to one partition and is not replicated yet, in the order of the log.
+"""Records that a coordinator has appended to one partition and that are not replicated yet, in the order of the log.
 
 A record takes effect when the high watermark has passed it, one after the other: until then a failover may take it
 back, and nobody may have been told of it. Who asked for it waits as long, but not for ever: after its deadline it is
@@ -44,11 +44,11 @@ class Waiting:
 
     @property
     def is_answered(self) -> bool:
-        """Whether `wait_answer` returns."""
+        """True if `wait_answer` returns."""
         return self._error is not None
 
     def answer(self, error: ErrorCode) -> None:
-        """What became of it; only the first answer counts."""
+        """Set the outcome; only the first one counts."""
         if self._error is None:
             self._error = error
             self._event.set()
@@ -132,7 +132,7 @@ class ReplicationQueues:
         self._queues: dict[int, ReplicationQueue] = {}
 
     def must_wait(self, number: int, partition: Any, end_offset: int) -> bool:
-        """Whether what was just appended is not replicated yet, or something before it has not taken effect."""
+        """True if what was just appended is not replicated yet, or something before it has not taken effect."""
         queue = self._queues.get(number)
         if queue is None:
             is_replicated: bool = partition.high_watermark >= end_offset

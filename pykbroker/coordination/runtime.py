@@ -173,7 +173,7 @@ class CoordinatorRuntime(Generic[Shard]):
 
     @property
     def is_loading(self) -> bool:
-        """Whether a partition that this broker leads has not been read yet."""
+        """True if a partition that this broker leads has not been read yet."""
         return self._loaded.is_loading
 
     def find(self, key: str) -> tuple[int, Shard] | ErrorCode:

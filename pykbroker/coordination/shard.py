@@ -34,7 +34,7 @@ NO_PRODUCER = TransactionalProducer(-1, -1)
 
 @dataclass(slots=True)
 class CoordinatorResult:
-    """What an operation on a shard comes to; a kind of coordinator adds fields for its own side effects.
+    """Result of an operation on a shard; a kind of coordinator adds fields for its own side effects.
 
     Attributes:
         records: appended as one batch, in a form that the shard's `encode` understands.
@@ -52,7 +52,7 @@ LastRecords = dict[bytes, tuple[int, bytes | None]]
 
 
 class LoggedRecords(NamedTuple):
-    """What a partition's log says, undecoded and in the order of the log.
+    """Records of a partition's log, undecoded and in the order of the log.
 
     Attributes:
         last: the records that count.
@@ -118,11 +118,11 @@ class CoordinatorShard(ABC, Generic[Result]):
         """The records of a result are in the log and not replicated yet; `replicated` may follow."""
 
     def replicated(self, result: Result, now_ms: int, first_offset: int) -> Result | None:
-        """What was `appended` takes effect."""
+        """Let the records of `appended` take effect."""
         return self.stored(result, ErrorCode.NONE, now_ms, first_offset)
 
     def late(self, result: Result, error: ErrorCode, now_ms: int) -> Result | None:
-        """What was `appended` is not replicated in time; it may be replicated yet."""
+        """The records of `appended` were not replicated in time; they may be replicated yet."""
 
     # Time
 

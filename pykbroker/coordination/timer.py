@@ -1,4 +1,4 @@
-"""What a coordinator tells the time by, and how it sleeps until something is due."""
+"""Clock of a coordinator, and its sleep until something is due."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 METADATA_BYTES_MAX = 256 * 1024 * 1024
 LARGE_METADATA_BYTES = 65_536
-"""What members say about themselves stays until their sessions end, half an hour after they are gone: it is bounded
+"""Metadata of members stays until their sessions end, half an hour after they are gone: it is bounded
 over all groups. Kafka has no such limit but its heap. One member of a very large group says some ten kilobytes."""
 
 TOMBSTONES_PER_BATCH = 1_000
@@ -162,7 +162,7 @@ class GroupCoordinator:
         return response
 
     def _has_no_room_for(self, request: JoinGroupRequest) -> bool:
-        """Whether a large join would take the metadata of all members beyond what is held for them.
+        """True if a large join would take the metadata of all members beyond what is held for them.
 
         Small ones are not counted: their number is what limits them.
         """
@@ -250,7 +250,7 @@ class GroupCoordinator:
         return self._runtime.partition(place[0]) or ErrorCode.NOT_COORDINATOR
 
     def is_loaded(self, number: int) -> bool:
-        """Whether the groups of a partition of `__consumer_offsets` are served here."""
+        """True if the groups of a partition of `__consumer_offsets` are served here."""
         return number in self._runtime.shards
 
     def end_transaction(self, number: int, end_offset: int, producer_id: int, is_commit: bool) -> None:

@@ -23,7 +23,7 @@ from pykbroker.protocol.messages.join_group import JoinGroupResponse, JoinGroupR
 from pykbroker.protocol.messages.sync_group import SyncGroupResponse
 
 GROUP_METADATA_VALUE_VERSION = 3
-"""What Kafka 4.3 writes; version 4 may be read but is never written (KIP-915)."""
+"""Version that Kafka 4.3 writes; version 4 may be read but is never written (KIP-915)."""
 
 
 class GroupState(Enum):
@@ -79,23 +79,23 @@ class Group:
 
     @property
     def is_consumer_group(self) -> bool:
-        """Whether its members speak the consumer protocol, so that their topics can be known."""
+        """True if its members speak the consumer protocol, so that their topics can be known."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member consumes the topic; a consumer group whose topics are unknown is taken to consume all."""
+        """True if a member consumes the topic; a consumer group whose topics are unknown is taken to consume all."""
         if self.subscribed_topics is None:
             return self.is_consumer_group
         return topic in self.subscribed_topics
 
     def supports(self, protocol_type: str, protocol_names: list[str]) -> bool:
-        """Whether someone with these protocols could be a member (P-98)."""
+        """True if someone with these protocols could be a member (P-98)."""
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocol_names)
         return self.protocol_type == protocol_type and self.members.support_any(protocol_names)
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Whether the request is from a current member, and from the one who owns the instance id (P-101)."""
+        """True if the request is from a current member, and from the one who owns the instance id (P-101)."""
         if group_instance_id is not None:
             owner_id = self.members.static_ids.get(group_instance_id)
             if owner_id is None:

@@ -1,4 +1,4 @@
-"""What was appended to the log of groups and is not replicated yet: known to those who write, not told to readers.
+"""Records of groups that are appended and not replicated yet: they count for writers and are hidden from readers.
 
 Readers are told of replicated records only. But who deletes or expires offsets has to know of those on the way, and an
 offset whose transactional commit is on the way is as unstable as one whose commit is there.
@@ -36,15 +36,15 @@ class InFlight:
         self._count(result, -1)
 
     def is_ending(self, group_id: str) -> bool:
-        """Whether the group's end is on the way; until it is there nobody can tell whether the group exists."""
+        """True if the group's end is on the way; until it is there nobody can tell whether the group exists."""
         return group_id in self._ending_groups
 
     def is_unstable(self, key: OffsetKey) -> bool:
-        """Whether a transactional commit for the partition is on the way."""
+        """True if a transactional commit for the partition is on the way."""
         return key in self._transactional
 
     def __contains__(self, key: OffsetKey) -> bool:
-        """Whether a commit for the partition, or the end of one, is on the way."""
+        """True if a commit for the partition, or the end of one, is on the way."""
         return key in self._offsets
 
     def of_group(self, group_id: str) -> list[tuple[str, int]]:

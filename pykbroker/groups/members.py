@@ -54,19 +54,19 @@ class Member:
 
     @property
     def is_static(self) -> bool:
-        """Whether it has a group.instance.id (KIP-345)."""
+        """True if it has a group.instance.id (KIP-345)."""
         return self.group_instance_id is not None
 
     @property
     def is_excused(self) -> bool:
-        """Whether an expired session is overlooked: it cannot heartbeat while its join or sync is parked.
+        """True if an expired session is overlooked: it cannot heartbeat while its join or sync is parked.
 
         Not in its first join, which is limited by `NEW_MEMBER_JOIN_TIMEOUT_MS` instead.
         """
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it said for that protocol; the group's protocol is one that every member has."""
+        """Metadata of the member for that protocol; the group's protocol is one that every member has."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -98,7 +98,7 @@ class Members:
 
     @property
     def have_all_joined(self) -> bool:
-        """Whether every member waits in a join and no given-out member id is still to come."""
+        """True if every member waits in a join and no given-out member id is still to come."""
         return self.awaiting_join_count == len(self.by_id) and not self.pending_joins
 
     @property
@@ -184,7 +184,7 @@ class Members:
         return False
 
     def support_any(self, protocol_names: Iterable[str]) -> bool:
-        """Whether all members speak at least one of these."""
+        """True if all members speak at least one of these."""
         return any(self._support.get(name, 0) == len(self.by_id) for name in protocol_names)
 
     def select_protocol(self) -> str:

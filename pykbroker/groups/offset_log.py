@@ -25,7 +25,7 @@ from pykbroker.protocol.log_messages.consumer_offsets import (
 )
 
 OFFSET_COMMIT_VALUE_VERSION = 4
-"""What Kafka 4.3 writes: the first version with a topic id."""
+"""Version that Kafka 4.3 writes: the first one with a topic id."""
 
 OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
 """The only version with an expiry of its own; used for commits that ask for one."""
@@ -66,7 +66,7 @@ def encode_record(record: LogRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> LogRecord | None:
-    """What `encode_record` gave; None for a key type that is not about classic groups, to be skipped.
+    """Decode what `encode_record` encoded; None for a key type that is not about classic groups, to be skipped.
 
     Kafka's own logs hold such: newer group protocols, and whatever comes later.
 

@@ -11,7 +11,7 @@ OffsetKey = tuple[str, str, int]
 
 
 class PendingOffsets:
-    """What producers have committed in transactions that are still open.
+    """Offsets committed in transactions that are still open.
 
     A tombstone ends the wait of its partition whatever becomes of the transactions; so does each producer's marker.
     """
@@ -62,7 +62,7 @@ class PendingOffsets:
                 del self._waiting[group_id]
 
     def __contains__(self, key: OffsetKey) -> bool:
-        """Whether the partition's committed offset may change with the end of a transaction."""
+        """True if the partition's committed offset may change with the end of a transaction."""
         group_id, topic, partition = key
         return (topic, partition) in self._waiting.get(group_id, ())
 
@@ -71,7 +71,7 @@ class PendingOffsets:
         return list(self._waiting.get(group_id, ()))
 
     def of_topic(self, topic: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
-        """What is pending for a topic, in all groups."""
+        """Pending offsets of a topic, in all groups."""
         for pending in self._by_producer.values():
             for key, committed in pending.items():
                 if key[1] == topic:

@@ -1,4 +1,4 @@
-"""What an operation on groups comes to: the only way out of the state machine.
+"""Result of an operation on groups: the only way out of the state machine.
 
 The coordinator runtime appends `records` and tells the shard's `stored` how that went; `replies` are sent before. A
 request that may wait is known by a waiter, any object of the coordinator's; every waiter that was handed in is answered
@@ -18,7 +18,7 @@ Waiter = object
 
 @dataclass(slots=True)
 class Requester:
-    """Who sends a join: what the group keeps of the connection, and the version that decides the answer's form.
+    """The sender of a join: what the group keeps of the connection, and the version that decides the response's form.
 
     `fresh_id` is a random text, unique among members; a new member id ends with it (Kafka uses a random UUID).
     """

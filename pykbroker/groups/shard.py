@@ -184,12 +184,12 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self.in_flight.add(result)
 
     def replicated(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
-        """What was `appended` takes effect, as with `stored`."""
+        """Let the records of `appended` take effect, as with `stored`."""
         self.in_flight.remove(result)
         return self.stored(result, ErrorCode.NONE, now_ms, first_offset)
 
     def late(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
-        """What was `appended` is not replicated in time: who waits for it is sent away. It may be replicated yet."""
+        """The records of `appended` were not replicated in time: waiting clients get an error."""
         event, result.stored = result.stored, None
         return self._report(event, error, now_ms)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 async def handle_broker_heartbeat(
     context: ControllerContext, request: BrokerHeartbeatRequest
 ) -> BrokerHeartbeatResponse:
-    """What the broker is now; an answer that it is fenced is an answer, not an error."""
+    """State of the broker: caught up, fenced, allowed to shut down. Being fenced is no error."""
     context.require_cluster(CLUSTER_ACTION)
     heartbeat = Heartbeat(
         request.broker_id,

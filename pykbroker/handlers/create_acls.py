@@ -63,7 +63,7 @@ def _is_for_filters_only(new: AclCreation) -> bool:
 
 
 def _reason_invalid(new: AclCreation) -> str | None:
-    """What Kafka refuses before it asks its authorizer."""
+    """Refuse bindings that Kafka refuses before it asks its authorizer."""
     if new.resource_type == CLUSTER and new.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     return None if new.resource_name else "Invalid empty resource name"

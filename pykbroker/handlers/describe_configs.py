@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pykbroker.requests.context import NodeContext
 
 ACL_RESOURCE_TYPES = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}
-"""What entries are asked for; the other configs belong to the cluster."""
+"""Resource types whose entries are asked for; the other configs belong to the cluster."""
 
 BROKER_LOGGER_SOURCE = 6
 DESCRIBED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)

@@ -54,7 +54,7 @@ HINTED_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 
 
 class _Reader(NamedTuple):
-    """Who asks: `replica_id` is -1 for a consumer, `bound` a FetchBound; `is_first_pass`: nothing was awaited yet.
+    """The reader: `replica_id` is -1 for a consumer, `bound` a FetchBound; `is_first_pass`: nothing was awaited yet.
 
     `rack` is that of a consumer which may be sent to a follower in it, else empty.
     """
@@ -121,7 +121,7 @@ async def handle_fetch(context: BrokerContext, request: FetchRequest) -> FetchRe
 
 
 def _asks_a_log(context: BrokerContext, fetch: FetchContext) -> bool:
-    """Whether any partition of the request is here; Kafka looks at some fields only then."""
+    """True if any partition of the request is here; Kafka looks at some fields only then."""
     partitions = context.services.partitions
     if context.api_version >= TOPIC_ID_VERSION:
         return any(partitions.get_by_id(key.topic_id, key.partition) is not None for key in fetch.partitions)
@@ -248,7 +248,7 @@ def _read_one(
 
 
 def _check_follower(context: BrokerContext, partition: Partition, bound: int) -> None:
-    """Whether a replica that does not lead may be read by who asks. Raises KafkaError."""
+    """True if a replica that does not lead may be read by who asks. Raises KafkaError."""
     if bound == FetchBound.LOG_END or context.api_version < FOLLOWER_READ_VERSION:
         partition.check_leader()
     if partition.is_lost:
@@ -285,7 +285,7 @@ def _elsewhere(partition: Partition, preferred: int) -> PartitionData:
 def _is_throttled(
     context: BrokerContext, partition: Partition, reader: _Reader, read: _Read, asked: FetchedPartition
 ) -> bool:
-    """Whether a replica that is not in sync has to wait (KIP-73); otherwise notes that it is given something."""
+    """True if a replica that is not in sync has to wait (KIP-73); otherwise notes that it is given something."""
     throttle = context.services.leader_throttle
     if throttle is None or not throttle.applies_to(partition.topic, partition.partition):
         return False
@@ -306,7 +306,7 @@ def _record_throttled(context: BrokerContext, read: _Read) -> None:
 def _note_progress(
     partition: Partition, follower: Follower, asked: FetchedPartition, reader: _Reader, found: PartitionRead
 ) -> None:
-    """Where a replica reads is where its log ends. Its own fetch may move the high watermark that it is told."""
+    """Note a follower's fetch offset, its log end offset. It may move the high watermark of the same response."""
     try:
         partition.on_follower_fetch(follower, asked.fetch_offset, asked.log_start_offset, reader.replica_epoch)
     except KafkaError:
@@ -326,7 +326,7 @@ def _may_read(context: BrokerContext, key: PartitionKey, bound: int) -> bool:
 
 
 def _aborted(partition: Partition, offset: int, found: PartitionRead) -> list[AbortedTransaction]:
-    """What a reader of committed records has to skip in these records (P-67)."""
+    """Aborted transactions in these records, for a reader of committed records (P-67)."""
     if found.records is None:
         return []
     return [

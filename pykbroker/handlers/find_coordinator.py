@@ -70,7 +70,7 @@ def _find(context: BrokerContext, key_type: int, key: str) -> Coordinator:
 
 
 def _is_share_key(key: str) -> bool:
-    """Whether it reads ``group id:topic id:partition``."""
+    """True if it reads ``group id:topic id:partition``."""
     group_id, _, rest = key.partition(":")
     topic_id, _, partition = rest.partition(":")
     try:

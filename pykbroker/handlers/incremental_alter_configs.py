@@ -81,7 +81,7 @@ async def _stored(
     wanted: list[ConfigResourceEdits],
     resources: list[AlterConfigsResource],
 ) -> list[ApiError]:
-    """What becomes of what goes to the controller, for each of the resources that `wanted` was made of."""
+    """Results of the alterations that go to the controller, one for each resource that `wanted` was made of."""
     if not wanted:
         return []
     answer = await forwarded(

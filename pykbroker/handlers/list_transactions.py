@@ -21,7 +21,7 @@ from pykbroker.transactions.shard import TransactionFilter
 async def handle_list_transactions(
     context: BrokerContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
-    """What passes the filters; names of states that do not exist are told."""
+    """Transactions that pass the filters; names of states that do not exist are listed in the response."""
     text = request.transactional_id_pattern
     states, producer_ids = dict.fromkeys(request.state_filters), frozenset(request.producer_id_filters)
     try:

@@ -186,7 +186,7 @@ def _refusal_of_all(context: BrokerContext, request: ProduceRequest) -> ErrorCod
 
 
 def _has_repeats(request: ProduceRequest) -> bool:
-    """Whether a topic, or a partition of a topic, is there twice."""
+    """True if a topic, or a partition of a topic, is there twice."""
     topics = request.topic_data
     if len(topics) > 1 and len({topic.name or topic.topic_id for topic in topics}) < len(topics):
         return True
@@ -321,7 +321,7 @@ def _append_one(
 
 
 def _check_records(context: BrokerContext, data: PartitionProduceData) -> None:
-    """What can be said of the records by themselves.
+    """Check the records by themselves.
 
     Raises:
         KafkaError: the partition is refused.
@@ -360,7 +360,7 @@ def _size_at(records: Any, position: int) -> int | None:
 
 
 def _check(context: BrokerContext, request: ProduceRequest, partition: Partition, data: PartitionProduceData) -> None:
-    """What depends on the request and not on the log.
+    """Check what depends on the request and not on the log.
 
     Raises:
         KafkaError: the partition is refused.

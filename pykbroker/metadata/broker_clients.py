@@ -48,7 +48,7 @@ class BrokerClients:
         )
 
     def address(self, broker_id: int) -> NodeAddress:
-        """Where other brokers reach a broker now.
+        """Current address of a broker for other brokers.
 
         Raises:
             NodeUnreachable: as `connect`.

@@ -78,7 +78,7 @@ class ControllerChannel:
 
     @property
     def is_local(self) -> bool:
-        """Whether the active controller is in this process."""
+        """True if the active controller is in this process."""
         return self._node.is_leader
 
     async def request(self, message: Message, timeout_ms: int) -> Any:
@@ -226,12 +226,12 @@ def _unwrapped(answer: Any) -> bytes:
 
 
 def moved_code(api_key: int) -> ErrorCode:
-    """What the answer of an API has in it when another controller is the active one."""
+    """Error codes in a response that mean that another controller is the active one."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if api_key == ApiKey.DESCRIBE_QUORUM else _MOVED
 
 
 def has_error(message: Message, code: int) -> bool:
-    """Whether an error code stands anywhere in a response."""
+    """True if an error code stands anywhere in a response."""
     for field in message.FIELDS:
         value: Any = getattr(message, field.name)
         if field.name == "error_code" and value == code:

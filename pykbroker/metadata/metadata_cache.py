@@ -38,7 +38,7 @@ _NOTHING: Mapping[str, str] = {}
 
 
 class BrokerAddress(NamedTuple):
-    """Where a client of some listener reaches a broker."""
+    """Address of a broker on one of its listeners."""
 
     broker_id: int
     host: str
@@ -99,7 +99,7 @@ class MetadataCache:
     def endpoint(
         self, broker_id: int, client: ConnectionInfo, image: ClusterImage | None = None
     ) -> BrokerAddress | None:
-        """Where the client that asks reaches a broker: by its own listener (P-27); None if that broker has none.
+        """Address of a broker on the listener that the client uses (P-27); None if that broker has no such listener.
 
         It is what the broker has registered, in the newest image or the one given. Only a broker that is its whole
         cluster and whose listener is on every address gives the host that the client dialled; `advertised` says why.
@@ -122,7 +122,7 @@ class MetadataCache:
         return [address for address in addresses if address is not None]
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether a broker is registered and not fenced."""
+        """True if a broker is registered and not fenced."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and not broker.is_fenced
 
@@ -172,7 +172,7 @@ class MetadataCache:
         return {**self.config.topics.defaults, **self.image.topic_config(name)}
 
     def log_config(self, image: ClusterImage, topic: str) -> LogConfig:
-        """What the logs of a topic obey under an image. Topics without settings of their own share one value."""
+        """Log settings of a topic under an image. Topics without settings of their own share one value."""
         config = self.config_under(image)
         own = image.topic_config(topic)
         if own:

@@ -229,6 +229,6 @@ _STRANGERS = (
 
 
 def what_it_speaks(reader: FrameReader) -> str:
-    """What the bytes that were taken for a size look like, for the log; nothing if they look like nothing known."""
+    """Guess, for the log, of the protocol of bytes that were taken for a size; empty if they look like none."""
     first = reader.first_bytes
     return next((f" (looks like {name})" for start, name in _STRANGERS if first.startswith(start)), "")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pykbroker.security.connection_info import ConnectionInfo
 
 FORWARDED_IN_PART = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
-"""What a broker does itself for the settings of brokers, and has its handler forward for everything else. Other
+"""APIs whose changes of broker settings a broker checks itself, while its handler forwards all others. Other
 requests that only the active controller can carry out are forwarded to it as they came (KIP-590)."""
 
 
@@ -122,7 +122,7 @@ async def _by_the_active_controller(
 
 
 def _unsupported_api_versions() -> Any:
-    """What a client that is too new can read: the body of version 0 with the error and our own range (P-2)."""
+    """ApiVersions response for a version that is too new: the body of version 0 with the error and our range (P-2)."""
     from pykbroker.handlers.api_versions import unsupported_version_response
 
     return unsupported_version_response()

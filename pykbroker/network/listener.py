@@ -42,7 +42,7 @@ class BindError(Exception):
 
 
 class ListenerLimits:
-    """What the listeners of one broker share: the number of connections and the memory of their requests."""
+    """Limits that the listeners of one broker share: the number of connections and the memory of their requests."""
 
     __slots__ = ("connections", "request_memory")
 

@@ -9,7 +9,7 @@ from pykbroker.config.listener_addresses import ListenerAddress
 
 
 class Listening(Protocol):
-    """What `Listener` accepts from: the part of a bound, non-blocking socket that it uses.
+    """The part of a bound, non-blocking socket from which `Listener` accepts.
 
     Whoever is not a `socket.socket` gives a `trio.abc.Stream` for each connection, and has `wait_readable` too, which
     returns when `accept` may succeed.

@@ -27,13 +27,13 @@ SEND_TIMEOUT_S = 30.0
 client that never reads must not hold a segment's lease for ever."""
 
 HAS_SENDFILE = sys.platform == "linux" and hasattr(os, "sendfile")
-"""Whether bytes go from file to socket by Linux's sendfile. Elsewhere it is missing or has another meaning: copied."""
+"""True if bytes go from file to socket by Linux's sendfile. Elsewhere it is missing or has another meaning: copied."""
 
 COPY_SIZE = 1 << 18
 """How much of a file range is in memory at a time where there is no sendfile."""
 
 _NO_SENDFILE_HERE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What sendfile says of a file system that it cannot read from."""
+"""Error numbers of sendfile for a file system that it cannot read from."""
 
 # Lets the kernel put a small chunk into one packet with what follows, where the system knows it.
 _MORE = getattr(socket, "MSG_MORE", 0)
@@ -116,7 +116,7 @@ async def _send_file_range(connection: socket.socket, file_range: FileRange) -> 
 
 
 async def _send_copied(connection: socket.socket, source: int, position: int, rest: int) -> None:
-    """What sendfile does, with a copy of the bytes in between."""
+    """Send a file range as sendfile does, with a copy of the bytes in between."""
     while rest:
         data = os.pread(source, min(rest, COPY_SIZE), position)
         if not data:

@@ -46,7 +46,7 @@ LOOK_S = 0.1
 
 
 class BrokerAddress(NamedTuple):
-    """Where clients on this machine reach the first listener."""
+    """Address of the first listener, for clients on this machine."""
 
     host: str
     port: int
@@ -204,7 +204,7 @@ def _is_cancellation(error: BaseException) -> bool:
 
 
 def _address_of(bound: Bound) -> BrokerAddress:
-    """Where somebody on this machine reaches a listener."""
+    """Address of a listener, for clients on this machine."""
     address: ListenerAddress = bound[0]
     port: int = bound[1][0].getsockname()[1]
     return BrokerAddress("localhost" if is_every_address(address.host) else address.host, port)

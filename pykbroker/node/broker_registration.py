@@ -62,7 +62,7 @@ class RegistrationFailed(Exception):
 
 
 class State(enum.Enum):
-    """What this broker is about (Kafka's BrokerState)."""
+    """State of this broker (Kafka's BrokerState)."""
 
     STARTING = enum.auto()
     RECOVERY = enum.auto()

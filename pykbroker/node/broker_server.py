@@ -66,7 +66,7 @@ class BrokerServer:
 
     @property
     def is_started(self) -> bool:
-        """Whether the logs are loaded."""
+        """True once the logs are loaded."""
         return self._services is not None
 
     async def start(self, nursery: trio.Nursery) -> None:
@@ -223,7 +223,7 @@ def _broker_clients(parts: NodeParts) -> BrokerClients | None:
 def _replica_manager(
     parts: NodeParts, call: LocalCall, partitions: Partitions, clients: BrokerClients | None
 ) -> ReplicaManager | None:
-    """What replicates partitions; None on a node that is alone."""
+    """The replica manager; None on a node that is alone."""
     if clients is None:
         return None
     from pykbroker.replication.full_disk import FullDisk

@@ -38,7 +38,7 @@ PROBE_TIMEOUT_S = 1.0
 
 
 def controller_services(parts: NodeParts, active_controller: ActiveController | None) -> ControllerServices:
-    """What handlers on the controllers' port may use."""
+    """Services of the handlers on a controller's listener."""
     node = NodeServices(
         config=parts.config,
         cluster_id=parts.identity.cluster_id,
@@ -133,7 +133,7 @@ async def call(services: ControllerServices, message: Message) -> Any:
 
 
 async def _refuses(host: Host, endpoint: Endpoint) -> bool:
-    """Whether the machine answers, and says that nothing listens there."""
+    """True if the machine answers, and says that nothing listens there."""
     from pykbroker.controller.node_client import is_refused
 
     with trio.move_on_after(PROBE_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""What a broker does by itself from time to time: retention, flushing, checkpoints, idle connections.
+"""Periodic tasks of a broker: retention, flushing, checkpoints, idle connections.
 
 Each is one task with one interval of Kafka's settings; an idle broker wakes a few times a minute.
 """
@@ -72,7 +72,7 @@ def start_housekeeping(nursery: trio.Nursery, services: BrokerServices, listener
 
 
 def start_controller_housekeeping(nursery: trio.Nursery, services: NodeServices, listeners: Sequence[Listener]) -> None:
-    """What a controllers' port needs of it; in a process without a broker also what that would do for all."""
+    """Start the tasks of a controller's listeners; in a process without a broker also those of the whole process."""
     config = services.config
     nursery.start_soon(_look_after_connections, config.connections.max_idle_ms, listeners)
     if not config.is_broker:

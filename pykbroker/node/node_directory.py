@@ -1,4 +1,4 @@
-"""Whose a data directory is: the node and the cluster that `meta.properties` names, or that an empty one gets.
+"""Cluster id and node id of a data directory, from `meta.properties`; chooses them when the directory is empty.
 
 There is no format step. Nodes that begin with empty directories must still agree on the id of their cluster:
 
@@ -53,7 +53,7 @@ async def identify(
     generator: random.Random,
     ask_cluster_id: Callable[[], Awaitable[str]],
 ) -> MetaProperties:
-    """Whose the data directory is; an empty one becomes ours.
+    """Identity of the data directory; an empty one becomes that of this node.
 
     Args:
         directory, config: of this node.

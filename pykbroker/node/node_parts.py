@@ -1,4 +1,4 @@
-"""What the servers of one node, broker and controller, are made of."""
+"""Parts of one node that its broker and its controller share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NodeParts(NamedTuple):
 
 
 def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAuthorizer | None:
-    """What decides who may do what; None where everybody may do everything."""
+    """The authorizer; None where every client may do everything."""
     if not config.security.authorizer_class_name:
         return None
     from pykbroker.security.standard_authorizer import StandardAuthorizer
@@ -48,7 +48,7 @@ def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAu
 
 
 def sasl_maker(config: BrokerConfig, address: ListenerAddress) -> Callable[[], SaslSession] | None:
-    """What gives each connection of a SASL listener its exchange; None for a plain one."""
+    """Function that makes the SASL exchange of a new connection; None for a listener without SASL."""
     if not address.security_protocol.startswith("SASL"):
         return None
     from pykbroker.security.sasl import SaslSession, passwords_from_jaas

@@ -225,7 +225,7 @@ def opener(config: BrokerConfig, host: Host, listener_name: str) -> OpenStream:
 
 
 def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int) -> NodeAddress | None:
-    """Where a controller listens for other nodes: by `controller.quorum.voters`, as a voter, or by its registration."""
+    """Address of a controller for other nodes: from `controller.quorum.voters`, the voter set, or its registration."""
     from pykbroker.controller.node_client import NodeAddress
 
     configured = config.quorum.voters.get(node_id)
@@ -260,5 +260,5 @@ def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerC
 
 
 def is_quorum_gone(parts: NodeParts) -> bool:
-    """Whether so many controllers do not answer that nobody can lead."""
+    """True if so many controllers do not answer that nobody can lead."""
     return parts.peers is not None and parts.peers.are_gone(parts.controller.voters.ids)

@@ -68,7 +68,7 @@ class OffsetTransactions(Protocol):
     """Offsets that wait for the end of a transaction."""
 
     def is_loaded(self, number: int) -> bool:
-        """Whether the groups of this partition of `__consumer_offsets` are served here."""
+        """True if the groups of this partition of `__consumer_offsets` are served here."""
 
     def end_transaction(self, number: int, end_offset: int, producer_id: int, is_commit: bool) -> None:
         """The producer's marker is in this partition, before `end_offset`."""

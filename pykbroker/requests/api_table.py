@@ -133,10 +133,10 @@ _ALL = (
 )
 
 APIS: dict[int, Api] = {int(api.key): api for api in _ALL if ListenerKind.BROKER in api.listeners}
-"""What a broker's listeners serve."""
+"""APIs of a broker's listeners, by key."""
 
 CONTROLLER_APIS: dict[int, Api] = {int(api.key): api for api in _ALL if ListenerKind.CONTROLLER in api.listeners}
-"""What a controller's listeners serve."""
+"""APIs of a controller's listeners, by key."""
 
 APIS_OF = {ListenerKind.BROKER: APIS, ListenerKind.CONTROLLER: CONTROLLER_APIS}
 

@@ -1,4 +1,4 @@
-"""What a handler is given besides the request: who asks, over what, and the services of the broker."""
+"""Context of a request for its handler: the client, its connection, and the services of the node."""
 
 from __future__ import annotations
 
@@ -203,14 +203,14 @@ class RequestContext(Generic[S_co]):
         return self.connection.local_port
 
     def authorize(self, operation: int, resource_type: int, name: str) -> bool:
-        """Whether the client may do this; the numbers are those of `protocol.acl_codes`."""
+        """True if the client may do this; the numbers are those of `protocol.acl_codes`."""
         authorizer = self.services.authorizer
         return authorizer is None or authorizer.allows(
             self.connection.principal, self.connection.client_host, operation, resource_type, name
         )
 
     def authorize_cluster(self, operation: int) -> bool:
-        """Whether the client may do this to the cluster as a whole."""
+        """True if the client may do this to the cluster as a whole."""
         return self.services.authorizer is None or self.authorize(operation, CLUSTER, CLUSTER_NAME)
 
     def require_cluster(self, operation: int) -> None:
@@ -232,7 +232,7 @@ class RequestContext(Generic[S_co]):
         return {name for name in names if not self.authorize(operation, resource_type, name)}
 
     def authorized_operations(self, resource_type: int, name: str) -> int:
-        """What the client may do to a topic, group or the cluster, as a bit field (KIP-430, P-30)."""
+        """Operations that the client may do on a topic, group or the cluster, as a bit field (KIP-430, P-30)."""
         from pykbroker.security.authorization import EVERY_OPERATION, SUPPORTED_OPERATIONS, bit_field
 
         if self.services.authorizer is None:

@@ -1,4 +1,4 @@
-"""What handlers ask of the controller in this process: commands, and the quorum's own requests."""
+"""Calls of handlers to the controller: commands, forwarded requests, and requests of the quorum."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def forwarded(context: NodeContext, request: Message) -> Any:
 
 
 def has_moved(context: NodeContext, failure: ApiError) -> bool:
-    """Whether a command failed because this process ceased to lead meanwhile: `forwarded` then finds who does."""
+    """True if a command failed because this process ceased to lead meanwhile: `forwarded` then finds who does."""
     channel = context.services.channel
     return failure.code == ErrorCode.NOT_CONTROLLER and channel is not None and not channel.is_local
 
@@ -72,7 +72,7 @@ async def carry_out(context: NodeContext, command: Command[R], timeout_ms: int |
 
 
 def active_controller_of(context: ControllerContext) -> ActiveController:
-    """What watches the brokers, while this node leads.
+    """The active controller's duties, which exist on nodes that may lead.
 
     Raises:
         KafkaError: NOT_CONTROLLER: this node never does.
@@ -102,7 +102,7 @@ def controller_listener_name(context: NodeContext) -> str:
 
 
 def inconsistent_cluster(context: NodeContext, cluster_id: str | None) -> str | None:
-    """What a request that names another cluster is told, None for one that names this one or none."""
+    """Error text for a request that names another cluster; None for one that names this cluster or none."""
     own = context.services.cluster_id
     if cluster_id is None or cluster_id == own:
         return None
@@ -110,7 +110,7 @@ def inconsistent_cluster(context: NodeContext, cluster_id: str | None) -> str | 
 
 
 async def answer_of_quorum(context: ControllerContext, request: Any) -> Any:
-    """What the state machine of the quorum answers to a request of another node.
+    """Response of the quorum's state machine to a request of another node.
 
     Raises:
         CloseConnection: it does not answer; the other node will ask again.

@@ -114,7 +114,7 @@ class _Filler:
 
 
 def _items(part: Any, version: int) -> Sequence[Any]:
-    """What the response repeats of a part of the request: its first array that has something in it."""
+    """The part of the request that the response repeats: its first array that is not empty."""
     if isinstance(part, list):
         return part
     if not isinstance(part, Message):
@@ -127,7 +127,7 @@ def _items(part: Any, version: int) -> Sequence[Any]:
 
 
 def _named(name: str, part: Any) -> Any:
-    """What the part calls by that name or a synonym; None for nothing."""
+    """The field of that name, or of a synonym of it; None if there is none."""
     if not isinstance(part, Message):
         return None
     names = next((group for group in _IDENTITIES if name in group), ())

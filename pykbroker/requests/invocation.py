@@ -1,4 +1,4 @@
-"""What every way to a handler shares: the loaded handlers, the limit of a request, the answer when a handler failed.
+"""Invocation of handlers: the loaded ones, the limit of a request's elements, the response when a handler failed.
 
 A request comes over a connection of its own (`dispatch`) or inside an Envelope (`handlers.envelope`).
 """

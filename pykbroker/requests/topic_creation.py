@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
-    """What a topic of this name is created as: an internal one by its own settings, another one by the defaults.
+    """Settings of a new topic of this name: an internal one by its own keys, another one by the defaults.
 
     As in Kafka num.partitions and default.replication.factor of this broker count where they are set; otherwise the
     active controller takes its own. The replication factor of an internal topic is cut to the number of brokers

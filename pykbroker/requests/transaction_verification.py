@@ -27,7 +27,7 @@ Place = tuple[str, int]
 
 
 class ClientGeneration(IntEnum):
-    """What the version of a request says about its client."""
+    """Generation of a client, by the version of its request."""
 
     OLD_ERRORS = 0
     """Does not know TRANSACTION_ABORTABLE."""
@@ -40,7 +40,7 @@ class ClientGeneration(IntEnum):
 
 
 class ProducerIdentity(NamedTuple):
-    """Who writes within a transaction."""
+    """The producer of a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -48,7 +48,7 @@ class ProducerIdentity(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """What verification gave for each partition: what its append has to bring, or why it may not append.
+    """Result of verification for each partition: what its append has to bring, or why it may not append.
 
     A partition that is in neither may append as it is: its transaction is known to be open.
     """
@@ -130,7 +130,7 @@ def _known_to(client: ClientGeneration, code: ErrorCode) -> ErrorCode:
 
 
 def produce_error(code: ErrorCode, client: ClientGeneration) -> KafkaError:
-    """What a producer is told when a partition could not be verified: all clients know how to go on (P-135)."""
+    """Error for a producer whose partition could not be verified, which all clients know how to handle (P-135)."""
     if code is ErrorCode.INVALID_TXN_STATE:
         return KafkaError(code, "Partition was not added to the transaction")
     if code in _TRIED_AGAIN or (

@@ -1,4 +1,4 @@
-"""What the ACL APIs have in common: their texts without an authorizer (P-155), and what Kafka cannot read."""
+"""Shared by the ACL APIs: their texts without an authorizer (P-155), and enum values that Kafka cannot read."""
 
 from __future__ import annotations
 

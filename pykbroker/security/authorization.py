@@ -1,4 +1,4 @@
-"""What may be done on which kind of resource, and what clients are told of it (KIP-430).
+"""Operations on each type of resource, and the bit field that tells clients of them (KIP-430).
 
 The question itself is `RequestContext.authorize`; `standard_authorizer` answers it, where one is configured.
 """
@@ -43,7 +43,7 @@ def bit_field(operations: Iterable[int]) -> int:
 
 
 EVERY_OPERATION = {resource_type: bit_field(operations) for resource_type, operations in SUPPORTED_OPERATIONS.items()}
-"""What a client is told where there is no authorizer (P-30)."""
+"""Authorized operations where there is no authorizer (P-30)."""
 
 
 AUTHORIZATION_FAILED = {

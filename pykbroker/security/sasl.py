@@ -25,7 +25,7 @@ RECEIVE_SIZE_MAX = 524288
 
 
 class State(enum.Enum):
-    """What the client may send next."""
+    """Requests that the client may send next."""
 
     VERSIONS_OR_HANDSHAKE = enum.auto()
     HANDSHAKE = enum.auto()

@@ -1,4 +1,4 @@
-"""Who may do what, by the access control entries of the cluster: what Kafka's StandardAuthorizer decides.
+"""Authorization by the access control entries of the cluster, as Kafka's StandardAuthorizer decides.
 
 Pure but for the image that it reads: every answer follows from the entries, the super users and one default.
 """
@@ -77,7 +77,7 @@ class StandardAuthorizer:
         self._answers: dict[tuple[str, str, int, int, str], bool] = {}
 
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
-        """Whether this principal may do this from this address; numbers as in `protocol.acl_codes`.
+        """True if this principal may do this from this address; numbers as in `protocol.acl_codes`.
 
         An entry that denies wins over all that allow. Where entries speak of the resource but none of this question,
         the answer is no, whatever the default. A refusal is logged when it is decided, not each time it is remembered.
@@ -98,7 +98,7 @@ class StandardAuthorizer:
         return answer
 
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Whether there is some resource of this type on which the principal may do this (KIP-679).
+        """True if there is some resource of this type on which the principal may do this (KIP-679).
 
         As Kafka asks it: operations do not imply others here, and a resource without entries counts only by the name
         of one that hardly exists.
@@ -164,7 +164,7 @@ class StandardAuthorizer:
 
 
 def _is_covered(allowing: Acl, denied: set[tuple[int, str]]) -> bool:
-    """Whether entries that deny leave nothing of what this one allows."""
+    """True if entries that deny leave nothing of what this one allows."""
     name = allowing.resource_name
     if allowing.pattern_type == LITERAL and name == WILDCARD:
         return False

@@ -14,7 +14,7 @@ from pykbroker.config.listener_addresses import is_every_address
 __all__ = ["LOCAL_CLUSTER_DEFAULTS", "LayoutError", "NodePlace", "properties_of_nodes"]
 
 INTERNAL_HOST = "127.0.0.1"
-"""Where nodes of one machine find each other; clients may be asked to come to another address."""
+"""Host by which nodes of one machine reach each other; clients may be told another address."""
 
 LOCAL_CLUSTER_DEFAULTS = {
     # A dead node is replaced within a second: that nothing listens any more where the quorum's leader was is noticed at
@@ -35,7 +35,7 @@ LOCAL_CLUSTER_DEFAULTS = {
     "offsets.topic.num.partitions": "10",
     "transaction.state.log.num.partitions": "10",
 }
-"""What nodes of one machine have unless told otherwise: Kafka's defaults are made for networks and Java's pauses."""
+"""Default settings of nodes on one machine: Kafka's defaults are made for networks and Java's pauses."""
 
 _WRITTEN_HERE = (
     "broker.id",
@@ -50,7 +50,7 @@ _WRITTEN_HERE = (
 
 
 class LayoutError(Exception):
-    """What was asked cannot be a cluster on one machine; the text says what to do instead."""
+    """The settings cannot be those of a cluster on one machine; the text says what to do instead."""
 
 
 class NodePlace(NamedTuple):

@@ -134,7 +134,7 @@ class LocalBroker(LocalClient):
 
     @property
     def is_running(self) -> bool:
-        """Whether the broker process lives."""
+        """True if the broker process lives."""
         process = self._resources.process
         return process is not None and process.poll() is None
 
@@ -151,7 +151,7 @@ class LocalBroker(LocalClient):
 
     @property
     def log(self) -> str:
-        """What the broker has printed, over all its starts."""
+        """Output of the broker, over all its starts."""
         try:
             with open(self._log_path(), encoding="utf-8", errors="replace") as file:
                 return file.read()

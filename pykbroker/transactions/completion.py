@@ -94,7 +94,7 @@ class TransactionCompletion:
             self._waiting.discard(key)
 
     def on_metadata_change(self, is_live: Callable[[int], bool]) -> None:
-        """Who waits for a broker that is not live any more looks for another leader of its partition."""
+        """Markers that wait for a broker that is not live any more look for another leader of their partition."""
         for broker_id, sender in self._senders.items():
             if not is_live(broker_id):
                 sender.abandon_attempt()
@@ -149,7 +149,7 @@ class TransactionCompletion:
             nursery.start_soon(self._await_replicas, completing, appended)
 
     def _take(self, completing: CompletingTransaction, partition: TopicPartition, error: ErrorCode) -> None:
-        """What became of a marker."""
+        """Outcome of writing a marker."""
         progress = progress_of(error)
         completing.answered(partition, progress)
         if progress is Progress.GIVEN_UP:

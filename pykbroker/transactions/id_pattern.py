@@ -65,7 +65,7 @@ class IdPattern:
         self._initial = self._closure({self._start})
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text is what the pattern describes.
+        """True if the whole text is what the pattern describes.
 
         Raises:
             InvalidPattern: the pattern has cost too much by now.

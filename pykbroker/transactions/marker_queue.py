@@ -49,7 +49,7 @@ WriteMarker = Callable[[MarkerToWrite, str, int], "ErrorCode | AppendedMarker"]
 
 
 class Progress(Enum):
-    """What became of a marker."""
+    """Outcome of writing a marker."""
 
     WRITTEN = "it is there, or is not needed"
     RETRY = "the partition cannot take it now"
@@ -62,7 +62,7 @@ _NO_MARKER_NEEDED = frozenset((ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE
 
 
 def progress_of(error: ErrorCode) -> Progress:
-    """What the answer of a partition's leader means for its marker."""
+    """Outcome of a marker by the error code of the partition's leader."""
     if error in _NO_MARKER_NEEDED:
         return Progress.WRITTEN
     return Progress.GIVEN_UP if error in _FENCED else Progress.RETRY
@@ -126,7 +126,7 @@ class MarkerQueue:
         found[1].append(partition)
 
     def take(self) -> Batch:
-        """What goes into the next request; empty if there is nothing.
+        """Markers for the next request; empty if there are none.
 
         The response tells transactions apart by their producer ids, so that one comes once.
         """

@@ -162,7 +162,7 @@ class RemoteVerification:
         del self._senders[broker_id]
 
     def on_metadata_change(self, is_live: Callable[[int], bool]) -> None:
-        """What was asked of brokers that are not live any more fails at once."""
+        """Fail at once the requests to brokers that are not live any more."""
         for broker_id, sender in self._senders.items():
             if not is_live(broker_id):
                 sender.abandon_attempt()

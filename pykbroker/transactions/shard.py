@@ -40,7 +40,7 @@ class TransactionFilter(NamedTuple):
         return [name for name in self.states if name not in STATES_BY_TITLE]
 
     def matches(self, transaction: Transaction, now_ms: int) -> bool:
-        """Whether a transaction is to be listed."""
+        """True if a transaction is to be listed."""
         now = transaction.now
         return (
             not (self.producer_ids and now.producer_id not in self.producer_ids)
@@ -156,7 +156,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         return self.transactions.setdefault(transactional_id, Transaction(transactional_id, state))
 
     def timed_out(self, now_ms: int) -> list[Transaction]:
-        """What is to be aborted (P-140)."""
+        """Transactions that have timed out and are to be aborted (P-140)."""
         return [transaction for transaction in self.transactions.values() if transaction.has_timed_out(now_ms)]
 
     def expired(self, now_ms: int, expiration_ms: int) -> Iterator[TransactionResult]:
@@ -175,5 +175,5 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
 
     @property
     def has_ongoing(self) -> bool:
-        """Whether time may end a transaction here."""
+        """True if time may end a transaction here."""
         return any(transaction.now.state is TransactionState.ONGOING for transaction in self.transactions.values())

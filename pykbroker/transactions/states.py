@@ -50,7 +50,7 @@ ENDING = frozenset((TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_AB
 
 
 class LoggedState(NamedTuple):
-    """What a record of `__transaction_state` says; `last_producer_epoch` is kept in memory alone, as in Kafka.
+    """Value of a record of `__transaction_state`; `last_producer_epoch` is kept in memory alone, as in Kafka.
 
     Attributes:
         previous_producer_id: the id before this record; a producer whose epochs ran out may still ask with it.
@@ -76,10 +76,10 @@ class LoggedState(NamedTuple):
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """Whether the producer cannot have a further epoch under this id."""
+        """True if the producer cannot have a further epoch under this id."""
         return is_epoch_exhausted(self.producer_epoch)
 
 
 def is_epoch_exhausted(epoch: int) -> bool:
-    """Whether this is the last epoch that a producer may have; the one above it is for fencing."""
+    """True if this is the last epoch that a producer may have; the one above it is for fencing."""
     return epoch >= LAST_EPOCH - 1

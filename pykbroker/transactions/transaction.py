@@ -29,7 +29,7 @@ from pykbroker.transactions.states import (
 
 
 class Outcome(NamedTuple):
-    """What an event came to.
+    """Result of an event.
 
     Attributes:
         error: why nothing is to be done; NONE without a `state` means that all was done before.
@@ -115,7 +115,7 @@ class Transaction:
         )
 
     def may_be_fenced_by(self, expected: tuple[int, int] | None) -> bool:
-        """Whether an InitProducerId aborts the transaction that is going on."""
+        """True if an InitProducerId aborts the transaction that is going on."""
         is_ongoing = self.pending is None and self.now.state is TransactionState.ONGOING
         return is_ongoing and (expected is None or self._may_initialize(*expected))
 
@@ -146,7 +146,7 @@ class Transaction:
         )
 
     def verify(self, producer_id: int, epoch: int) -> ErrorCode:
-        """Whether a producer may ask which partitions belong to its transaction (P-135); each is then looked up."""
+        """True if a producer may ask which partitions belong to its transaction (P-135); each is then looked up."""
         error = self._producer_error(producer_id, epoch)
         if error is ErrorCode.NONE and self.now.state in ENDING:
             return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -266,12 +266,12 @@ class Transaction:
     # Time
 
     def has_timed_out(self, now_ms: int) -> bool:
-        """Whether the ongoing transaction takes longer than its producer wanted (P-140)."""
+        """True if the ongoing transaction takes longer than its producer wanted (P-140)."""
         now = self.now
         return self.pending is None and now.state is TransactionState.ONGOING and now.start_ms + now.timeout_ms < now_ms
 
     def has_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether the id has been unused for so long that it is forgotten (P-56)."""
+        """True if the id has been unused for so long that it is forgotten (P-56)."""
         return self.pending is None and self.now.state in ENDED and self.now.last_update_ms <= now_ms - expiration_ms
 
     def expire(self) -> None:
@@ -281,7 +281,7 @@ class Transaction:
 
     @property
     def is_new(self) -> bool:
-        """Whether the log knows nothing of the id yet, so that nobody is to be told of it."""
+        """True if the log knows nothing of the id yet, so that nobody is to be told of it."""
         return self.now.producer_epoch == NO_EPOCH
 
     # The log
@@ -315,7 +315,7 @@ def _complete(is_commit: bool) -> TransactionState:
 
 
 def _completion(prepared: LoggedState, now_ms: int) -> LoggedState:
-    """What a decided transaction becomes when all its markers are written."""
+    """State of a decided transaction when all its markers are written."""
     is_commit = prepared.state is TransactionState.PREPARE_COMMIT
     completed = prepared._replace(
         state=_complete(is_commit),

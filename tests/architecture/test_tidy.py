@@ -112,6 +112,17 @@ def test_every_module_says_what_it_is_for() -> None:
     assert empty == []
 
 
+def test_docstrings_say_what_a_thing_is() -> None:
+    """ "Log settings of a topic", and not "What the logs of a topic obey", which the reader has to turn round."""
+    question = re.compile(r'^\s*"""(Who|Whose|What|Whether|Where)\b', re.MULTILINE)
+    found = [
+        f"{name_of(path)}: {match.group().strip()}"
+        for path in python_files()
+        for match in question.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
 def test_annotations_are_never_evaluated() -> None:
     missing = [
         name_of(path)
