@@ -87,7 +87,7 @@ def test_nodes_register_at_the_oldest_level_and_again_when_it_rises(kind: str) -
 
 
 async def test_a_broker_alone_registers_again_when_the_level_rises() -> None:
-    config: Any = SimpleNamespace(node_id=1, broker_rack=None)
+    config: Any = SimpleNamespace(node_id=1, broker=SimpleNamespace(rack=None))
     directory: Any = SimpleNamespace(was_clean=True, path="/data")
     identity: Any = SimpleNamespace(directory_id=uuid_to_text(directory_id(1)))
     host: Any = SimpleNamespace(random=SimpleNamespace(randbytes=lambda count: b"r" * count))
@@ -126,7 +126,7 @@ def test_controllers_are_not_described_below_the_level_of_their_registrations() 
 async def test_a_snapshot_of_an_old_level_is_read_again() -> None:
     disk = FakeFileSystem()
     options: dict[str, Any] = {"bootstrap_levels": {METADATA_VERSION: 7}, "snapshot_bytes": 1}
-    config: Any = SimpleNamespace(node_id=1, broker_rack=None)
+    config: Any = SimpleNamespace(node_id=1, broker=SimpleNamespace(rack=None))
     directory: Any = SimpleNamespace(was_clean=True, path="/data")
     identity: Any = SimpleNamespace(directory_id=uuid_to_text(directory_id(1)))
     host: Any = SimpleNamespace(random=SimpleNamespace(randbytes=lambda count: b"r" * count))
