@@ -246,3 +246,7 @@ def quota_key(entity: Iterable[tuple[str, str | None]], key: str) -> tuple[Any, 
 
 class InconsistentMetadata(Exception):
     """A metadata record contradicts the image that it is applied to."""
+
+
+class UnsupportedMetadataVersion(InconsistentMetadata):
+    """The cluster was upgraded to a metadata.version that this software does not have."""

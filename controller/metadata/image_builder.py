@@ -21,6 +21,7 @@ from pykbroker.controller.metadata.image import (
     InconsistentMetadata,
     PartitionImage,
     TopicImage,
+    UnsupportedMetadataVersion,
     quota_key,
 )
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is_supported, not_supported
@@ -313,7 +314,7 @@ class ImageBuilder:
 
     def _feature_level(self, record: r.FeatureLevelRecord) -> None:
         if record.name == METADATA_VERSION and not is_supported(record.feature_level):
-            raise InconsistentMetadata(not_supported(record.feature_level))
+            raise UnsupportedMetadataVersion(not_supported(record.feature_level))
         features = self._own("_features")
         if record.feature_level == 0:
             features.pop(record.name, None)

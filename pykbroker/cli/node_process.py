@@ -195,6 +195,7 @@ def ignored_key_lines(config: BrokerConfig) -> list[str]:
 def raise_expected(error: BaseException) -> None:
     """Raise CliError if this is a failure that a person can mend; return if it is a bug, which keeps its traceback."""
     from pykbroker.config.broker_config import ConfigError
+    from pykbroker.controller.metadata.image import UnsupportedMetadataVersion
     from pykbroker.logstore.errors import DirectoryLocked, StorageError
     from pykbroker.network.listener import BindError
     from pykbroker.node.broker_registration import RegistrationFailed
@@ -208,6 +209,8 @@ def raise_expected(error: BaseException) -> None:
         raise CliError(f"{error}\nStop the other process, or choose another folder with --data-dir.") from None
     if isinstance(error, BindError | StorageError | ConfigError | RegistrationFailed | ClusterUnknown):
         raise CliError(str(error)) from None
+    if isinstance(error, UnsupportedMetadataVersion):
+        raise CliError(f"the cluster runs newer software: {error}\nInstall a pykbroker that supports it.") from None
     if isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
         raise CliError(f"{error.filename}: {error.strerror}") from None
 

@@ -32,8 +32,8 @@ from pykbroker.controller.metadata.image import (
     EMPTY_IMAGE,
     MIGRATING_DIRECTORY,
     BrokerImage,
-    InconsistentMetadata,
     PartitionImage,
+    UnsupportedMetadataVersion,
 )
 from pykbroker.controller.metadata.image_builder import apply_records
 from pykbroker.controller.metadata.metadata_versions import (
@@ -99,7 +99,7 @@ def test_every_level_has_a_name() -> None:
 @pytest.mark.parametrize(("level", "name"), [(31, r"31 \(4.4-IV0\)"), (99, "99"), (6, "6")])
 def test_a_log_of_an_unknown_level_is_not_read_on(level: int, name: str) -> None:
     record = FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
-    with pytest.raises(InconsistentMetadata, match=f"metadata.version {name} is not supported, only 7 "):
+    with pytest.raises(UnsupportedMetadataVersion, match=f"metadata.version {name} is not supported, only 7 "):
         apply_records(EMPTY_IMAGE, [record], offset=0, epoch=1, timestamp_ms=0)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 
+from pykbroker.controller.metadata.image import UnsupportedMetadataVersion
 from pykbroker.logstore.errors import DirectoryLocked
 from pykbroker.network.listener import BindError
 from tests.pykbroker.cli.conftest import Run
@@ -28,7 +29,7 @@ Broker = Callable[..., Awaitable[None]]
 
 @pytest.fixture
 def use_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Broker], None]:
-    """Put a function in the place of `pykbroker.broker.run_broker`."""
+    """Put a function in the place of `pykbroker.node.broker.run_broker`."""
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("KAFKA_") or name == "CLUSTER_ID":
@@ -114,6 +115,7 @@ def test_settings_reach_the_broker(
         (BindError("cannot listen on localhost:9092: the port is in use"), "the port is in use"),
         (DirectoryLocked("/data", "in use by process 5"), "choose another folder with --data-dir"),
         (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
+        (UnsupportedMetadataVersion("metadata.version 31 (4.4-IV0) is not supported"), "runs newer software: metadata"),
     ],
 )
 def test_failures_that_a_person_can_mend(
