@@ -368,7 +368,7 @@ def _environment() -> dict[str, str]:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("KAFKA_") and name != "CLUSTER_ID"
     }
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    root = os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
     if os.path.basename(root) not in ("site-packages", "dist-packages"):
         # A checkout that is not installed. Never for site-packages: PYTHONPATH goes before the standard library.
         paths = [root, *filter(None, [environment.get("PYTHONPATH")])]

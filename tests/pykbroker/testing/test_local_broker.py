@@ -15,7 +15,7 @@ import pytest
 
 import pykbroker
 from pykbroker.cli import main
-from pykbroker.testing.local_broker import LocalBroker, LocalBrokerError
+from pykbroker.testing.local_broker import LocalBroker, LocalBrokerError, _environment
 from pykbroker.testing.local_cluster import LocalCluster
 
 DEADLINE_S = 20.0
@@ -184,6 +184,12 @@ def test_a_broker_that_is_forgotten_goes_with_the_interpreter() -> None:
     pid, folder = output.split()
     wait_until_gone(int(pid))
     assert not os.path.exists(folder)
+
+
+def test_a_checkout_that_is_not_installed_is_importable_in_the_process() -> None:
+    """The path of the package follows its module when that moves; an installed package would hide a mistake."""
+    first = _environment()["PYTHONPATH"].split(os.pathsep)[0]
+    assert os.path.samefile(os.path.join(first, "pykbroker"), os.path.dirname(pykbroker.__file__))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
