@@ -26,7 +26,8 @@ def uuid_from_text(text: str) -> bytes:
         ValueError: the text is not 22 characters of URL-safe base64.
     """
     try:
-        uuid = binascii.a2b_base64(text.replace("-", "+").replace("_", "/") + "==", strict_mode=True)
+        padding = "=" * (-len(text) % 4)
+        uuid = binascii.a2b_base64(text.replace("-", "+").replace("_", "/") + padding, strict_mode=True)
     except binascii.Error as error:
         raise ValueError(f"not a Kafka UUID: {text!r}: {error}") from None
     if len(uuid) != 16:
