@@ -179,7 +179,8 @@ def test_fencing_across_libraries(bootstrap: str, name: str, make_producer: Make
 def test_a_transaction_that_takes_too_long(bootstrap: str, name: str, make_producer: MakeProducer) -> None:
     """The coordinator aborts it, readers go on, and its producer cannot commit it any more (P-140)."""
     topic = create_topic(bootstrap, name)
-    producers = [make_producer(client, f"{name}-{client}", 1000) for client in CLIENTS]
+    # Long enough for the first look at the topic: the coordinator may abort at any moment after this time.
+    producers = [make_producer(client, f"{name}-{client}", 6000) for client in CLIENTS]
     for producer in producers:
         producer.begin()
         producer.send(topic, b"slow")
