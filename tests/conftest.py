@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,3 +45,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     return True
+
+
+@pytest.fixture
+def collect_client_sockets() -> Iterator[None]:
+    """Sockets that kafka-python leaves to the garbage collector are collected with the test that used it.
+
+    Otherwise the collector meets them in whatever test runs next, which then fails for their ResourceWarning.
+    """
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

@@ -9,6 +9,8 @@ import pytest
 from pykbroker.testing.local_cluster import LocalCluster
 from tests.support.command_line import Cli
 
+pytestmark = pytest.mark.usefixtures("collect_client_sockets")
+
 
 def test_a_node_goes_and_comes_back(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalCluster(nodes=3, topics={"orders": 2}) as cluster:

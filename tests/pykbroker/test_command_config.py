@@ -11,6 +11,8 @@ import pytest
 from pykbroker.testing.local_broker import LocalBroker
 from tests.support.command_line import Cli
 
+pytestmark = pytest.mark.usefixtures("collect_client_sockets")
+
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SETTINGS = {
     "listeners": "SASL_PLAINTEXT://localhost:0",

@@ -48,3 +48,8 @@ def cli(address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 @pytest.fixture
 def new_name() -> Callable[[], str]:
     return lambda: f"cli-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(autouse=True)
+def _sockets(collect_client_sockets: None) -> None:
+    """The commands run in this process, by kafka-python."""
