@@ -4,7 +4,7 @@ import pytest
 
 
 def ship(records):
-    """What is tested here; in real life a pipeline of yours that is given `bootstrap_servers` and a topic."""
+    """The code under test; in real life a pipeline of yours that is given `bootstrap_servers` and a topic."""
     return [record.value.decode().upper() for record in records]
 
 

@@ -227,7 +227,7 @@ def test_releases_of_the_kernel(text: str, expected: tuple[int, int]) -> None:
 
 
 def end(log: PartitionLog) -> None:
-    """What a stop with many logs does with each, but for the sync."""
+    """The part of a stop with many logs that each log has for itself: all but the sync."""
     log.write_end(without_empty_snapshot=True)
     log.close_files()
 

@@ -147,7 +147,7 @@ def test_defaults_are_kafkas(path: str) -> None:
 
 
 def described_by_kafka() -> dict[str, dict[str, Any]]:
-    """What Apache Kafka's DescribeConfigs lists for a broker with few settings: tests/transcripts/record.py."""
+    """Apache Kafka's DescribeConfigs of a broker with few settings, as tests/transcripts/record.py recorded it."""
     steps = map(json.loads, TRANSCRIPT.read_text(encoding="utf-8").splitlines())
     for step in steps:
         if (
@@ -183,7 +183,7 @@ def test_kafka_lists_the_keys_of_the_table_with_these_types_and_defaults() -> No
 
 
 def test_every_key_without_an_effect_is_reported() -> None:
-    """What this broker makes no use of must not be an attribute: it is named to the user instead."""
+    """A key that this broker makes no use of must not be an attribute: it is named to the user instead."""
     effects = {key for key, row in KEYS.items() if row.has_effect}
     own = {name for synonyms in BROKER_SYNONYMS.values() for name, _ in synonyms}
     # Tiers of storage are not served, though a topic key inherits from these.

@@ -49,7 +49,7 @@ def decode_lease(key: bytes, value: bytes | None) -> LeaseRecord | None:
 
 
 class LeaseShard(CoordinatorShard[CoordinatorResult]):
-    """Who owns which name; a name whose record is on its way is nobody else's."""
+    """Owners of names; a name whose record is not replicated yet is taken already."""
 
     def __init__(self, leader_epoch: int) -> None:
         self.leader_epoch = leader_epoch

@@ -79,7 +79,7 @@ class Driver:
         return self.group().state
 
     def carry_out(self, result: GroupResult) -> ErrorCode:
-        """What the runtime does with a result; gives the error of the first append."""
+        """Handle a result as the runtime does; gives the error of the first append."""
         error = ErrorCode.NONE
         self.notes += result.notes
         self.details += result.details

@@ -193,7 +193,7 @@ def test_settled_cycles_are_found_when_the_process_is_idle_or_an_hour_later() ->
 
 
 def objects_of_topics(prefix: str) -> list[str]:
-    """What there is in this process of topics whose name begins so."""
+    """Objects in this process of topics whose name begins so."""
     kinds = (Partition, PartitionLog, Leadership, TopicImage, PartitionImage)
     names = [type(found).__name__ for found in gc.get_objects() if type(found) in kinds]
     topics = [found for found in gc.get_objects() if type(found) is TopicImage and found.name.startswith(prefix)]
@@ -201,7 +201,7 @@ def objects_of_topics(prefix: str) -> list[str]:
 
 
 def test_deleted_topics_leave_no_cycles(tmp_path: Path) -> None:
-    """What has settled is freed without the garbage collector."""
+    """Settled objects of deleted topics are freed without the garbage collector."""
     gc.collect()
     with WholeBroker(tmp_path, {"file.delete.delay.ms": "0"}) as broker:
         gc.disable()
