@@ -12,7 +12,7 @@ its cluster take over what it leads.
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
@@ -122,31 +122,17 @@ async def _run_in_directory(
     parts = NodeParts(config, host, directory, identity, controller, quorum.peers, metadata, [])
     for_clients = bound[: len(config.network.listeners)]
     for_nodes = bound[len(config.network.listeners) :]
-    server: ControllerServer | None = None
-    if quorum.peers is not None:
-        from pykbroker.node.controller_server import ControllerServer
-
-        server = ControllerServer(parts, for_nodes)
-
-    async def call(message: Message) -> Any:
-        nonlocal server
-        if server is None:
-            # Alone: made for the first who asks, as most brokers in tests never do.
-            from pykbroker.node.controller_server import ControllerServer
-
-            server = ControllerServer(parts, ())
-        return await server.call(message)
-
-    broker = BrokerServer(parts, for_clients, call) if config.is_broker else None
+    local = LocalController(parts, for_nodes)
+    broker = BrokerServer(parts, for_clients, local.call) if config.is_broker else None
     try:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 if stop is not None:
                     nursery.start_soon(_stop_when_asked, stop, broker, parts, scope)
                 await nursery.start(controller.run)
-                if quorum.peers is not None and server is not None:
+                if quorum.peers is not None:
                     nursery.start_soon(quorum.peers.run)
-                    await nursery.start(server.run)
+                    await nursery.start(local.server.run)
                 if broker is not None:
                     await broker.start(nursery)
                 on_ready(_address_of(bound[0]))
@@ -161,6 +147,25 @@ async def _run_in_directory(
         with trio.CancelScope(shield=True):
             for channel in parts.channels:
                 await channel.close()
+
+
+class LocalController:
+    """The controller of this process, for its own broker and, where there are other nodes, on a port of its own."""
+
+    def __init__(self, parts: NodeParts, for_nodes: list[Bound]) -> None:
+        self._parts = parts
+        self._for_nodes = for_nodes
+
+    @cached_property
+    def server(self) -> ControllerServer:
+        """Made when it is first used: a broker that is alone in a test seldom asks its controller for anything."""
+        from pykbroker.node.controller_server import ControllerServer
+
+        return ControllerServer(self._parts, () if self._parts.peers is None else self._for_nodes)
+
+    async def call(self, message: Message) -> Any:
+        """The active controller's response."""
+        return await self.server.call(message)
 
 
 async def _stop_when_asked(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -22,7 +22,9 @@ from pykbroker.node.quorum_node import LocalCall, is_quorum_gone, make_channel, 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.replication.fetch_sessions import FetchSessions
+from pykbroker.replication.leadership import BrokersInSight
 from pykbroker.replication.partitions import Partitions
+from pykbroker.replication.replica_environment import ReplicaEnvironment
 from pykbroker.requests.context import BrokerServices, NodeServices
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from pykbroker.metadata.metadata_cache import MetadataCache
     from pykbroker.network.listening import Bound
     from pykbroker.node.node_parts import NodeParts
+    from pykbroker.replication.full_disk import FullDisk
     from pykbroker.replication.replica_manager import ReplicaManager
     from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.replication.transaction_markers import AppendedMarker
@@ -103,19 +106,21 @@ class BrokerServer:
             controller.subscribe(self._registration.on_metadata_change)
             nursery.start_soon(self._registration.run)
             await self._registration.caught_up()
-        services = self._services = make_services(parts, self._call)
+        services, replication = make_services(parts, self._call)
+        self._services = services
         await nursery.start(services.groups.run)
         # After the groups: a transaction that goes on to its end may end offsets of theirs.
         await nursery.start(services.transactions.run)
-        if services.replicas is not None:
-            await nursery.start(services.replicas.run)
+        if replication is not None:
+            await nursery.start(replication.replicas.run)
+            nursery.start_soon(replication.full_disk.run)
         limits = ListenerLimits(services)
         controller.subscribe(lambda old, new: limits.connections.look_again())
         listeners = [
             Listener(address.name, sockets, services, sasl_maker(config, address), limits)
             for address, sockets in self._bound
         ]
-        start_housekeeping(nursery, services, listeners)
+        start_housekeeping(nursery, services, listeners, None if replication is None else replication.replicas)
         # Before the controller lets this broker serve: who then reads of it in the metadata can connect.
         await nursery.start(_serve, listeners)
         if self._registration is not None:
@@ -144,15 +149,25 @@ async def _serve(listeners: Sequence[Listener], task_status: trio.TaskStatus[Non
         task_status.started()
 
 
-def make_services(parts: NodeParts, call: LocalCall) -> BrokerServices:
+class Replication(NamedTuple):
+    """Tasks of a broker that has other brokers beside it."""
+
+    replicas: ReplicaManager
+    full_disk: FullDisk
+
+
+def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Replication | None]:
     """Builds what follows the metadata, in the order in which it must follow: cache, partitions, coordinators."""
     config, host, directory, metadata = parts.config, parts.host, parts.directory, parts.metadata
     controller = parts.controller
     image = controller.image
     directory.load_logs(lambda topic: metadata.log_config(image, topic), host.clock.now_ms(), log.warning)
-    # A leader that did not run has heard of no follower meanwhile: none lags for that.
-    partitions = Partitions(config.node_id, directory, metadata.log_config, host.clock, controller.clock.now_s)
-    partitions.set_strays_aside(image)
+    brokers = BrokersInSight(config.node_id, config.replication.lag_time_max_ms / 1000)
+    broker_clients = _broker_clients(parts)
+    if broker_clients is None:
+        partitions, replication = _open_partitions(parts, ReplicaEnvironment(brokers, controller.clock.now_s)), None
+    else:
+        partitions, replication = _replicate(parts, call, brokers, broker_clients)
     channel = make_channel(parts, call, "forwarding")
     create_internal_topic = partial(_create_internal_topic, channel)
     groups = GroupCoordinator(
@@ -164,7 +179,6 @@ def make_services(parts: NodeParts, call: LocalCall) -> BrokerServices:
         create_internal_topic,
         host.random,
     )
-    broker_clients = _broker_clients(parts)
     producer_ids = ProducerIds(channel, metadata, config.node_id)
     transactions = TransactionCoordinator(
         TransactionSettings.from_config(config),
@@ -178,9 +192,9 @@ def make_services(parts: NodeParts, call: LocalCall) -> BrokerServices:
         connect=partial(_connect, broker_clients),
     )
     controller.subscribe(partitions.apply)
-    replicas = _replica_manager(parts, call, partitions, broker_clients)
-    if replicas is not None:
-        controller.subscribe(replicas.apply)
+    if replication is not None:
+        controller.subscribe(replication.replicas.apply)
+        controller.subscribe(replication.full_disk.apply)
     controller.subscribe(groups.on_metadata_change)
     controller.subscribe(transactions.on_metadata_change)
     node = NodeServices(
@@ -196,7 +210,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> BrokerServices:
         authorizer=make_authorizer(config, metadata),
         channel=channel,
     )
-    return BrokerServices(
+    services = BrokerServices(
         node,
         partitions=partitions,
         groups=groups,
@@ -204,9 +218,17 @@ def make_services(parts: NodeParts, call: LocalCall) -> BrokerServices:
         producer_ids=producer_ids,
         fetch_sessions=FetchSessions(config.fetch.max_incremental_session_cache_slots, host.random),
         broker_clients=broker_clients,
-        replicas=replicas,
-        leader_throttle=None if replicas is None else _throttle(metadata, config.node_id, "leader"),
+        leader_throttle=None if replication is None else _throttle(metadata, config.node_id, "leader"),
     )
+    return services, replication
+
+
+def _open_partitions(parts: NodeParts, environment: ReplicaEnvironment) -> Partitions:
+    # The clock of lag times is the controller's: a leader that did not run has heard of no follower meanwhile, and
+    # none lags for that.
+    partitions = Partitions(environment, parts.directory, parts.metadata.log_config, parts.host.clock)
+    partitions.set_strays_aside(parts.controller.image)
+    return partitions
 
 
 def _broker_clients(parts: NodeParts) -> BrokerClients | None:
@@ -220,28 +242,30 @@ def _broker_clients(parts: NodeParts) -> BrokerClients | None:
     return BrokerClients(lambda: controller.image, name, opener(config, parts.host, name), config.node_id)
 
 
-def _replica_manager(
-    parts: NodeParts, call: LocalCall, partitions: Partitions, clients: BrokerClients | None
-) -> ReplicaManager | None:
-    """The replica manager; None on a node that is alone."""
-    if clients is None:
-        return None
-    from pykbroker.replication.full_disk import FullDisk
+def _replicate(
+    parts: NodeParts, call: LocalCall, brokers: BrokersInSight, clients: BrokerClients
+) -> tuple[Partitions, Replication]:
+    """The partitions of a broker that is not alone, and the tasks behind them."""
+    from pykbroker.replication.full_disk import FullDisk, ReportedFailures
+    from pykbroker.replication.isr_changes import IsrChanges
     from pykbroker.replication.replica_manager import ReplicaManager, ReplicationSettings
 
     node_id, controller = parts.config.node_id, parts.controller
     channel = make_channel(parts, call, "alter-partition")
+    isr_changes = IsrChanges(node_id, partial(brokers.epoch, node_id), channel)
+    failures = ReportedFailures()
+    environment = ReplicaEnvironment(brokers, controller.clock.now_s, isr_changes, failures)
+    partitions = _open_partitions(parts, environment)
     replicas = ReplicaManager(
-        node_id,
         partitions,
         parts.host.clock,
-        channel,
+        isr_changes,
         partial(clients.connect, purpose="replica-fetcher", lends=True),
         ReplicationSettings.from_config(parts.config),
         _throttle(parts.metadata, node_id, "follower"),
     )
-    replicas.full_disk = FullDisk(
-        node_id,
+    full_disk = FullDisk(
+        failures,
         partitions,
         parts.directory,
         uuid_from_text(parts.identity.directory_id),
@@ -249,7 +273,7 @@ def _replica_manager(
         channel,
         replicas.follow_all,
     )
-    return replicas
+    return partitions, Replication(replicas, full_disk)
 
 
 def _throttle(metadata: MetadataCache, node_id: int, side: str) -> ReplicationThrottle:

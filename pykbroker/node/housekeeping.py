@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pykbroker.logstore.partition_log import PartitionLog
     from pykbroker.network.listener import Listener
     from pykbroker.replication.partition import Partition
+    from pykbroker.replication.replica_manager import ReplicaManager
     from pykbroker.requests.context import BrokerServices, NodeServices
 
 log = logging.getLogger(__name__)
@@ -47,8 +48,13 @@ DIRECTORIES_INTERVAL_S = 0.5
 DIRECTORIES_PER_TURN = 20
 
 
-def start_housekeeping(nursery: trio.Nursery, services: BrokerServices, listeners: Sequence[Listener]) -> None:
-    """Starts the tasks in a nursery; they end when it is cancelled."""
+def start_housekeeping(
+    nursery: trio.Nursery,
+    services: BrokerServices,
+    listeners: Sequence[Listener],
+    replicas: ReplicaManager | None = None,
+) -> None:
+    """Starts the tasks in a nursery; they end when it is cancelled. `replicas` is None on a broker that is alone."""
     config = services.config
     delay_ms = config.log.initial_task_delay_ms
     for interval_ms, work in (
@@ -64,7 +70,7 @@ def start_housekeeping(nursery: trio.Nursery, services: BrokerServices, listener
         nursery.start_soon(_flush_by_time, delay_ms, config.log.flush_scheduler_interval_ms, services)
     nursery.start_soon(_trim_idle_logs, services)
     nursery.start_soon(_finish_directories, services)
-    nursery.start_soon(_open_offline_logs, services)
+    nursery.start_soon(_open_offline_logs, services, replicas)
     if config.log.cleaner_enable:
         nursery.start_soon(_clean_logs, config.log.cleaner_backoff_ms, services)
     nursery.start_soon(_look_after_connections, config.connections.max_idle_ms, listeners)
@@ -280,13 +286,13 @@ async def _give_back_memory(services: NodeServices) -> None:
         await trio.sleep(MEMORY_INTERVAL_S)
 
 
-async def _open_offline_logs(services: BrokerServices) -> None:
+async def _open_offline_logs(services: BrokerServices, replicas: ReplicaManager | None) -> None:
     """Serves again what could not be opened, made or read, on a full disk for instance."""
     while True:
         await trio.sleep(OFFLINE_INTERVAL_S)
         if services.partitions.has_offline:
             services.partitions.open_offline(services.metadata.image)
-            if services.replicas is not None:
-                services.replicas.follow_all()
+            if replicas is not None:
+                replicas.follow_all()
         services.groups.load_missing()
         services.transactions.load_missing()

@@ -55,12 +55,55 @@ class Channel(Protocol):
         """The active controller's response. Raises KafkaError."""
 
 
+class ReportedFailures:
+    """Failed writes as this broker's replicas report them; `FullDisk` acts on them.
+
+    Attributes:
+        room: the disk is full or not.
+        full_since: when it became full, on trio's clock.
+        is_suspect: a write has failed for another reason than space; it may be about one file.
+        has_filled: the disk became full since `FullDisk` last looked.
+        wake: set when there is something to do.
+    """
+
+    def __init__(self) -> None:
+        self.room = DiskFullness()
+        self.full_since = 0.0
+        self.is_suspect = False
+        self.has_filled = False
+        self.wake = trio.Event()
+
+    @property
+    def is_disk_full(self) -> bool:
+        """True while replicas that others have too are given up."""
+        return self.room.is_full
+
+    def report(self, error: StorageError) -> None:
+        """A record could not be written, or a log not made."""
+        if self.room.is_full:
+            return
+        if isinstance(error, StorageFull):
+            self.fill(str(error))
+        else:
+            self.is_suspect = True
+            self.wake.set()
+
+    def fill(self, why: str) -> None:
+        """Takes the disk for full from now on."""
+        now = trio.current_time()
+        self.room.fill(now)
+        self.full_since = now
+        self.has_filled = True
+        log.error("%s: others take over what they have too, until there is space here", why)
+        self.wake.set()
+
+
 class FullDisk:
     """See the module's text. `run` it; `apply` is to be called with each image, after the partitions know it.
 
     Args:
-        node_id: this broker.
-        partitions: its replicas, whose environment says who is told of failed writes.
+        failures: what the environment of the partitions reports to.
+        partitions: the replicas of this broker.
         log_directory: where they are.
         directory_id: its id.
         image: the newest.
@@ -70,7 +113,7 @@ class FullDisk:
 
     def __init__(
         self,
-        node_id: int,
+        failures: ReportedFailures,
         partitions: Partitions,
         log_directory: LogDirectory,
         directory_id: bytes,
@@ -78,20 +121,15 @@ class FullDisk:
         channel: Channel,
         follow_all: Callable[[], None],
     ) -> None:
-        self._node_id = node_id
+        self._failures = failures
+        self._room = failures.room
+        self._node_id = partitions.environment.node_id
         self._partitions = partitions
         self._directory = log_directory
         self._directory_id = directory_id
         self._image = image
         self._channel = channel
         self._follow_all = follow_all
-        self._room = DiskFullness()
-        self._environment = partitions.environment
-        self._environment.on_storage_error = self.on_storage_error
-        self._wake = trio.Event()
-        self._is_suspect = False
-        self._must_look_at_followed = False
-        self._full_since = 0.0
         # Whether the metadata may have replicas of ours in the lost directory: from another life of this broker.
         self._may_have_lost = True
         self._has_looked = False
@@ -99,25 +137,6 @@ class FullDisk:
         # What was asked for and when; the metadata follows.
         self._asked: dict[tuple[Key, bool], float] = {}
         self._is_failing = False
-
-    def on_storage_error(self, error: StorageError) -> None:
-        """A record could not be written, or a log not made."""
-        if self._room.is_full:
-            return
-        if isinstance(error, StorageFull):
-            self._fill(str(error))
-        else:
-            # It may be about one file.
-            self._is_suspect = True
-            self._wake.set()
-
-    def _fill(self, why: str) -> None:
-        now = trio.current_time()
-        self._room.fill(now)
-        self._full_since = now
-        self._environment.is_disk_full = self._must_look_at_followed = self._may_have_lost = True
-        log.error("%s: others take over what they have too, until there is space here", why)
-        self._wake.set()
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """The metadata has changed."""
@@ -129,18 +148,20 @@ class FullDisk:
                 for partition in topic.partitions.values()
             )
         if self._may_have_lost:
-            self._wake.set()
+            self._failures.wake.set()
 
     async def run(self) -> None:
         """Hands over and takes up, until it is cancelled."""
+        failures = self._failures
         while True:
-            self._wake = trio.Event()
-            if self._is_suspect:
-                self._is_suspect = False
+            failures.wake = trio.Event()
+            if failures.is_suspect:
+                failures.is_suspect = False
                 if not can_write(self._directory.filesystem, self._directory.path):
-                    self._fill(f"{self._directory.path}: nothing can be written")
-            if self._must_look_at_followed:
-                self._must_look_at_followed = False
+                    failures.fill(f"{self._directory.path}: nothing can be written")
+            if failures.has_filled:
+                failures.has_filled = False
+                self._may_have_lost = True
                 self._follow_all()
             if self._room.is_full and trio.current_time() >= self._room.look_at:
                 self._look()
@@ -148,7 +169,7 @@ class FullDisk:
             if self._room.is_full:
                 again_at = min(again_at, self._room.look_at)
             with trio.move_on_at(again_at):
-                await self._wake.wait()
+                await failures.wake.wait()
 
     def _look(self) -> None:
         """Looks for space."""
@@ -156,7 +177,6 @@ class FullDisk:
         self._room.looked(trio.current_time(), has_room=has_room(self._directory.filesystem, self._directory.path))
         if not self._room.is_full:
             log.info("%s: there is space again", self._directory.path)
-            self._environment.is_disk_full = False
             self._follow_all()
 
     async def _settle(self) -> float:
@@ -167,7 +187,7 @@ class FullDisk:
             # Given up by an earlier life of this broker: is there space now?
             self._has_looked = True
             if not has_room(self._directory.filesystem, self._directory.path):
-                self._fill(f"{self._directory.path}: the disk is still full")
+                self._failures.fill(f"{self._directory.path}: the disk is still full")
                 return 0.0
         self._came_back = {key for key in self._came_back if self._waits_for_leader(image, key)}
         broker = image.brokers.get(self._node_id)
@@ -196,7 +216,7 @@ class FullDisk:
         return (
             partition is None
             or not partition.is_leader
-            or now >= self._full_since + TAIL_S
+            or now >= self._failures.full_since + TAIL_S
             or partition.is_in_every_isr_log(partition.log.log_end_offset)
         )
 

@@ -260,7 +260,7 @@ class Partition:
             log.error(
                 "%s: its end, from offset %d on, could not be synced: %s", self, self.replica.unsynced_from, error
             )
-            self._environment.on_storage_error(error)
+            self._environment.storage_failures.report(error)
 
     def _note_epoch(self) -> None:
         """The leader epoch begins here, for followers that ask where their last epoch ends (KIP-279)."""
@@ -269,11 +269,11 @@ class Partition:
         except StorageError as error:
             # `end_offset_for_epoch` answers as if it were noted, and the first batch of the epoch notes it.
             log.error("%s: the beginning of leader epoch %d was not noted: %s", self, self.leader_epoch, error)
-            self._environment.on_storage_error(error)
+            self._environment.storage_failures.report(error)
 
     def on_storage_error(self, error: StorageError) -> None:
         """A write to this follower's log failed."""
-        self._environment.on_storage_error(error)
+        self._environment.storage_failures.report(error)
 
     def append_as_leader(
         self,
@@ -297,7 +297,7 @@ class Partition:
         if leadership is None:
             raise self._not_leader()
         log = self.log
-        if self._environment.is_disk_full and len(leadership.isr) > 1:
+        if self._environment.storage_failures.is_disk_full and len(leadership.isr) > 1:
             # Even if this one would fit: what is to be handed over must come to an end.
             raise StorageFull(str(self), "the disk was full, others are to lead")
         stable_before = self.replica.stable_before()
@@ -314,7 +314,7 @@ class Partition:
             if log.log_end_offset > self.high_watermark:
                 # It is in the log all the same, where a retry of the producer finds it.
                 self._appended(len(data), stable_before)
-            self._environment.on_storage_error(error)
+            self._environment.storage_failures.report(error)
             raise
         if not result.is_duplicate:
             self._appended(len(data), stable_before)
@@ -533,7 +533,7 @@ class Partition:
         if follower.broker_id not in leadership.isr:
             proposal = leadership.propose_expansion(follower, self.high_watermark)
             if proposal is not None:
-                self._environment.propose(self, proposal)
+                self._environment.proposals.submit(self, proposal)
         if offset != end_before:
             self._advance()
         if log_start_offset != start_before:
@@ -564,7 +564,7 @@ class Partition:
                     "%s: in-sync set %s shrinks to %s; high watermark %d, log end %d",
                     self, leadership.isr, proposal.broker_ids, self.high_watermark, self.log.log_end_offset,
                 )  # fmt: skip
-                self._environment.propose(self, proposal)
+                self._environment.proposals.submit(self, proposal)
 
     def on_proposal_accepted(
         self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int

@@ -5,13 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import trio
-
 from pykbroker.logstore.errors import LogError, StorageError
-from pykbroker.replication.leadership import BrokersInSight
 from pykbroker.replication.offset_waiters import ALL
 from pykbroker.replication.partition import Partition
-from pykbroker.replication.replica_environment import ReplicaEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,6 +15,7 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
     from pykbroker.logstore.log_config import LogConfig
     from pykbroker.logstore.log_directory import LogDirectory
+    from pykbroker.replication.replica_environment import ReplicaEnvironment
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
@@ -30,29 +27,24 @@ class Partitions:
     """Registry of the replicas that this broker holds.
 
     Args:
-        node_id: this broker.
+        environment: what the replicas share; also an attribute.
         log_directory: where the logs are.
         log_config_for: gives the effective `LogConfig` of a topic under an image.
         clock: for the times of files.
-        now: a clock in seconds that only goes forward.
-
-    Attributes:
-        environment: what the replicas share.
     """
 
     def __init__(
         self,
-        node_id: int,
+        environment: ReplicaEnvironment,
         log_directory: LogDirectory,
         log_config_for: Callable[[ClusterImage, str], LogConfig],
         clock: WallClock,
-        now: Callable[[], float] = trio.current_time,
     ) -> None:
-        self._node_id = node_id
+        self.environment = environment
+        self._node_id = environment.node_id
         self._log_directory = log_directory
         self._log_config_for = log_config_for
         self._clock = clock
-        self.environment = ReplicaEnvironment(BrokersInSight(node_id), now)
         # High watermarks of the last run, read when the first partition with other replicas comes.
         self._checkpointed: dict[tuple[str, int], int] | None = None
         self._by_name: dict[str, dict[int, Partition]] = {}
@@ -172,7 +164,7 @@ class Partitions:
             if key not in self._offline:
                 log.error("%s-%d cannot be served for now: %s", *key, error)
             self._offline.add(key)
-            self.environment.on_storage_error(error)
+            self.environment.storage_failures.report(error)
         else:
             if key in self._offline:
                 log.info("%s-%d is served again", *key)

@@ -28,35 +28,63 @@ class ProposingPartition(Protocol):
         """The controller has refused a proposal and not carried it out."""
 
 
+class Proposals(Protocol):
+    """The way of changed in-sync sets to the controller."""
+
+    def submit(self, partition: ProposingPartition, proposal: Proposal) -> None:
+        """Takes a proposal to the controller, and tells the partition what comes of it."""
+
+
+class StorageFailures(Protocol):
+    """Failures of this broker's storage."""
+
+    @property
+    def is_disk_full(self) -> bool:
+        """True while replicas that others have too are given up: no record is taken for them, and none fetched."""
+
+    def report(self, error: StorageError) -> None:
+        """A record could not be written, or a log not made."""
+
+
+class NoOtherBroker:
+    """Proposals and storage failures of a broker that is alone: it has no broker to give leadership to."""
+
+    is_disk_full = False
+
+    def submit(self, partition: ProposingPartition, proposal: Proposal) -> None:
+        """Drops the proposal."""
+
+    def report(self, error: StorageError) -> None:
+        """Does nothing: the request that failed is answered with the error."""
+
+
+_ALONE = NoOtherBroker()
+
+
 class ReplicaEnvironment:
     """State that all replicas of a broker share.
 
     Attributes:
         brokers: what leaders know of other brokers.
         now: the clock of lag times, in seconds; it only goes forward.
-        is_disk_full: whether what others have too is given up: nothing is taken for it, and nothing fetched.
-        on_storage_error: is told of a write that failed.
-        propose: takes a changed in-sync set to the controller, and calls `on_proposal_accepted` or
-            `on_proposal_rejected` with what comes of it.
+        proposals: takes changed in-sync sets to the controller.
+        storage_failures: is told of writes that failed.
     """
 
-    __slots__ = ("brokers", "is_disk_full", "now", "on_storage_error", "propose")
+    __slots__ = ("brokers", "now", "proposals", "storage_failures")
 
-    def __init__(self, brokers: BrokersInSight, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        brokers: BrokersInSight,
+        now: Callable[[], float],
+        proposals: Proposals = _ALONE,
+        storage_failures: StorageFailures = _ALONE,
+    ) -> None:
         self.brokers = brokers
         self.now = now
-        self.is_disk_full = False
-        self.on_storage_error: Callable[[StorageError], None] = _ignore_storage_error
-        self.propose: Callable[[ProposingPartition, Proposal], None] = _drop_proposal
+        self.proposals = proposals
+        self.storage_failures = storage_failures
 
     @property
     def node_id(self) -> int:
         return self.brokers.node_id
-
-
-def _ignore_storage_error(error: StorageError) -> None:
-    """A broker that is alone has no other broker to give leadership to."""
-
-
-def _drop_proposal(partition: ProposingPartition, proposal: Proposal) -> None:
-    """Without a ReplicaManager no proposal reaches the controller."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from pykbroker.replication.fetcher import Fetcher
-from pykbroker.replication.isr_changes import IsrChanges
 from pykbroker.replication.leader_session import FetchLimits, LeaderSession
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.controller.metadata.image import ClusterImage, TopicImage
     from pykbroker.replication.fetcher import Client
-    from pykbroker.replication.full_disk import FullDisk
-    from pykbroker.replication.isr_changes import Channel
+    from pykbroker.replication.isr_changes import IsrChanges
     from pykbroker.replication.partition import Partition
     from pykbroker.replication.partitions import Partitions
     from pykbroker.replication.throttle import ReplicationThrottle
@@ -61,14 +59,10 @@ class ReplicationSettings(NamedTuple):
 class ReplicaManager:
     """See the module's text.
 
-    Attributes:
-        full_disk: what gives replicas up that cannot be written; None where that is not done.
-
     Args:
-        node_id: this broker.
         partitions: the replicas; `apply` is to be called after theirs.
         clock: for the times of log files.
-        channel: to the active controller.
+        isr_changes: their proposals.
         connect: gives a client of a broker by its id, whose responses lend their bytes; raises NodeUnreachable.
         settings: see there.
         throttle: for what this broker takes in as a follower.
@@ -76,31 +70,27 @@ class ReplicaManager:
 
     def __init__(
         self,
-        node_id: int,
         partitions: Partitions,
         clock: WallClock,
-        channel: Channel,
+        isr_changes: IsrChanges,
         connect: Callable[[int], Client],
         settings: ReplicationSettings,
         throttle: ReplicationThrottle | None = None,
     ) -> None:
-        self._node_id = node_id
+        self._node_id = partitions.environment.node_id
         self._partitions = partitions
         self._clock = clock
         self._connect = connect
         self._settings = settings
         self._throttle = throttle
         self._brokers = partitions.environment.brokers
-        self._brokers.replica_lag_time_max_s = settings.lag_time_max_ms / 1000
-        self._isr_changes = IsrChanges(node_id, self._broker_epoch, channel)
-        partitions.environment.propose = self._isr_changes.submit
+        self._isr_changes = isr_changes
         # By leader.
         self._fetchers: dict[int, Fetcher] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
         # Whom a partition follows, by its key.
         self._leaders: dict[tuple[bytes, int], int] = {}
         self._nursery: trio.Nursery | None = None
-        self.full_disk: FullDisk | None = None
 
     def _broker_epoch(self) -> int:
         return self._brokers.epoch(self._node_id)
@@ -115,8 +105,6 @@ class ReplicaManager:
             self._follow_topic(topic)
         for _, topic in delta.changed_topics:
             self._follow_topic(topic)
-        if self.full_disk is not None:
-            self.full_disk.apply(old, new)
 
     def follow_all(self) -> None:
         """Looks at every partition: after logs that could not be opened have been, or the disk is full or no more."""
@@ -135,7 +123,7 @@ class ReplicaManager:
         key = (partition.topic_id, partition.partition)
         leader_id = partition.leader_id
         # What is given up must not get into the in-sync set again by asking for records of which there are none.
-        is_given_up = partition.is_lost or self._partitions.environment.is_disk_full
+        is_given_up = partition.is_lost or self._partitions.environment.storage_failures.is_disk_full
         if partition.is_leader or leader_id < 0 or is_given_up:
             self._stop_following(key)
             return
@@ -197,8 +185,6 @@ class ReplicaManager:
                     self._run_fetcher(nursery, leader_id, fetcher)
                 nursery.start_soon(self._isr_changes.run)
                 nursery.start_soon(self._shrink_isrs)
-                if self.full_disk is not None:
-                    nursery.start_soon(self.full_disk.run)
                 task_status.started()
                 await trio.sleep_forever()
             finally:

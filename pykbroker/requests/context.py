@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pykbroker.protocol.fields import Message
     from pykbroker.replication.fetch_sessions import FetchSessions
     from pykbroker.replication.partitions import Partitions
-    from pykbroker.replication.replica_manager import ReplicaManager
     from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
     from pykbroker.security.standard_authorizer import StandardAuthorizer
@@ -84,7 +83,7 @@ class BrokerServices(NodeServices):
     """The parts that handlers on a broker's listener may use.
 
     Attributes:
-        broker_clients, replicas, leader_throttle: None where there are no other brokers.
+        broker_clients, leader_throttle: None where there are no other brokers.
     """
 
     def __init__(
@@ -97,7 +96,6 @@ class BrokerServices(NodeServices):
         producer_ids: ProducerIds,
         fetch_sessions: FetchSessions,
         broker_clients: BrokerClients | None = None,
-        replicas: ReplicaManager | None = None,
         leader_throttle: ReplicationThrottle | None = None,
     ) -> None:
         super().__init__(**vars(node))
@@ -107,7 +105,6 @@ class BrokerServices(NodeServices):
         self.producer_ids = producer_ids
         self.fetch_sessions = fetch_sessions
         self.broker_clients = broker_clients
-        self.replicas = replicas
         self.leader_throttle = leader_throttle
 
 

@@ -28,7 +28,9 @@ from pykbroker.protocol.codec import decode, encode, encode_chunks
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.fetch_sessions import FetchSessions
+from pykbroker.replication.leadership import BrokersInSight, Proposal
 from pykbroker.replication.partitions import Partitions
+from pykbroker.replication.replica_environment import ProposingPartition, ReplicaEnvironment
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.connection_info import ConnectionInfo
 from tests.support.services import Services
@@ -36,6 +38,13 @@ from tests.support.services import Services
 NODE_ID = 1
 ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092, 0),)
 NOW_MS = 1_700_000_000_000
+
+
+class Proposals(list[Proposal]):
+    """Changed in-sync sets that leaders want to tell the controller, in order."""
+
+    def submit(self, partition: ProposingPartition, proposal: Proposal) -> None:
+        self.append(proposal)
 
 
 class ManualClock:
@@ -101,9 +110,9 @@ class DataPath:
         config = BrokerConfig.from_properties({"log.dirs": str(folder), **(properties or {})})
         self.directory = LogDirectory.open(str(folder), filesystem=OsFileSystem())
         metadata = MetadataCache(config, NODE_ID, image)
-        partitions = Partitions(
-            NODE_ID, self.directory, metadata.log_config, self.clock, lambda: self.clock.time_ms / 1000
-        )
+        self.proposals = Proposals()
+        environment = ReplicaEnvironment(BrokersInSight(NODE_ID), lambda: self.clock.time_ms / 1000, self.proposals)
+        partitions = Partitions(environment, self.directory, metadata.log_config, self.clock)
         partitions.apply(ClusterImage(), with_delta(image))
         self.partitions = partitions
         generator = random.Random(5)

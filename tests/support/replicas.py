@@ -21,12 +21,13 @@ from pykbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykbroker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.leader_session import FetchLimits, LeaderSession
-from pykbroker.replication.leadership import Proposal
+from pykbroker.replication.leadership import BrokersInSight
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.partitions import Partitions
+from pykbroker.replication.replica_environment import ReplicaEnvironment
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.connection_info import ConnectionInfo
-from tests.support.data_path import ManualClock, topic_id
+from tests.support.data_path import ManualClock, Proposals, topic_id
 from tests.support.fake_filesystem import FakeFileSystem
 from tests.support.services import Services
 
@@ -61,7 +62,7 @@ class ReplicaBroker:
         self.filesystem = FakeFileSystem()
         self.clock = ManualClock()
         self.image = ClusterImage()
-        self.proposals: list[Proposal] = []
+        self.proposals = Proposals()
         self._settings = settings or {}
         self.open()
 
@@ -71,10 +72,10 @@ class ReplicaBroker:
         self.directory = LogDirectory.open("/data", filesystem=self.filesystem)
         self.metadata = MetadataCache(config, self.broker_id, self.image)
         self.directory.load_logs(lambda topic: self.metadata.log_config(self.image, topic), self.clock.now_ms())
-        self.partitions = Partitions(
-            self.broker_id, self.directory, self.metadata.log_config, self.clock, lambda: self.clock.time_ms / 1000
+        environment = ReplicaEnvironment(
+            BrokersInSight(self.broker_id), lambda: self.clock.time_ms / 1000, self.proposals
         )
-        self.partitions.environment.propose = lambda partition, proposal: self.proposals.append(proposal)
+        self.partitions = Partitions(environment, self.directory, self.metadata.log_config, self.clock)
         self.image = ClusterImage()
         self.proposals.clear()
         self.leader_id = -1

@@ -24,7 +24,8 @@ from pykbroker.protocol.messages.metadata import MetadataRequest
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
-from pykbroker.replication.full_disk import FullDisk
+from pykbroker.replication.full_disk import FullDisk, ReportedFailures
+from pykbroker.replication.partitions import Partitions
 from tests.pykbroker.test_with_kafka import LIMIT_S, kafka, settings
 from tests.support.apache_kafka import free_port
 from tests.support.kafka_jars import kafka_libs
@@ -98,9 +99,9 @@ async def brokers(folder: Path, controller: NodeAddress, monkeypatch: pytest.Mon
     both = Brokers()
     make = FullDisk.__init__
 
-    def init(disk: FullDisk, node_id: int, *arguments: Any) -> None:
-        make(disk, node_id, *arguments)
-        if node_id == FULL:
+    def init(disk: FullDisk, failures: ReportedFailures, partitions: Partitions, *arguments: Any) -> None:
+        make(disk, failures, partitions, *arguments)
+        if partitions.environment.node_id == FULL:
             both.disks.append(disk)
 
     monkeypatch.setattr(FullDisk, "__init__", init)

@@ -51,8 +51,6 @@ class Replicated(DataPath):
         configs = {"t": {"min.insync.replicas": str(min_insync_replicas)}}
         super().__init__(folder, three(cluster_image(topic, configs=configs)))
         self.image = self.services.metadata.image
-        self.proposals: list[Any] = []
-        self.partitions.environment.propose = lambda partition, proposal: self.proposals.append(proposal)
 
     @property
     def partition(self) -> Partition:
