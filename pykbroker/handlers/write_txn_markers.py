@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.protocol.acl_codes import ALTER, CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.write_txn_markers import (
@@ -18,7 +19,7 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
-from pykbroker.replication.transaction_markers import AppendedMarker, MarkerWriter, TransactionMarker
+from pykbroker.replication.transaction_markers import AppendedMarker, MarkerWriter
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest

@@ -25,6 +25,7 @@ from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.leadership import BrokersInSight
 from pykbroker.replication.partitions import Partitions
 from pykbroker.replication.replica_environment import ReplicaEnvironment
+from pykbroker.replication.transaction_markers import MarkerWriter
 from pykbroker.requests.context import BrokerServices, NodeServices
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from pykbroker.replication.full_disk import FullDisk
     from pykbroker.replication.replica_manager import ReplicaManager
     from pykbroker.replication.throttle import ReplicationThrottle
-    from pykbroker.replication.transaction_markers import AppendedMarker
-    from pykbroker.transactions.marker_queue import MarkerToWrite
-    from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +186,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         metadata,
         next_producer_id=producer_ids.next,
         create_internal_topic=create_internal_topic,
-        write_marker=partial(_write_marker, partitions, groups, host.clock),
+        write_marker=MarkerWriter(partitions, groups, host.clock).write,
         connect=partial(_connect, broker_clients),
     )
     controller.subscribe(partitions.apply)
@@ -307,16 +305,3 @@ def _connect(clients: BrokerClients | None, broker_id: int) -> NodeConnection:
     from pykbroker.controller.node_client import NodeUnreachable
 
     raise NodeUnreachable(f"broker {broker_id} is not registered")
-
-
-def _write_marker(
-    partitions: Partitions,
-    groups: GroupCoordinator,
-    clock: WallClock,
-    marker: MarkerToWrite,
-    topic: str,
-    partition: int,
-) -> ErrorCode | AppendedMarker:
-    from pykbroker.replication.transaction_markers import MarkerWriter, TransactionMarker
-
-    return MarkerWriter(partitions, groups, clock).write(TransactionMarker(*marker), topic, partition)

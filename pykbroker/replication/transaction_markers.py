@@ -19,25 +19,12 @@ from pykbroker.protocol.records.control import ControlRecordType, control_record
 from pykbroker.protocol.records.record import Record
 
 if TYPE_CHECKING:
+    from pykbroker.coordination.transaction_marker import TransactionMarker
     from pykbroker.replication.leadership import Leadership
     from pykbroker.replication.partition import Partition
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
-
-
-class TransactionMarker(NamedTuple):
-    """The end of a producer's transaction.
-
-    `transaction_version` is that of the transaction (KIP-890): with 2 the marker has an epoch above that of the
-    transaction's records, before that the same one (P-136).
-    """
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    is_commit: bool
-    transaction_version: int
 
 
 class AppendedMarker(NamedTuple):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.errors import answered_error
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.write_txn_markers import (
@@ -27,16 +28,6 @@ Key = tuple[int, str]
 """Partition of `__transaction_state` and transactional id."""
 
 
-class MarkerToWrite(NamedTuple):
-    """One transaction's end, the same for all its partitions; `transaction_version` is the client's (P-136)."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    is_commit: bool
-    transaction_version: int
-
-
 class AppendedMarker(Protocol):
     """A marker in a log of this broker that is not replicated yet."""
 
@@ -44,7 +35,7 @@ class AppendedMarker(Protocol):
         """Waits until `deadline` on trio's clock at the latest; gives the partition's own error."""
 
 
-WriteMarker = Callable[[MarkerToWrite, str, int], "ErrorCode | AppendedMarker"]
+WriteMarker = Callable[[TransactionMarker, str, int], "ErrorCode | AppendedMarker"]
 """Writes a marker into a partition that this broker leads; what is replicated at once gives its code."""
 
 
@@ -87,7 +78,7 @@ class CompletingTransaction:
         is_commit = now.state is TransactionState.PREPARE_COMMIT
         self.key = key
         self.transaction = transaction
-        self.marker = MarkerToWrite(
+        self.marker = TransactionMarker(
             now.producer_id, now.producer_epoch, coordinator_epoch, is_commit, now.client_version
         )
         self.under_way: set[TopicPartition] = set()

@@ -30,7 +30,7 @@ from pykbroker.logstore.recovery import marker_of
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from pykbroker.protocol.records.batch import RecordBatch
-from pykbroker.replication.transaction_markers import MarkerWriter, TransactionMarker
+from pykbroker.replication.transaction_markers import MarkerWriter
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 from tests.support.data_path import ManualClock, topic_id
@@ -265,7 +265,7 @@ class Node:
 
     def _write_marker(self, marker: Any, topic: str, partition: int) -> Any:
         writer = MarkerWriter(self, self.groups, self.services.clock)  # type: ignore[arg-type]
-        return writer.write(TransactionMarker(*marker), topic, partition)
+        return writer.write(marker, topic, partition)
 
 
 async def unused(*args: Any) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.partition import Partition
-from pykbroker.replication.transaction_markers import TransactionMarker, marker_batch
+from pykbroker.replication.transaction_markers import marker_batch
 from tests.support.data_path import NOW_MS, batch
 
 PRODUCER_ID = 7

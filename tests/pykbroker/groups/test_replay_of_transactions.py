@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pykbroker.coordination.loader import read_records
+from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.groups.offset_log import encode_record, group_tombstone, offset_record
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import LogRecord
@@ -17,7 +18,7 @@ from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.shard import NO_PRODUCER_ID, GroupShard
 from pykbroker.protocol.records.batch import RecordBatch, build_batch
 from pykbroker.protocol.records.record import Record
-from pykbroker.replication.transaction_markers import TransactionMarker, marker_batch
+from pykbroker.replication.transaction_markers import marker_batch
 
 NOW_MS = 1_700_000_000_000
 

@@ -14,6 +14,7 @@ from pykbroker.controller.metadata.image_delta import delta_between
 from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC, coordinator_partition
+from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.errors import KafkaError
 from pykbroker.handlers.add_partitions_to_txn import handle_add_partitions_to_txn
 from pykbroker.handlers.end_txn import handle_end_txn
@@ -23,7 +24,6 @@ from pykbroker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxn
 from pykbroker.protocol.messages.end_txn import EndTxnRequest
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.transactions.coordinator import TransactionCoordinator
-from pykbroker.transactions.marker_queue import MarkerToWrite
 from pykbroker.transactions.settings import TransactionSettings
 from pykbroker.transactions.state_log import decode_record
 from pykbroker.transactions.states import LoggedState, TopicPartition
@@ -53,7 +53,7 @@ class Rig(DataPath):
         *,
         is_fresh: bool = False,
         level: int = 2,
-        markers: list[tuple[MarkerToWrite, str, int]] | None = None,
+        markers: list[tuple[TransactionMarker, str, int]] | None = None,
     ) -> None:
         topics = [topic_image("t", 3)] + ([] if is_fresh else [topic_image(TRANSACTION_TOPIC, PARTITIONS)])
         image = cluster_image(*topics)
@@ -94,7 +94,7 @@ class Rig(DataPath):
     def connect(self, broker_id: int) -> Any:
         raise NodeUnreachable(f"there is no broker {broker_id}")
 
-    def write_marker(self, marker: MarkerToWrite, topic: str, partition: int) -> ErrorCode:
+    def write_marker(self, marker: TransactionMarker, topic: str, partition: int) -> ErrorCode:
         error = self.marker_errors.get((topic, partition), ErrorCode.NONE)
         if error is ErrorCode.NONE:
             self.markers.append((marker, topic, partition))

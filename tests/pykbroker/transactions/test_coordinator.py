@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC
+from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.transactions.marker_queue import MarkerToWrite
 from pykbroker.transactions.states import TransactionState
 from tests.pykbroker.transactions.rig import FIRST_PRODUCER_ID, Rig
 from tests.support.data_path import topic_image
@@ -37,7 +37,7 @@ async def test_a_transaction_of_an_old_client_p_137(tmp_path: Path) -> None:
         assert await rig.add(known, 0, 2) == ErrorCode.NONE
         assert await rig.end(known, version=4) == (ErrorCode.NONE, (-1, -1))
         assert states(rig) == COMMITTED
-        marker = MarkerToWrite(P, 0, coordinator_epoch=0, is_commit=True, transaction_version=0)
+        marker = TransactionMarker(P, 0, coordinator_epoch=0, is_commit=True, transaction_version=0)
         assert rig.markers == [(marker, "t", 0), (marker, "t", 2)]
         assert await rig.end(known, version=4) == (ErrorCode.NONE, (-1, -1))
         assert await rig.add(known, 1) == ErrorCode.NONE
@@ -51,7 +51,7 @@ async def test_a_transaction_of_a_new_client_p_136(tmp_path: Path) -> None:
         added = await rig.transactions.verify("x", *known, [("t", 1)], add=True)
         assert added == {("t", 1): ErrorCode.NONE}
         assert await rig.end(known, is_commit=False) == (ErrorCode.NONE, (P, 1))
-        assert rig.markers == [(MarkerToWrite(P, 1, 0, is_commit=False, transaction_version=2), "t", 1)]
+        assert rig.markers == [(TransactionMarker(P, 1, 0, is_commit=False, transaction_version=2), "t", 1)]
         assert await rig.end(known, is_commit=False) == (ErrorCode.NONE, (P, 1))
         assert await rig.end((P, 1), is_commit=False) == (ErrorCode.NONE, (P, 2))
         assert len(rig.markers) == 1

@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from pykbroker.controller.metadata.image import BrokerImage, PartitionImage, TopicImage
 from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.coordination.partitioning import TRANSACTION_TOPIC, coordinator_partition
+from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.write_txn_markers import (
@@ -22,7 +23,6 @@ from pykbroker.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from pykbroker.transactions.coordinator import TransactionCoordinator
-from pykbroker.transactions.marker_queue import MarkerToWrite
 from pykbroker.transactions.settings import TransactionSettings
 from pykbroker.transactions.shard import TransactionFilter
 from pykbroker.transactions.states import TopicPartition, TransactionState
@@ -122,7 +122,7 @@ class ReplicatedRig(Rig):
         other.connections += 1
         return other
 
-    def write_or_begin(self, marker: MarkerToWrite, topic: str, partition: int) -> Any:
+    def write_or_begin(self, marker: TransactionMarker, topic: str, partition: int) -> Any:
         written = self.write_marker(marker, topic, partition)
         if self.slow_markers is None or written is not ErrorCode.NONE:
             return written
