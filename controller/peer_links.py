@@ -190,11 +190,15 @@ class PeerLinks(Transport):
 
     async def run(self, step: Step) -> None:
         """Sends requests and gives their responses to `step`, until it is cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._running = nursery, step
-            for lane in list(self._lanes.values()):
-                nursery.start_soon(lane.run, step)
-            await trio.sleep_forever()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._running = nursery, step
+                for lane in list(self._lanes.values()):
+                    nursery.start_soon(lane.run, step)
+                await trio.sleep_forever()
+        finally:
+            # A node that is closed resigns afterwards, perhaps to a voter that it has sent nothing before.
+            self._running = None
 
     def are_gone(self, voters: Collection[int]) -> bool:
         """True if so many of these voters did not respond when asked last that the others are no majority."""

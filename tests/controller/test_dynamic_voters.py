@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from pykbroker.controller.formatting import write_first_voters
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION
@@ -135,6 +136,18 @@ async def test_a_quorum_grows_from_one_to_three_and_loses_its_first_leader() -> 
         await create(second, "two")
         await caught_up(second, first)
         assert set(first.image.topics_by_name) == {"one", "two"}
+
+
+async def test_a_leader_closes_before_it_has_sent_anything_to_a_new_voter() -> None:
+    """It resigns when its links have ended; the message to the new voter is dropped, as the others are."""
+    async with dynamic_world(1) as world:
+        leader = await world.wait_for_leader()
+        await caught_up(leader, await world.start(2))
+        await leader.voter_requests.add(voter(2), 5000, acks_commit=True)
+        world.scopes[1].cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        leader.close()
+        assert not leader.is_leader
 
 
 async def test_three_formatted_voters_elect_and_live_on_after_restarts_and_checkpoints() -> None:
