@@ -190,13 +190,23 @@ def _describe(admin: Any, group: str) -> tuple[str, int]:
 
 
 def _settings(bootstrap_servers: str) -> dict[str, Any]:
-    # A topic or leader that is new is looked for again soon.
-    settings = {"bootstrap_servers": bootstrap_servers, "retry_backoff_ms": 20, "metadata_max_age_ms": 1000}
+    # A topic or leader that is new is looked for again soon, and so is a node after one that does not listen:
+    # kafka-python doubles that delay twice for each failure, and may choose the dead one of two bootstrap servers five
+    # times in turn.
+    settings = {
+        "bootstrap_servers": bootstrap_servers,
+        "retry_backoff_ms": 20,
+        "metadata_max_age_ms": 1000,
+        "reconnect_backoff_max_ms": 200,
+    }
     return settings | ({"proxy_url": f"{_CLOSING_SCHEME}://"} if _HAS_CLOSING_SOCKETS else {})
 
 
 def _admin(bootstrap_servers: str, timeout_s: float) -> Any:
-    return KafkaAdminClient(**_settings(bootstrap_servers), request_timeout_ms=int(max(timeout_s, 1.0) * 1000))
+    timeout_ms = int(max(timeout_s, 1.0) * 1000)
+    # kafka-python 2.0 does not know the latter.
+    known = {"request_timeout_ms", "bootstrap_timeout_ms"} & KafkaAdminClient.DEFAULT_CONFIG.keys()
+    return KafkaAdminClient(**_settings(bootstrap_servers), **dict.fromkeys(known, timeout_ms))
 
 
 def _partitions(consumer: Any, topic: str, deadline: float, *, is_awaited: bool) -> set[int]:

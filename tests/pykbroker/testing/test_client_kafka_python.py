@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pykbroker.testing.client_kafka_python import KafkaPython
+from pykbroker.testing.local_broker import LocalBroker
 
 # In a process of its own: pytest keeps what is logged, and with a logged error the frames that hold the socket.
 _SUITE = """
@@ -27,3 +35,22 @@ def test_a_refused_connection_leaves_no_socket_to_the_garbage_collector() -> Non
     )
     assert done.returncode == 0, done.stderr
     assert "unclosed" not in done.stderr
+
+
+def test_a_dead_bootstrap_server_that_is_chosen_again_and_again_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With kafka-python's own delays the twelve choices took longer than its 30 s for finding a server."""
+    manager = pytest.importorskip("kafka.net.manager")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        refused_port = server.getsockname()[1]
+    chosen: list[int] = []
+
+    def choose(servers: Sequence[Any]) -> Any:
+        found = next(server for server in servers if (server.port == refused_port) == (len(chosen) < 12))
+        chosen.append(found.port)
+        return found
+
+    with LocalBroker() as broker, monkeypatch.context() as context:
+        context.setattr(manager.random, "choice", choose)
+        servers = f"127.0.0.1:{refused_port},{broker.bootstrap_servers}"
+        KafkaPython().create_topic(servers, "found", 1, 1, {}, 10)
+    assert chosen.count(refused_port) == 12
