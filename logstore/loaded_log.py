@@ -147,12 +147,13 @@ class LoadedLog:
         leader_epoch: int,
         now_ms: int,
         origin: AppendOrigin,
+        header: BatchHeader | None,
         verification: Verification | None,
         transaction_version: int,
     ) -> AppendResult:
         if origin is not AppendOrigin.CLIENT:
             return self._append_trusted(data, leader_epoch, now_ms, verification, transaction_version)
-        batch = validate_client_batches(data, self._policy, now_ms, self._name)
+        batch = validate_client_batches(data, self._policy, now_ms, self._name, header)
         data, size, record_count, max_timestamp, producer_id, epoch, sequence, is_transactional, append_time_ms = batch
         producers, config = self.history.state, self._config
         if producer_id >= 0:

@@ -29,6 +29,7 @@ from pykbroker.logstore.segment import SealedSegment, Segment, TimestampOffset
 from pykbroker.logstore.segment_list import LogRead
 from pykbroker.logstore.unloaded_log import UnloadedLog
 from pykbroker.protocol.records.batch import RecordBatch
+from pykbroker.protocol.records.layout import BatchHeader
 
 __all__ = ["AppendOrigin", "AppendResult", "LogRead", "PartitionLog", "append_policy"]
 
@@ -297,21 +298,27 @@ class PartitionLog:
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         *,
+        header: BatchHeader | None = None,
         verification: Verification | None = None,
         transaction_version: int = 0,
     ) -> AppendResult:
         """Check batches as `origin` asks, give them the next offsets, and write them.
 
-        `verification` is what `start_verification` gave for a transactional batch; `transaction_version` is that of the
-        transaction which a marker ends. `data` is not changed unless LogAppendTime asks for it and it is writable.
-        Raises a RecordError of protocol.records for bad batches, OutOfOrderSequence, InvalidProducerEpoch,
-        InvalidTransactionState, TransactionCoordinatorFenced, BatchTooLarge, StorageFull, StorageError; after any of
-        them the log is as it was.
+        Args:
+            data: is not changed unless LogAppendTime asks for it and it is writable.
+            header: of a client's batch, from `ProducedRecords` after its checks; None: they are made here.
+            verification: from `start_verification`, for a transactional batch.
+            transaction_version: that of the transaction which a marker ends.
+
+        Raises:
+            RecordError: a bad batch.
+            OutOfOrderSequence, InvalidProducerEpoch, InvalidTransactionState, TransactionCoordinatorFenced,
+                BatchTooLarge, StorageFull, StorageError: after any of them the log is as it was.
         """
         state = self._state
         if not isinstance(state, LoadedLog):
             state = self._load(state)
-        return state.append_as_leader(data, leader_epoch, now_ms, origin, verification, transaction_version)
+        return state.append_as_leader(data, leader_epoch, now_ms, origin, header, verification, transaction_version)
 
     def append_as_follower(self, data: Buffer, now_ms: int, leader_epoch: int = _EPOCH_MAX) -> AppendResult:
         """Append batches fetched from a leader as they are: offsets and epochs are the leader's, CRCs are checked.

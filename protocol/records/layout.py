@@ -118,4 +118,5 @@ class BatchHeader(NamedTuple):
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`, where 61 bytes must be. Of old formats only offset, length and magic mean something."""
-    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    # As BatchHeader._make, which counts the fields once more: once per batch it can be felt.
+    return tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))

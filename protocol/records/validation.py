@@ -34,27 +34,20 @@ from pykbroker.protocol.records.compression import Buffer
 from pykbroker.protocol.records.errors import (
     CompressionFailed,
     CorruptRecord,
-    InvalidProduceRecords,
     InvalidRecord,
     InvalidTimestamp,
     RecordBatchTooLarge,
     RecordTooLarge,
-    UnsupportedCompressionType,
 )
 from pykbroker.protocol.records.layout import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
     CONTROL_FLAG,
-    FLAGS_POSITION,
-    HEADER,
     HEADER_SIZE,
-    LEGACY_LENGTH_MIN,
     LENGTH_OVERHEAD,
-    LENGTH_POSITION,
     LOG_APPEND_TIME_FLAG,
-    MAGIC_POSITION,
-    TO_MAGIC_SIZE,
     TRANSACTIONAL_FLAG,
+    BatchHeader,
 )
 from pykbroker.protocol.records.record import Record, decode_records
 from pykbroker.protocol.records.record_scan import (
@@ -67,6 +60,7 @@ from pykbroker.protocol.records.record_scan import (
     VARINT_TOO_LONG,
     scan_records,
 )
+from pykbroker.protocol.records.single_batch import header_of_single
 
 RECORD_ERRORS_MAX: Final = 10_000
 """A compressed megabyte may hold a million records: an answer that names each would be a hundred megabytes. Clients
@@ -142,37 +136,26 @@ class ValidatedBatch(NamedTuple):
         return self.record_count - 1
 
 
-def check_produce_version(data: Buffer, api_version: int) -> None:
-    """Raises UnsupportedCompressionType for a zstd batch below Produce v7 (P-38, KIP-110).
-
-    Everything else is `validate_client_batches`, which does not know the version: call this first, below v7 only.
-    """
-    if (
-        api_version < 7
-        and len(data) > FLAGS_POSITION
-        and data[MAGIC_POSITION] == 2
-        and data[FLAGS_POSITION] & CODEC_MASK == compression.ZSTD
-    ):
-        raise UnsupportedCompressionType(
-            f"Produce requests with version {api_version} are not allowed to use ZStandard compression"
-        )
-
-
 def validate_client_batches(
-    data: Buffer, policy: AppendPolicy, now_ms: int, topic_partition: str = ""
+    data: Buffer, policy: AppendPolicy, now_ms: int, topic_partition: str = "", header: BatchHeader | None = None
 ) -> ValidatedBatch:
     """Check the records of one partition of a Produce request, and change what the topic's configuration asks for.
 
-    `now_ms` is the time of the append. `topic_partition` ("topic-0") only goes into messages.
-    Raises a RecordError with Kafka's error code, and with record errors where single records are refused (P-35..P-41).
+    Args:
+        now_ms: the time of the append.
+        topic_partition: "topic-0"; it only goes into messages.
+        header: that of `ProducedRecords` after its `check_single`; without it the same checks are made here.
+
+    Raises:
+        RecordError: with Kafka's error code, and with record errors where single records are refused (P-35 to P-41).
     """
-    if len(data) < HEADER_SIZE:
-        _check_framing(data)
+    if header is None or header.length < HEADER_SIZE - LENGTH_OVERHEAD:
+        header = header_of_single(data)
     (
         base_offset,
         length,
         _,
-        magic,
+        _,
         crc,
         attributes,
         last_offset_delta,
@@ -182,11 +165,10 @@ def validate_client_batches(
         producer_epoch,
         base_sequence,
         record_count,
-    ) = HEADER.unpack_from(data)
+    ) = header
     size_bytes = length + LENGTH_OVERHEAD
     view = data if isinstance(data, memoryview) else memoryview(data)
-    if magic != 2 or size_bytes != len(view):
-        _check_framing(view)
+    if size_bytes != len(view):
         view = view[:size_bytes]
     if base_offset:
         raise InvalidRecord(
@@ -271,45 +253,6 @@ def validate_client_batches(
         attributes & TRANSACTIONAL_FLAG != 0,
         now_ms if policy.is_log_append_time else NO_TIMESTAMP,
     )
-
-
-def _check_framing(data: Buffer) -> None:
-    """Raise unless `data` begins with one whole batch of format 2 and no other batch follows (P-35).
-
-    A partial batch at the end is no batch, as in Kafka: it is cut off without a word.
-    """
-    size_bytes = batch_size(data, 0)
-    if size_bytes is None:
-        raise InvalidProduceRecords("Produce requests must have at least one record batch per partition")
-    if data[MAGIC_POSITION] != 2:
-        raise InvalidProduceRecords(
-            "Produce requests are only allowed to contain record batches with magic version 2: this one has message "
-            f"format {data[MAGIC_POSITION]}, upgrade the producer to one that speaks Kafka 0.11 or later"
-        )
-    if size_bytes < HEADER_SIZE:
-        raise CorruptRecord(
-            f"Record batch is corrupt (the size {size_bytes} is smaller than the minimum allowed overhead "
-            f"{HEADER_SIZE})"
-        )
-    if batch_size(data, size_bytes) is not None:
-        raise InvalidProduceRecords(
-            "Produce requests are only allowed to contain exactly one record batch per partition"
-        )
-
-
-def batch_size(data: Buffer, position: int) -> int | None:
-    """Size of the batch at `position`, of whatever format; None when there is no whole one."""
-    remaining = len(data) - position
-    if remaining < LENGTH_OVERHEAD:
-        return None
-    length = int.from_bytes(data[position + LENGTH_POSITION : position + LENGTH_OVERHEAD], "big", signed=True)
-    if length < LEGACY_LENGTH_MIN:
-        raise CorruptRecord(f"Record size {length} is less than the minimum record overhead ({LEGACY_LENGTH_MIN})")
-    if remaining < TO_MAGIC_SIZE:
-        return None
-    if data[position + MAGIC_POSITION] > 2:
-        raise CorruptRecord(f"Invalid magic found in record: {data[position + MAGIC_POSITION]}")
-    return None if remaining < length + LENGTH_OVERHEAD else length + LENGTH_OVERHEAD
 
 
 def _refuse_header(batch: RecordBatch, topic_partition: str) -> None:

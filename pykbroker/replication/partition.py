@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import PartitionImage
     from pykbroker.logstore.partition_log import AppendResult, PartitionLog
     from pykbroker.logstore.producer_state import Verification
+    from pykbroker.protocol.records.compression import Buffer
+    from pykbroker.protocol.records.layout import BatchHeader
     from pykbroker.replication.leadership import Follower, Proposal
     from pykbroker.replication.offset_waiters import OffsetWaiters
     from pykbroker.replication.replica_environment import ReplicaEnvironment
@@ -277,16 +279,17 @@ class Partition:
 
     def append_as_leader(
         self,
-        data: bytes | bytearray | memoryview,
+        data: Buffer,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         *,
+        header: BatchHeader | None = None,
         verification: Verification | None = None,
         transaction_version: int = 0,
     ) -> AppendResult:
-        """Appends batches under the current leader epoch and wakes whoever waits for them.
+        """Appends batches under the current leader epoch and wakes the requests that wait for them.
 
-        `verification` and `transaction_version` belong to batches and markers of transactions, see `PartitionLog`.
+        `header`, `verification` and `transaction_version`: see `PartitionLog.append_as_leader`.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, nothing was appended.
@@ -307,6 +310,7 @@ class Partition:
                 self.leader_epoch,
                 now_ms,
                 origin,
+                header=header,
                 verification=verification,
                 transaction_version=transaction_version,
             )

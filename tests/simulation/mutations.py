@@ -74,7 +74,7 @@ def _high_watermark_at_the_end() -> list[Patch]:
 def _acknowledged_at_once() -> list[Patch]:
     async def finish(*arguments: Any) -> None: ...
 
-    return [(produce, "_finish", finish)]
+    return [(produce.AwaitedReplication, "finish", finish)]
 
 
 def _beyond_the_high_watermark() -> list[Patch]:

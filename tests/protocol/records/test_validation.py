@@ -24,10 +24,10 @@ from pykbroker.protocol.records.errors import (
 )
 from pykbroker.protocol.records.layout import CONTROL_FLAG, LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG
 from pykbroker.protocol.records.record import Record, encode_record
+from pykbroker.protocol.records.single_batch import ProducedRecords
 from pykbroker.protocol.records.validation import (
     AppendPolicy,
     ValidatedBatch,
-    check_produce_version,
     validate_client_batches,
 )
 from tests.protocol.records.samples import LARGE, SMALL, TIME, fixture, with_crc, with_fields, with_payload
@@ -223,11 +223,10 @@ def test_zstd_needs_produce_v7(api_version: int) -> None:
         data = fixture(f"small_{codec}")
         if codec == "zstd" and api_version < 7:
             with pytest.raises(UnsupportedCompressionType) as caught:
-                check_produce_version(data, api_version)
+                ProducedRecords(data).check_single(api_version)
             assert caught.value.error_code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         else:
-            check_produce_version(data, api_version)
-    check_produce_version(b"short", 3)
+            ProducedRecords(data).check_single(api_version)
 
 
 def test_max_message_bytes() -> None:
