@@ -119,9 +119,10 @@ class FetchContext(NamedTuple):
         if self.session is None:
             return True
         news = partition.is_news(data)
-        if self.is_incremental and news and data.records is not None and len(data.records):
+        has_records = data.records is not None and len(data.records) > 0
+        # While this request waited another one, from another connection, may have removed the partition.
+        if self.is_incremental and has_records and self.partitions.pop(partition.key, None) is not None:
             # Partitions that returned data go to the end, so that a small response size starves none.
-            del self.partitions[partition.key]
             self.partitions[partition.key] = partition
         return news or not self.is_incremental
 

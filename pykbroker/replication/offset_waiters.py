@@ -1,72 +1,82 @@
-"""The one way to wait for a log: fetches wait for bytes, acks=all waits for the high watermark.
+"""Waits of Fetch and DeleteRecords for a partition: for new bytes to read, or for another change.
 
-A waiter hangs on the logs it is interested in. Whoever moves a log calls `notify` with the bytes that became
-readable; nothing polls. Checking and hanging on happen without an await between them, so no wake-up can be lost.
+A request registers one `Waiter` at all partitions that it looks at. `OffsetWaiters.notify` is called with the number of
+bytes that became readable; nothing polls. A request that lets others run between two partitions registers at each one
+as it looks at it, so that no notification between that look and the wait is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Self
 
 import trio
 
 ALL = 1 << 62
-"""More bytes than anyone waits for: wakes whoever waits, for changes other than new bytes."""
+"""More bytes than any request waits for: wakes every waiter, for changes other than new bytes."""
 
 
 class Waiter:
-    """Something parked until `bytes_wanted` more bytes have become readable in the logs it hangs on."""
+    """One request, woken when `bytes_wanted` more bytes have become readable where it is registered.
 
-    __slots__ = ("_event", "bytes_wanted")
+    A context manager: at the end of the block it is registered nowhere.
+    """
+
+    __slots__ = ("_event", "_places", "bytes_wanted")
 
     def __init__(self, bytes_wanted: int) -> None:
         self.bytes_wanted = bytes_wanted
-        self._event = trio.Event()
+        self._event: trio.Event | None = None
+        self._places: list[OffsetWaiters] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for place in self._places:
+            place.discard(self)
+
+    def register(self, place: OffsetWaiters) -> None:
+        """Count the bytes of a partition from now on."""
+        place.add(self)
+        self._places.append(place)
 
     def add(self, size_bytes: int) -> None:
-        """Counts bytes; wakes when there are enough."""
+        """Count bytes; wake the request when there are enough."""
         self.bytes_wanted -= size_bytes
-        if self.bytes_wanted <= 0:
+        if self.bytes_wanted <= 0 and self._event is not None:
             self._event.set()
 
-    async def wait(self) -> None:
-        await self._event.wait()
+    async def wait(self, deadline: float) -> None:
+        """Wait for the bytes that are still missing, until the deadline on trio's clock."""
+        if self.bytes_wanted <= 0:
+            return
+        self._event = trio.Event()
+        with trio.move_on_at(deadline):
+            await self._event.wait()
 
 
 class OffsetWaiters:
-    """Those who wait for one log."""
+    """The waiters of one partition for one kind of progress."""
 
     __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        # In order of arrival: who is woken first must not depend on addresses.
+        # In order of arrival: the order in which they are woken must not depend on addresses.
         self._waiters: dict[Waiter, None] = {}
 
     def notify(self, size_bytes: int) -> None:
-        """Says that so many bytes more can be read; `ALL` wakes everyone, as for a deleted partition."""
+        """Count bytes that became readable; `ALL` wakes every waiter, as for a deleted partition."""
         if self._waiters:
             for waiter in list(self._waiters):
                 waiter.add(size_bytes)
 
     def add(self, waiter: Waiter) -> None:
+        """Notify this waiter, too."""
         self._waiters[waiter] = None
 
     def discard(self, waiter: Waiter) -> None:
+        """Notify it no more."""
         self._waiters.pop(waiter, None)
 
     def __len__(self) -> int:
         return len(self._waiters)
-
-
-async def wait_for_bytes(logs: Iterable[OffsetWaiters], bytes_wanted: int, deadline: float) -> None:
-    """Waits until the logs together have `bytes_wanted` more bytes, or until the deadline on trio's clock."""
-    waiter = Waiter(bytes_wanted)
-    hooks = list(logs)
-    for waiters in hooks:
-        waiters.add(waiter)
-    try:
-        with trio.move_on_at(deadline):
-            await waiter.wait()
-    finally:
-        for waiters in hooks:
-            waiters.discard(waiter)

@@ -17,7 +17,7 @@ from pykbroker.logstore.errors import OffsetOutOfRange, StorageError, StorageFul
 from pykbroker.logstore.partition_log import AppendOrigin
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.leadership import NO_BROKER_EPOCH, Leadership
-from pykbroker.replication.offset_waiters import ALL, wait_for_bytes
+from pykbroker.replication.offset_waiters import ALL, Waiter
 from pykbroker.replication.replica import FetchBound, PartitionRead, Replica
 
 if TYPE_CHECKING:
@@ -617,7 +617,9 @@ class Partition:
                 return ErrorCode.NONE, low
             if trio.current_time() >= deadline:
                 return ErrorCode.REQUEST_TIMED_OUT, low
-            await wait_for_bytes([self.low_waiters], ALL, deadline)
+            with Waiter(ALL) as waiter:
+                waiter.register(self.low_waiters)
+                await waiter.wait(deadline)
 
     def advance_log_start(self, offset: int) -> None:
         """Deletes what is before an offset (DeleteRecords)."""

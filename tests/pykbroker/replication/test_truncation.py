@@ -205,7 +205,7 @@ async def test_batches_larger_together_than_a_segment() -> None:
     assert len(one.log.segment_base_offsets) == 1
 
 
-def test_what_a_follower_could_not_sync_does_not_count() -> None:
+async def test_what_a_follower_could_not_sync_does_not_count() -> None:
     """With `log.flush.interval.messages=1` what is acknowledged is on all disks in sync. A follower whose disk does not
     sync has the records in its log and must not say so: they are taken out, fetched and written again."""
     cluster = Cluster({"log.flush.interval.messages": "1"})

@@ -1,0 +1,130 @@
+"""Parts of a Fetch response: partitions that have an error or no records, and the leaders that errors name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from pykbroker.replication.fetch_sessions import PartitionKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pykbroker.protocol.messages.fetch import FetchRequest
+    from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition
+    from pykbroker.replication.partition import Partition
+    from pykbroker.requests.context import BrokerContext
+
+STORAGE_ERROR_VERSION = 6
+TOPIC_ID_VERSION = 13
+LEADER_HINT_VERSION = 16
+HINTED_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def response_of(
+    context: BrokerContext, fetch: FetchContext, partitions: Iterable[tuple[FetchedPartition, PartitionData]]
+) -> FetchResponse:
+    """The response with those partitions that have news for the session, and the leaders that they name (KIP-951)."""
+    topics: list[FetchableTopicResponse] = []
+    # In order, without duplicates.
+    leaders: dict[int, None] = {}
+    last: Any = None
+    for asked, data in partitions:
+        if not fetch.is_in_response(asked, data):
+            continue
+        key = asked.key
+        if last is None or (last.topic, last.topic_id) != (key.topic, key.topic_id):
+            last = FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id)
+            topics.append(last)
+        last.partitions.append(data)
+        if data.current_leader.leader_id >= 0:
+            leaders[data.current_leader.leader_id] = None
+    response = FetchResponse(session_id=fetch.session_id, responses=topics)
+    for leader in leaders:
+        endpoint = context.services.metadata.endpoint(leader, context.connection)
+        if endpoint is not None:
+            response.node_endpoints.append(
+                NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
+            )
+    return response
+
+
+def unknown_isolation(context: BrokerContext, request: FetchRequest) -> FetchResponse:
+    """Kafka has no better error than UNKNOWN_SERVER_ERROR for it; before topic ids every partition has it, too."""
+    error = ErrorCode.UNKNOWN_SERVER_ERROR
+    response = FetchResponse(error_code=error, session_id=request.session_id)
+    if context.api_version < TOPIC_ID_VERSION:
+        response.responses = [
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    failure(context, PartitionKey(topic.topic, topic.topic_id, asked.partition), error, None)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    return response
+
+
+def failure(
+    context: BrokerContext, key: PartitionKey, error_code: ErrorCode, partition: Partition | None
+) -> PartitionData:
+    """A partition with an error: offsets -1 and empty, never null, records (P-66)."""
+    if error_code == ErrorCode.KAFKA_STORAGE_ERROR and context.api_version < STORAGE_ERROR_VERSION:
+        error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    data = PartitionData(
+        partition_index=key.partition,
+        error_code=error_code,
+        high_watermark=-1,
+        # As Kafka: absent where a log was asked, empty where there was none to ask.
+        aborted_transactions=[] if partition is None else None,
+        records=b"",
+    )
+    if error_code in HINTED_ERRORS and context.api_version >= LEADER_HINT_VERSION:
+        leader = (-1, -1)
+        if partition is not None:
+            leader = (partition.leader_id, partition.leader_epoch)
+        else:
+            topic = context.services.metadata.topic_by_id(key.topic_id)
+            if topic is not None and key.partition in topic.partitions:
+                leader = (topic.partitions[key.partition].leader, topic.partitions[key.partition].leader_epoch)
+        data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+    return data
+
+
+def elsewhere(partition: Partition, preferred: int) -> PartitionData:
+    """A partition without records, which sends a consumer to a follower (KIP-392)."""
+    return PartitionData(
+        partition_index=partition.partition,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=partition.log_start_offset,
+        aborted_transactions=None,
+        preferred_read_replica=preferred,
+        records=b"",
+    )
+
+
+def not_here(context: BrokerContext, key: PartitionKey) -> KafkaError:
+    """The error of a partition that this broker does not hold (P-71)."""
+    metadata = context.services.metadata
+    if context.api_version >= TOPIC_ID_VERSION:
+        topic = metadata.topic_by_id(key.topic_id)
+        if topic is None:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+    else:
+        topic = metadata.topic(key.topic)
+    if topic is None or key.partition not in topic.partitions:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{key.topic}-{key.partition} does not exist")
+    if context.services.partitions.is_offline(topic.name, key.partition):
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic.name}-{key.partition} cannot be opened")
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic.name}-{key.partition} is on another broker")

@@ -1,0 +1,168 @@
+"""Fetch of many partitions: other requests are served between them, and what they change is not missed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from pykbroker.handlers.fetch import handle_fetch
+from pykbroker.logstore.file_range import FileRange
+from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from pykbroker.replication.partition import Partition
+from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
+
+VERSION = 17
+PARTITIONS = 20
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Every turn is over at once."""
+    monkeypatch.setattr("pykbroker.requests.turn.TURN_S", -1.0)
+    data_path = DataPath(tmp_path, cluster_image(topic_image("many", PARTITIONS)))
+    yield data_path
+    data_path.close()
+
+
+def put(path: DataPath, partition: int) -> None:
+    found = path.partitions.get("many", partition)
+    assert found is not None
+    found.append_as_leader(bytearray(batch()), NOW_MS)
+
+
+def asked(*, partitions: int = PARTITIONS, **fields: Any) -> FetchRequest:
+    named = [FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1000) for number in range(partitions)]
+    topic = FetchTopic(topic="many", topic_id=topic_id("many"), partitions=named)
+    return FetchRequest(**{"min_bytes": 1, "max_wait_ms": 0, "topics": [topic] if named else [], **fields})
+
+
+def release(response: Any) -> dict[int, int]:
+    """Gives back the file ranges; returns the sizes of the records by partition."""
+    sizes = {}
+    for topic in response.responses:
+        for data in topic.partitions:
+            sizes[data.partition_index] = len(data.records)
+            if data.records:
+                data.records.release()
+    return sizes
+
+
+def on_read(monkeypatch: pytest.MonkeyPatch, number: int, effect: Any) -> None:
+    """Calls `effect` once, when this partition is read."""
+    read = Partition.read
+    effects = [effect]
+
+    def watched(self: Partition, *args: Any, **options: Any) -> Any:
+        if self.partition == number and effects:
+            effects.pop()()
+        return read(self, *args, **options)
+
+    monkeypatch.setattr(Partition, "read", watched)
+
+
+async def test_others_have_their_turn_between_partitions(path: DataPath) -> None:
+    for number in range(PARTITIONS):
+        put(path, number)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        sizes = release(await path.call(handle_fetch, asked(), VERSION))
+        nursery.cancel_scope.cancel()
+    assert len(sizes) == PARTITIONS
+    assert all(sizes.values())
+    assert turns >= PARTITIONS / 2
+
+
+async def test_records_that_come_during_the_first_pass_end_the_wait_at_once(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partition 0 was empty when it was read and has records before the last one is: the notification counts."""
+    on_read(monkeypatch, PARTITIONS - 1, lambda: put(path, 0))
+    begin = trio.current_time()
+    sizes = release(await path.call(handle_fetch, asked(max_wait_ms=10_000), VERSION))
+    assert sizes[0] > 0
+    assert trio.current_time() - begin < 1
+
+
+async def test_records_that_come_during_a_later_pass_end_the_wait_at_once(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wake-up for nothing is followed by another pass; partition 0 has records behind its look at it."""
+    begin = trio.current_time()
+
+    async def wake_up() -> None:
+        await trio.sleep(1)
+        on_read(monkeypatch, PARTITIONS - 1, lambda: put(path, 0))
+        found = path.partitions.get("many", 3)
+        assert found is not None
+        found.waiters.notify(1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wake_up)
+        sizes = release(await path.call(handle_fetch, asked(max_wait_ms=10_000), VERSION))
+    assert sizes[0] > 0
+    assert trio.current_time() - begin == pytest.approx(1, abs=0.1)
+
+
+async def test_a_session_that_another_connection_changes_meanwhile(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other request removes a partition while this one reads: the session stays without it."""
+    first = await path.call(handle_fetch, asked(session_epoch=0), VERSION)
+    release(first)
+    put(path, 0)
+    forgotten = ForgottenTopic(topic="many", topic_id=topic_id("many"), partitions=[0])
+    removal = asked(
+        partitions=0, session_id=first.session_id, session_epoch=2, forgotten_topics_data=[forgotten], min_bytes=0
+    )
+    sizes = {}
+    async with trio.open_nursery() as nursery:
+
+        async def remove() -> None:
+            release(await path.call(handle_fetch, removal, VERSION))
+
+        on_read(monkeypatch, 5, lambda: nursery.start_soon(remove))
+        update = asked(partitions=0, session_id=first.session_id, session_epoch=1)
+        sizes = release(await path.call(handle_fetch, update, VERSION))
+    assert sizes == {0: len(batch())}
+    put(path, 0)
+    last = asked(partitions=0, session_id=first.session_id, session_epoch=3)
+    assert release(await path.call(handle_fetch, last, VERSION)) == {}
+
+
+async def test_a_client_that_leaves_during_a_turn_leaves_no_file_range(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leased: set[FileRange] = set()
+    read, release_range = Partition.read, FileRange.release
+
+    def watched_read(self: Partition, *args: Any, **options: Any) -> Any:
+        found = read(self, *args, **options)
+        assert found.records is not None
+        leased.add(found.records)
+        if self.partition == 5:
+            scope.cancel()
+        return found
+
+    def watched_release(self: FileRange) -> None:
+        leased.discard(self)
+        release_range(self)
+
+    monkeypatch.setattr(Partition, "read", watched_read)
+    monkeypatch.setattr(FileRange, "release", watched_release)
+    for number in range(PARTITIONS):
+        put(path, number)
+    with trio.CancelScope() as scope:
+        await path.call(handle_fetch, asked(), VERSION)
+    assert scope.cancelled_caught
+    assert not leased
