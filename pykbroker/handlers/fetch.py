@@ -164,7 +164,8 @@ class FetchSteps:
                     if waiter is not None:
                         waiter.register(self._waiters_of(quiet.partition))
                     continue
-                await turn.end_if_over()
+                if turn.is_over:
+                    await turn.end_if_over()
                 found = self._read_one(asked, min(asked.size_max, rest), read, is_first_pass=is_first_pass)
                 read.partitions.append(found)
                 size = len(found.data.records)
