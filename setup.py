@@ -24,7 +24,7 @@ COMPILED = ["pykbroker/protocol/records/record_scan.py"]
 
 
 def wanted() -> bool:
-    """Whether to try: not switched off, and a compiler is there."""
+    """True if compiling is to be tried: not switched off, and a compiler and Python's headers are there."""
     asked = os.environ.get("PYKBROKER_COMPILE", "")
     if asked in {"0", "1"}:
         return asked == "1"

@@ -58,7 +58,7 @@ def java_command(heap: str = "512M") -> list[str]:
 
 
 def answers(port: int) -> bool:
-    """Whether a broker on this port answers ApiVersions now."""
+    """True if a broker on this port answers ApiVersions now."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
             connection.sendall(API_VERSIONS_REQUEST)
@@ -108,7 +108,7 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def prepare(self) -> None:
-        """What must be done once before the first start."""
+        """Prepare the data directory once, before the first start. Nothing by default."""
 
     def command(self) -> list[str]:
         """Its command line."""

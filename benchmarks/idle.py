@@ -1,4 +1,4 @@
-"""What 1,000 connections and 1,000 partitions cost a broker that has nothing to do.
+"""Cost of 1,000 connections and 1,000 partitions for a broker that has nothing to do.
 
     python -m benchmarks.idle            # ours;  --broker kafka for Apache Kafka
 

@@ -1,4 +1,4 @@
-"""Where results go: a table on the screen, and Markdown and JSON in reports/bench (not committed)."""
+"""Reports of results: a table on the screen, and Markdown and JSON in reports/bench (not committed)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPORTS = Path(__file__).resolve().parent.parent / "reports" / "bench"
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """The machine and the time of the measurement: Python, system, cores, load average of the last minute."""
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),

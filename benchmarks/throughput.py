@@ -38,7 +38,7 @@ class ToolFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much work one round is."""
+    """Amount of work in one round."""
 
     payload_mb: int
     latency_messages: int
@@ -51,7 +51,7 @@ QUICK = Sizes(payload_mb=50, latency_messages=1000, rounds=1)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one tool run measured. Latencies in milliseconds; 0 where the tool gives none."""
+    """Figures of one tool run. Latencies in milliseconds; 0 for a figure that the tool does not give."""
 
     case: str
     broker: str
@@ -191,7 +191,7 @@ def table_rows(results: list[Result]) -> list[list[str]]:
 
 
 def ratio(ours: float, theirs: float, *, is_rate: bool) -> str:
-    """How many times better we are: more of a rate, less of a time or size. Empty where there is nothing to compare."""
+    """Factor by which pykbroker is better: higher for a rate, lower for a time or size. "" without two figures."""
     good, base = (ours, theirs) if is_rate else (theirs, ours)
     return f"{good / base:.2f}" if good and base else ""
 

@@ -371,7 +371,7 @@ class ControllerNode:
     # One round
 
     def _deadline(self) -> float:
-        """When the next round is due, on trio's clock."""
+        """Time of the next round in seconds of trio's clock, infinite when nothing is due."""
         deadline_ms = min(self._core.next_deadline_ms, self._queue.linger_until_ms)
         return float("inf") if deadline_ms >= NEVER_MS else self.clock.trio_time(deadline_ms)
 

@@ -80,7 +80,7 @@ class FileSystem(Protocol):
         """Length of a file in bytes."""
 
     def modified_ms(self, path: str) -> int:
-        """When the file was last written, in ms since the epoch."""
+        """Time of the last write to the file, in ms since the epoch."""
 
     def exists(self, path: str) -> bool:
         """True if a file or directory has this path."""

@@ -414,7 +414,7 @@ class LoadedLog:
         self.pending.remove(removed, self._due_ms(now_ms))
 
     def _due_ms(self, now_ms: int) -> int:
-        """When files that are marked now may be deleted."""
+        """Time, in ms since the epoch, from which files that are marked now may be deleted."""
         return now_ms + self._config.file_delete_delay_ms
 
     def delete_due_files(self, now_ms: int) -> int:

@@ -21,7 +21,7 @@ STRING_SIZE_MAX = 32767
 NO_LIMIT = 1 << 62
 
 elements_left = [NO_LIMIT]
-"""How many more elements of arrays, and tagged fields, the message that is being read may have. A cell that generated
+"""Number of further array elements and tagged fields that the message being decoded may have. A cell that generated
 code counts down, so that readers need no further argument; `codec.decode_from` sets it. A hundred megabytes can hold
 thirty million structs, which are gigabytes once they are objects."""
 

@@ -107,7 +107,7 @@ def make_hopeless_events(seed: int, count: int) -> list[Event]:
 
 
 def count_directly(events: Iterable[Event]) -> dict[tuple[str, str], Counter[str]]:
-    """What must come out: for each (minute, page) the number of events in all and of each type, each event once."""
+    """The result to expect: for each (minute, page) the number of events in all and of each type, each event once."""
     counts: dict[tuple[str, str], Counter[str]] = {}
     for event in {event.event_id: event for event in events}.values():
         counts.setdefault((event.minute(), event.page), Counter()).update(("events", event.type))

@@ -87,7 +87,7 @@ class Broker:
 
 
 class JobWatch:
-    """What the Spark job has said of itself: how far each of its two queries is."""
+    """Progress of the Spark job's two queries, read from the job's log."""
 
     def __init__(self, process: ManagedProcess) -> None:
         self.process = process
@@ -110,7 +110,7 @@ class JobWatch:
         self.process.require_running()
 
     def has_reached(self, offset: int, watermark: datetime) -> bool:
-        """Whether both queries have read up to this offset and hold this watermark."""
+        """True once both queries have read up to this offset and have at least this watermark."""
         return all(
             self.offset.get(query, -1) >= offset and query in self.watermark and self.watermark[query] >= watermark
             for query in ("live", "finished")

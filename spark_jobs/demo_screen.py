@@ -1,4 +1,4 @@
-"""What the demo shows: progress bars on a terminal, plain lines elsewhere, and the table at the end."""
+"""Output of the demo: progress bars on a terminal, plain lines elsewhere, and the table at the end."""
 
 from __future__ import annotations
 

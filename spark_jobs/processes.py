@@ -46,7 +46,7 @@ class ManagedProcess:
         return self._process.poll()
 
     def lines(self) -> list[str]:
-        """What this run of it has said until now, whole lines only."""
+        """Lines of the log since this start of the process; an unfinished last line is left out."""
         with self.log.open("rb") as file:
             file.seek(self._log_begin)
             return file.read().decode(errors="replace").split("\n")[:-1]

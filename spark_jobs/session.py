@@ -108,7 +108,7 @@ def _jar_sizes(ivy_dir: Path) -> Iterator[int]:
 
 
 def connector_is_cached(ivy_dir: Path) -> bool:
-    """Whether the connector's jars have been fetched into this folder before (Spark puts them in jars/ at the end)."""
+    """True if the connector's jars were downloaded to this directory before (Spark puts them in jars/ at the end)."""
     group, module, version = connector_coordinates().split(":")
     return (ivy_dir / "jars" / f"{group}_{module}-{version}.jar").exists()
 

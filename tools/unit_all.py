@@ -70,7 +70,7 @@ def candidates() -> Iterator[str]:
 
 
 def output_of(command: list[str]) -> str:
-    """What a command prints; nothing when there is no such command."""
+    """Standard output of a command; "" if there is no such command, it fails, or it takes longer than 60 seconds."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
@@ -81,7 +81,7 @@ def output_of(command: list[str]) -> str:
 
 
 def ask(path: str) -> Interpreter | None:
-    """What an interpreter is; None for one that does not run, cannot make environments, is too old or no CPython.
+    """Version and path of an interpreter; None if it does not run, has no venv, is too old or is not CPython.
 
     A pyenv shim exists for versions that are not active: only running it tells.
     """

@@ -153,7 +153,7 @@ def _metadata_version_error(update: FeatureUpdate, current: int) -> ApiError:
 
 
 def _reason_not_supported(update: FeatureUpdate, image: ClusterImage, context: PlanContext) -> str | None:
-    """Why some node of the cluster cannot run this level, or None. Deleting a level needs nobody's support."""
+    """Reason that a node of the cluster cannot run this level, None if all can; 0 suits nodes without the feature."""
     local = f"Local controller {context.node_id}"
     nodes = [(local, context.supported_features)]
     nodes += [(f"Broker {broker_id}", broker.features) for broker_id, broker in image.brokers.items()]

@@ -185,7 +185,7 @@ def default_directory(broker_id: int, image: ClusterImage) -> bytes:
 
 
 def assignment_error(replicas: Sequence[int], replication_factor: int | None, image: ClusterImage) -> ApiError:
-    """Why these brokers cannot hold a partition, `NO_ERROR` when they can.
+    """INVALID_REPLICA_ASSIGNMENT with the reason if these brokers cannot hold a partition, else `NO_ERROR`.
 
     Args:
         replicas: broker ids as a client gave them.

@@ -12,7 +12,7 @@ _legal = re.compile(r"[a-zA-Z0-9._-]+").fullmatch
 
 
 def reason_invalid(name: str) -> str | None:
-    """Why this cannot be a topic's name, as Kafka words it, or None when it can."""
+    """Reason, in Kafka's words, that a name is no legal topic name; None for a legal one."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):

@@ -80,7 +80,7 @@ class RaftCore(Replica):
 
     @property
     def next_deadline_ms(self) -> int:
-        """When `tick` must be called at the latest, NEVER_MS for never."""
+        """Latest time of the next call of `tick`, in ms; NEVER_MS for none."""
         if not self._is_started:
             return self.now_ms
         deadline_ms = min(self.state.deadline_ms, self.state.next_deadline_ms)

@@ -49,7 +49,7 @@ class RoleState:
 
     @property
     def next_deadline_ms(self) -> int:
-        """When `tick` is due for another reason than the election timeout."""
+        """Time in ms of the next `tick` that this role needs besides its election timeout."""
         return NEVER_MS
 
     def begin(self) -> None:
@@ -201,7 +201,7 @@ class Replica(ABC):
 
     @property
     def deadline_ms(self) -> int:
-        """When the election timeout of the present role ends."""
+        """End of the present role's election timeout, in ms."""
         return self.state.deadline_ms
 
     @property

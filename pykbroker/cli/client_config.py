@@ -1,4 +1,4 @@
-"""How the client commands log in: a file of client settings as Kafka's own tools take it with --command-config.
+"""Client settings of the command line, from a file in the format of the --command-config option of Kafka's tools.
 
 The option is not handed to each command: what the file says belongs to every connection that the command makes, and
 those ask `client_settings`.

@@ -29,7 +29,7 @@ class OutgoingRecord(NamedTuple):
 
 
 class LineFormat(NamedTuple):
-    """How a line is taken apart; a separator of None means that part is not in the line."""
+    """Format of one input line; a separator of None means that the lines do not contain this part."""
 
     key_separator: str | None = None
     headers_separator: str | None = None

@@ -1,4 +1,4 @@
-"""How a broker key may be changed while the broker runs: Kafka's update modes (KIP-226).
+"""Update modes of broker keys (KIP-226): read-only, per-broker or cluster-wide.
 
 The mode of each key is in its row of the table: read-only, per-broker or cluster-wide. Here are the rules beyond the
 table: keys that exist only as dynamic settings, keys of one listener, and what cannot be changed in this broker.

@@ -14,7 +14,7 @@ from pykbroker.controller.node_client import NodeUnreachable
 from pykbroker.protocol.errors import ProtocolError
 
 IDLE_SECONDS = 60.0
-"""How long a connection to another broker is kept without anything to send."""
+"""Time, in seconds, after which a connection to another broker that has nothing to send is closed."""
 
 
 class NodeConnection(Protocol):

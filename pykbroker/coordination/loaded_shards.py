@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 Shard = TypeVar("Shard", bound="CoordinatorShard[Any]")
 
 LOOK_AGAIN_S = 0.5
-"""How often the in-sync set is looked at while the high watermark stands still."""
+"""Seconds between two checks of the in-sync set while the high watermark stands still."""
 
 
 class PartitionRegistry(Protocol):

@@ -10,7 +10,7 @@ from pykbroker.logstore.recovery import marker_of
 from pykbroker.protocol.records.control import ControlRecordType
 
 BATCHES_PER_STEP = 100
-"""How much of a log is read before other tasks get their turn."""
+"""Batches that the loader reads from a log before it yields to other tasks."""
 
 NO_PRODUCER_ID = -1
 

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic keeps a group or a transactional id (P-88)."""
+"""Partition of an internal topic that stores a group or a transactional id (P-88)."""
 
 from __future__ import annotations
 

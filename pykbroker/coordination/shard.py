@@ -131,7 +131,7 @@ class CoordinatorShard(ABC, Generic[Result]):
         return ()
 
     def wake_ms(self, key: str) -> int | None:
-        """When `expire_due` is to be called for a key; asked after each operation on it."""
+        """Time of a key's next `expire_due`, in ms since the epoch; None for no timer. Read after each operation."""
 
     def expire_due(self, key: str, now_ms: int) -> Result | None:
         """Does what is due by now for a key; there may be nothing, if its timer was moved meanwhile."""

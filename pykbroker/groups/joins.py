@@ -38,7 +38,7 @@ class Join:
 
     @property
     def reason(self) -> str:
-        """Why the client says that it joins (KIP-800)."""
+        """Reason of the JoinGroup request (KIP-800); "not provided" when the client gives none."""
         return self.request.reason or "not provided"
 
 

@@ -75,7 +75,7 @@ class CommittedOffsets:
 def expired_offsets(
     group: Group, topics: dict[str, dict[int, CommittedOffset]], now_ms: int, retention_ms: int
 ) -> list[tuple[str, int]]:
-    """Which of a group's offsets are over (P-114), as (topic, partition).
+    """Expired offsets of a group (P-114), as (topic, partition).
 
     A group without members: all, `retention_ms` after it became empty. A group without a protocol (offsets committed
     by hand) and a stable group of consumers: each, `retention_ms` after its commit, but never one of a topic that is

@@ -343,7 +343,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return self.groups
 
     def wake_ms(self, key: str) -> int | None:
-        """When a group wants to be woken."""
+        """Time of the group's next timer, in ms since the epoch; None for no timer or no such group."""
         group = self.groups.get(key)
         return None if group is None else group.wake_ms
 

@@ -109,7 +109,7 @@ def _decided_here(context: NodeContext, resource: AlterConfigsResource) -> ApiEr
 
 
 def _refusal(context: NodeContext, resource: AlterConfigsResource) -> ApiError | None:
-    """Why the client may not change this resource. Kafka asks for it after what the broker itself has to say."""
+    """Authorization error of a resource, None if the client may change it. Kafka checks a broker's own errors first."""
     kind = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}.get(resource.resource_type, CLUSTER)
     name = CLUSTER_NAME if kind == CLUSTER else resource.resource_name
     return None if context.authorize(ALTER_CONFIGS, kind, name) else AUTHORIZATION_FAILED[kind]

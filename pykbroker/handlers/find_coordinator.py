@@ -35,7 +35,7 @@ INVALID = (
 
 
 async def handle_find_coordinator(context: BrokerContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Which broker coordinates a group or a transactional id; P-88, P-89."""
+    """Handle FindCoordinator: the broker that coordinates each group or transactional id; P-88, P-89."""
     if context.api_version >= SEVERAL_KEYS_SINCE:
         coordinators = [_find(context, request.key_type, key) for key in request.coordinator_keys]
         for coordinator in coordinators:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FORWARD_TIMEOUT_MS = 60_000
-"""How long a forwarded request looks for the controller, as in Kafka (BrokerServer)."""
+"""Time limit, in ms, of the search for the active controller by a forwarded request; as in Kafka (BrokerServer)."""
 
 CONNECTIONS_MAX = 16
 """Requests that are under way at the same time; others wait."""
@@ -37,7 +37,8 @@ CONNECTIONS_MAX = 16
 RETRY_PAUSE_S = 0.05
 
 MOVED_GRACE_S = 0.5
-"""How long the answer of a controller may take that leads no more: most send it, or say so, at once."""
+"""Seconds that a request to a controller still waits for its response after another controller became active. A deposed
+controller that still runs answers or refuses at once."""
 
 SERVER_ERROR_MESSAGE = "The server experienced an unexpected error when processing the request."
 

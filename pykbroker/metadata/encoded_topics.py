@@ -46,7 +46,8 @@ class Shape:
 
 
 class TopicShapes:
-    """Which topics have equal partitions. `of` finds a topic again by its image, without a look at the partitions."""
+    """Shapes of topics: topics with equal partitions share one `Shape`. `of` finds the shape of a known topic image
+    without comparing partitions."""
 
     __slots__ = ("_images", "_interned", "_shapes")
 

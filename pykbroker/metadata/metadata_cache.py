@@ -76,11 +76,11 @@ class MetadataCache:
 
     @property
     def expected_broker_count(self) -> int:
-        """How many brokers the cluster has, those included that are down or have not come yet; at least 1.
+        """Number of brokers in the cluster, including those that are down or have not registered yet; at least 1.
 
-        Replicas of internal topics go by it: a client that comes before the second broker of a new cluster must not
-        make topics that keep one replica for ever. Where this node is broker and controller, all voters are taken to
-        be.
+        The replication factor of internal topics is limited by this number: a client that connects before the second
+        broker of a new cluster has registered must not create topics that keep one replica for ever. A node that is
+        broker and controller counts every voter as a broker.
         """
         config = self.static_config
         voters = len(config.quorum.voters) if config.is_controller else 0

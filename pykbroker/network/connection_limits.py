@@ -1,4 +1,4 @@
-"""How many connections there may be: in all, on one listener, from one address, and new ones per second.
+"""Limits on connections: in all, of one listener, from one address, and new ones per second.
 
 As Kafka's ConnectionQuotas: at `max.connections` (of the broker or of a listener) and above
 `max.connection.creation.rate` nobody is accepted and clients wait in the backlog; only a connection above
@@ -50,7 +50,7 @@ class AcceptanceRate:
             del self._counts[old]
 
     def delay_s(self, limit_per_second: int, now: float) -> float:
-        """How long to wait until one more keeps to the limit; at most `DELAY_MAX_S`."""
+        """Seconds to wait before the next connection keeps to the rate; at most `DELAY_MAX_S`, 0.0 for no wait."""
         oldest = math.floor(now) - RATE_SECONDS
         count = sum(number for second, number in self._counts.items() if second > oldest)
         excess = count + 1 - limit_per_second * (RATE_SECONDS - 1)

@@ -23,14 +23,14 @@ Connected = socket.socket | trio.abc.Stream
 """The transport of a connection: a socket, which is read in place and sent to by sendfile; else any stream."""
 
 SEND_TIMEOUT_S = 30.0
-"""How long a client may take to accept any part of a reply once its socket is full; then it is disconnected. A
-client that never reads must not hold a segment's lease for ever."""
+"""Time limit, in seconds, for a client with a full socket to accept the next part of a reply. Then it is disconnected:
+a client that never reads must not hold a segment's lease for ever."""
 
 HAS_SENDFILE = sys.platform == "linux" and hasattr(os, "sendfile")
 """True if bytes go from file to socket by Linux's sendfile. Elsewhere it is missing or has another meaning: copied."""
 
 COPY_SIZE = 1 << 18
-"""How much of a file range is in memory at a time where there is no sendfile."""
+"""Bytes of a file range that are in memory at a time where there is no sendfile."""
 
 _NO_SENDFILE_HERE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """Error numbers of sendfile for a file system that it cannot read from."""

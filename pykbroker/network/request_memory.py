@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
 
 PATIENCE_S = 10.0
-"""How long a frame may take while others wait for its memory."""
+"""Seconds that a request may hold its memory while others wait for memory; then its connection may be closed."""
 
 SHARE_OF_MEMORY = 4
 

@@ -42,7 +42,7 @@ DESCRIPTORS_KEPT = 4096
 """Open segment files at most, if the limit of the process allows; the rest of the limit is for connections."""
 
 LOOK_S = 0.1
-"""How often a node that hands over looks whether there is still somebody to take it."""
+"""Seconds between two checks, while a node hands over the quorum's leadership, that another voter can take it."""
 
 
 class BrokerAddress(NamedTuple):

@@ -50,11 +50,11 @@ where it doubles up to the interval of heartbeats."""
 
 LOOK_S = 0.1
 ALONE_S = 1.0
-"""How often a broker that waits for leave looks whether there is still somebody to give it, and after how long without
-an answer it believes that there is nobody."""
+"""Times of controlled shutdown, in seconds: between two checks that enough controllers are there, and without any
+response until a broker that lacks them stops without permission."""
 
 CONTROLLED_SHUTDOWN_MAX_S = 30.0
-"""How long a broker that wants to stop waits for leave to do so."""
+"""Time limit of controlled shutdown, in seconds; then the broker stops without the controller's permission."""
 
 
 class RegistrationFailed(Exception):

@@ -39,7 +39,7 @@ NEVER_MS = 1 << 62
 """Kafka's default for what is not done by time is the largest int64."""
 
 OFFLINE_INTERVAL_S = 2.0
-"""How often logs that could not be opened are tried again."""
+"""Seconds between two attempts to open logs that could not be opened."""
 
 LOGS_PER_TURN = 50
 """Logs looked at before other tasks get their turn."""

@@ -130,12 +130,16 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
 
 
 def _fetch_wait_max_ms(config: BrokerConfig) -> int:
-    """How long a Fetch may wait for records: as in Kafka, but well below what a follower takes for a dead leader."""
+    """Longest wait of a metadata Fetch for records, in ms: Kafka's, but at most a quarter of the fetch timeout, after
+    which a follower takes the leader for dead."""
     return min(FETCH_WAIT_MAX_MS, config.quorum.fetch_timeout_ms // 4)
 
 
 def _running_tick_ms(config: BrokerConfig) -> int:
-    """How often a node of several looks whether it runs: often enough for the shortest time it gives to another one."""
+    """Interval in ms at which the running clock of this node is updated, 0 for a single node.
+
+    An eighth of the shortest timeout that other nodes are held to, within bounds.
+    """
     if config.is_alone and not config.network.controller_listeners:
         return 0
     shortest_ms = min(config.broker.session_timeout_ms, config.quorum.fetch_timeout_ms)
@@ -143,8 +147,10 @@ def _running_tick_ms(config: BrokerConfig) -> int:
 
 
 def _append_linger_ms(config: BrokerConfig) -> int:
-    """How long metadata writes are gathered: not at all unless it was asked for. Kafka's default is 25 ms, by which
-    each new topic would come later; what waits while a write is on its way is gathered all the same."""
+    """Time in ms that metadata writes are gathered: 0 unless `controller.quorum.append.linger.ms` is set.
+
+    Kafka's default of 25 ms delays each new topic by as much. Records that arrive during a write are gathered anyway.
+    """
     given = APPEND_LINGER in config.static_properties
     return config.quorum.append_linger_ms if given else 0
 

@@ -88,7 +88,7 @@ class LeaderSession:
         self._followed.pop(key, None)
 
     def ready_at(self) -> float | None:
-        """When there is something to ask: now or earlier, later, or None for never."""
+        """Earliest time, in seconds of trio's clock, at which a partition may be fetched; None without partitions."""
         return min((f.not_before for f in self._followed.values()), default=None)
 
     def next_request(self, now: float, now_ms: int, broker_epoch: int) -> FetchRequest | None:

@@ -1,4 +1,4 @@
-"""How Kafka writes a client's address: into group metadata, DescribeGroups and access control entries."""
+"""A client's address in Kafka's form, for group metadata, DescribeGroups and access control entries."""
 
 from __future__ import annotations
 

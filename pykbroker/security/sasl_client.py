@@ -1,4 +1,4 @@
-"""How a node logs in at another node's SASL listener: SASL/PLAIN, before anything else goes over the connection."""
+"""SASL/PLAIN login of a node at another node's SASL listener, before anything else is sent over the connection."""
 
 from __future__ import annotations
 

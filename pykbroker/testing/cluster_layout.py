@@ -1,4 +1,4 @@
-"""How several nodes share one machine: ports, folders and settings of each, from what was asked of all. Pure.
+"""Layout of several nodes on one machine: ports, directories and settings of each node. Pure.
 
 `pykbroker start --nodes` and `LocalCluster` write these settings as a server.properties for each node, with which that
 node can also be started by hand.

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 FEATURE = "transaction.version"
 
 LISTED_AT_ONCE = 1_000
-"""How many transactions are looked at before other requests get their turn."""
+"""Transactions that ListTransactions examines before it yields to other requests."""
 
 SERVER_ADDS_PARTITIONS = 2
 """The transaction.version of clients whose partitions are added by the brokers they write to (P-136)."""

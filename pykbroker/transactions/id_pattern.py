@@ -13,13 +13,13 @@ import string
 from collections.abc import Callable
 
 MAX_STATES = 2_000
-"""How large a pattern may become; ``x{1000}`` counts a thousand times."""
+"""Largest number of states of a compiled pattern; ``x{1000}`` has a thousand."""
 
 MAX_CACHED_SETS = 1_000
 """Steps are remembered, so that ordinary patterns cost one look-up per character."""
 
 MAX_WORK = 2_000_000
-"""How many states a pattern may visit, in all the ids that it is tried on: less than a second."""
+"""States that a pattern may visit in all, over all the ids it is matched with: less than a second of work."""
 
 Test = Callable[[str], bool]
 

@@ -19,10 +19,10 @@ from pykbroker.transactions.states import TopicPartition, TransactionState
 from pykbroker.transactions.transaction import Transaction
 
 MARKERS_AT_ONCE = 100
-"""How many markers are written before other requests get their turn."""
+"""Markers that are written before other requests get their turn."""
 
 MARKERS_PER_REQUEST = 1_000
-"""How many markers go to another broker in one request; more wait for its answer."""
+"""Largest number of transactions in one WriteTxnMarkers request to another broker; the rest wait for its response."""
 
 Key = tuple[int, str]
 """Partition of `__transaction_state` and transactional id."""

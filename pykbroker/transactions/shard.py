@@ -21,7 +21,7 @@ TOMBSTONES_BATCH_BYTES = 100_000
 
 
 class TransactionFilter(NamedTuple):
-    """Which transactions ListTransactions wants; empty collections, -1 and None mean all.
+    """Filter of ListTransactions; empty collections, -1 and None match every transaction.
 
     Attributes:
         states: names of states; one that does not exist matches nothing.
