@@ -25,7 +25,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
 class Broker:
-    """Where to connect, and what of the broker can be looked at from outside.
+    """Address of the broker under test, and the traces of it that can be read from outside.
 
     Attributes:
         bootstrap: host:port.
@@ -40,12 +40,12 @@ class Broker:
 
     @property
     def address(self) -> tuple[str, int]:
-        """What socket.create_connection takes."""
+        """(host, port), as socket.create_connection takes them."""
         host, _, port = self.bootstrap.rpartition(":")
         return host, int(port)
 
     def log_text(self) -> str:
-        """What the broker has printed so far."""
+        """Output of the broker so far; "" for a broker on another machine."""
         return "" if self.log_path is None else self.log_path.read_text(errors="replace")
 
 

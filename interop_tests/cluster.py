@@ -76,11 +76,11 @@ class ClusterNode(BrokerProcess):
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives, paused or not."""
+        """True while the node's process exists, paused or not."""
         return self.process is not None and self.process.poll() is None
 
     def command(self) -> list[str]:
-        """What starts it."""
+        """Command line of the node."""
         raise NotImplementedError
 
     def format(self, *options: str) -> None:
@@ -293,7 +293,7 @@ class Cluster:
             node.kill()
 
     def view(self, without: Iterable[int] = ()) -> ClusterView:
-        """What the first node that answers says. Raises AssertionError when none does."""
+        """The cluster as the first node that answers describes it. Raises AssertionError when none answers."""
         found: list[ClusterView] = []
 
         def asked() -> bool:

@@ -173,7 +173,8 @@ class Load:
             self.java_consuming.kill()
 
     def check(self) -> None:
-        """What was acknowledged so far of commits and metadata is so."""
+        """Check the commits and changes of metadata that were acknowledged so far. Raises AssertionError for a lost
+        one."""
         for part in self.parts:
             part.check()
 
@@ -199,7 +200,8 @@ class Load:
             part.check()
 
     def summary(self) -> str:
-        """What the load has done, for the end of the run."""
+        """Totals of the load, for the end of the run: records, commits, changes of metadata, longest standstills in
+        seconds."""
         acknowledged = sum(one.sent for one in self.producers)
         if self.java_producing is not None:
             acknowledged += len(self.java_producing.acknowledged())

@@ -26,7 +26,7 @@ _NOBODY = "02:00:00:00:00:ff"
 
 
 class Address(NamedTuple):
-    """Where a node listens, and where everybody else finds it there."""
+    """Host and port that a node binds, and the port at which clients and other nodes reach it."""
 
     host: str
     port: int
@@ -41,7 +41,7 @@ class Network:
 
     @staticmethod
     def obstacle() -> str:
-        """Why there can be no such network here; "" when there can."""
+        """Reason that this machine cannot have such a network; "" when it can."""
         return ""
 
     def __enter__(self) -> Self:

@@ -45,7 +45,7 @@ _INODE_AT = _HEADER_BYTES + 4 + 48 + 16
 
 
 def owner_of(source_port: int, target_port: int, pids: dict[int, int]) -> int:
-    """Which node's process has the socket that is connected from one port of this machine to another; else CLIENTS.
+    """Node id of the process that owns the connection between two ports of this machine; CLIENTS for any other process.
 
     Args:
         pids: process ids by node id, of processes that this user may look into.
@@ -93,7 +93,7 @@ def _inode_by_table(source_port: int, target_port: int) -> int:
 
 
 class Links:
-    """Which direction between whom is whole. Node ids, and CLIENTS."""
+    """Directions of links that are not cut, by sender and receiver: node ids, and CLIENTS."""
 
     def __init__(self) -> None:
         self._whole: dict[tuple[int, int], asyncio.Event] = defaultdict(_set_event)
@@ -108,7 +108,7 @@ class Links:
             whole.set()
 
     def is_whole(self, sender: int, receiver: int) -> bool:
-        """Whether this direction is not cut."""
+        """True unless this direction is cut."""
         return self._whole[sender, receiver].is_set()
 
     async def wait_until_whole(self, sender: int, receiver: int) -> None:

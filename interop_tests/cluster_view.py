@@ -1,4 +1,4 @@
-"""What one node says of the cluster, asked by hand: a stock client would ask another when this one is silent."""
+"""Requests to one particular node about the cluster; a stock client would ask another node when this one is silent."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def view_of(bootstrap: str) -> ClusterView:
 
 
 def quorum_leader(bootstrap: str) -> int:
-    """Who leads the quorum, by DescribeQuorum version 0 of the metadata log. Raises NoAnswer."""
+    """Node id of the quorum's leader, by DescribeQuorum version 0 of the metadata log. Raises NoAnswer."""
     topic = compact_string("__cluster_metadata") + b"\x02" + struct.pack(">i", 0) + b"\0\0"
     reply = _ask(bootstrap, request_header(DESCRIBE_QUORUM, 0, flexible=True) + b"\x02" + topic + b"\0")
     name = compact_string("__cluster_metadata")

@@ -1,4 +1,4 @@
-"""Which broker the suite runs against, and what the tests share.
+"""Options and fixtures of the suite: the broker that it runs against, and helpers that the tests share.
 
 pytest interop_tests                                  starts pykbroker by its command line
 pytest interop_tests --target kafka                   starts Apache Kafka from its published jars
@@ -122,7 +122,7 @@ def target(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def kills(target: str, pytestconfig: pytest.Config) -> int:
-    """How often a broker is killed under load; Apache Kafka takes its time to start."""
+    """Number of kills of a broker under load: --kills, else 12, and 3 for Apache Kafka, which starts slowly."""
     chosen = pytestconfig.getoption("--kills")
     return chosen if chosen is not None else 3 if target == "kafka" else 12
 

@@ -71,7 +71,7 @@ class Watch:
 
 
 def is_aborted() -> bool:
-    """Whether this transaction is to be one of those."""
+    """True, by chance, for one transaction in ABORTED."""
     return random.randrange(ABORTED) == 0
 
 

@@ -78,7 +78,7 @@ class Writer(threading.Thread):
         return max(gaps())
 
     def missing(self, found: dict[int, list[int]]) -> list[float]:
-        """When those records were acknowledged that are not among those found in the partitions."""
+        """Acknowledgement times, in seconds, of the records that are missing from `found`, numbers by partition."""
         there = {(partition, number) for partition, numbers in found.items() for number in numbers}
         return [
             at
@@ -88,7 +88,7 @@ class Writer(threading.Thread):
         ]
 
     def repeated(self, found: dict[int, list[int]]) -> int:
-        """How many records are there more than once."""
+        """Number of records that occur more than once in a partition."""
         return sum(count > 1 for numbers in found.values() for count in Counter(numbers).values())
 
 

@@ -37,7 +37,7 @@ _NOISE = re.compile(r"StatusLogger|SLF4J|log4j", re.IGNORECASE)
 
 
 class Output(NamedTuple):
-    """What a tool printed, and its exit code."""
+    """Output and exit code of a tool."""
 
     stdout: str
     stderr: str

@@ -1,4 +1,4 @@
-"""What test_kafka_python2.py tests, for a process whose `kafka` is kafka-python 2.3: a function a behaviour.
+"""Scenarios of test_kafka_python2.py, for a process whose `kafka` is kafka-python 2.3: one function for each behaviour.
 
     python kafka_python2_scenarios.py SCENARIO HOST:PORT NAME [PARAMETER]
 
@@ -126,7 +126,7 @@ def record_whole(bootstrap: str, name: str) -> None:
 
 
 def codec(bootstrap: str, name: str, codec: str) -> None:
-    """What kafka-python 2.3 compresses is read by it again."""
+    """Records that kafka-python 2.3 compresses are read by kafka-python 2.3."""
     create(bootstrap, name)
     produce(bootstrap, name, 50, compression_type=None if codec == "none" else codec, linger_ms=20)
     with consumer_of(bootstrap, name) as consumer:

@@ -53,7 +53,7 @@ class SuiteUnavailableError(Exception):
 
 
 class Outcome(NamedTuple):
-    """How many tests of a run ended how."""
+    """Numbers of passed, failed and skipped tests of a run."""
 
     passed: int
     failed: int
@@ -61,7 +61,7 @@ class Outcome(NamedTuple):
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing failed and as much passed as against Apache Kafka."""
+        """True if no test failed and at least PASSED_MIN passed, as many as against Apache Kafka."""
         return self.failed == 0 and self.passed >= PASSED_MIN
 
     def __str__(self) -> str:

@@ -53,20 +53,20 @@ class Part:
             raise self.failure
 
     def work(self) -> None:
-        """What is done again and again."""
+        """Do one round of the work; called until `stopping` is set."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """What is done at the end."""
+        """Do what is needed after the last round. Nothing by default."""
 
     def mark(self) -> int:
-        """What `reached` must get to for something to have got through that begins from now on."""
+        """Smallest value of `reached` that proves that work which began after this call has succeeded."""
         # One more: an acknowledgement may be on its way.
         return self.progress + 2
 
     @property
     def reached(self) -> int:
-        """How far it has come."""
+        """Progress so far, in the part's own unit, such as acknowledged records."""
         return self.progress
 
     def check(self) -> None:
@@ -117,7 +117,7 @@ class Producing(Part):
         return min(numbers[-1] if (numbers := self.acknowledged[n]) else -1 for n in range(self.partitions))
 
     def expected(self, partition: int) -> list[int]:
-        """What was sent to a partition, in order."""
+        """Numbers of the records that were sent to a partition, in order."""
         return list(range(partition, self.sent, self.partitions))
 
     def check_stored(self, stored: Iterable[Message], is_other: Callable[[bytes], bool] = lambda _: False) -> None:
@@ -144,7 +144,7 @@ class Producing(Part):
 
 
 def _difference(found: list[int], expected: list[int]) -> str:
-    """How what is stored differs from what was sent; "" when it does not."""
+    """Difference between the stored and the sent records of a partition, in words; "" if there is none."""
     if found == expected:
         return ""
     missing = sorted(set(expected) - set(found))
@@ -395,7 +395,8 @@ class Administering(Part):
             self._ask(name, lambda: self._admin.delete_topics([name], **timeout), None)
 
     def check(self) -> None:
-        """What was acknowledged is so; a topic with an unanswered request is one or the other, and is not used on."""
+        """Every acknowledged change is visible. A topic with an unanswered request may have either state, and is not
+        used again."""
         # The node that is asked may be a moment behind the controller; in Apache Kafka also when it is both.
         deadline = time.monotonic() + BEHIND_S
         with self._lock:

@@ -374,7 +374,7 @@ def commit_by_confluent(bootstrap: str, group: str, topic: str, offset: int) -> 
 
 
 def shares(bootstrap: str, group: str, topic: str) -> list[int]:
-    """How many partitions of a topic each member of a group has, as the broker tells."""
+    """Numbers of a topic's partitions that the members of a group have, ascending, from DescribeGroups."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
     return sorted(

@@ -1,4 +1,4 @@
-"""What a run found: per area and client how many tests pass, fail and are skipped, and what failing ones stand for.
+"""Report of a run: passed, failed and skipped tests per area and client, and behaviours that failed tests stand for.
 
 A run writes the report as Markdown and as JSON. Two of them are laid side by side by
 
@@ -40,7 +40,7 @@ PACKAGES = {
 
 
 class Declaration(NamedTuple):
-    """What a test says about itself.
+    """Area, client and behaviour that a test declares.
 
     Attributes:
         area: which part of Kafka it is about, from `@pytest.mark.area("groups")`.
@@ -54,7 +54,7 @@ class Declaration(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How one test ended.
+    """Outcome of one test.
 
     Attributes:
         outcome: one of OUTCOMES.
@@ -69,13 +69,13 @@ class Result(NamedTuple):
 
 
 class Tables(Protocol):
-    """What the fixture `summary_tables` gives: texts for the end of the run."""
+    """Value of the fixture `summary_tables`: texts that are printed at the end of the run."""
 
     texts: list[str]
 
 
 def declaration_of(item: Any) -> Declaration:
-    """What a collected test declares; "" for what it does not. Tests marked `spark` need not name area and client."""
+    """Declaration of a collected test, "" for each missing part. Tests marked `spark` need not name area and client."""
 
     def marked(marker: str) -> str:
         found = item.get_closest_marker(marker)
@@ -168,7 +168,7 @@ def id_of(nodeid: str) -> str:
 
 
 def detail_of(report: Any) -> str:
-    """Why a test was skipped, or the last line of its failure."""
+    """Reason of a skipped test, or the first line of the error of a failed one."""
     if report.skipped:
         reason = getattr(report, "wasxfail", "") or (
             report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

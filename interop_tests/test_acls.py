@@ -428,7 +428,7 @@ def test_transactions_need_their_id_their_topics_and_their_group(secured: Secure
 
 
 def group_metadata_of_gina(secured: Secured, group: str) -> Any:
-    """What a consumer of the group that was never in it says of itself."""
+    """Metadata of a consumer that is configured with the group and has never joined it."""
     consumer = confluent_kafka.Consumer(secured.confluent("gina", **{"group.id": group}))
     try:
         return consumer.consumer_group_metadata()

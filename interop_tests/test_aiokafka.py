@@ -137,7 +137,7 @@ def test_record_whole(bootstrap: str, name: str) -> None:
 @pytest.mark.area("codecs")
 @pytest.mark.parametrize("codec", CODECS)
 def test_codecs(codec: str, bootstrap: str, name: str) -> None:
-    """What aiokafka compresses is stored as it was sent, and read by it again."""
+    """Batches that aiokafka compresses are stored with their codec and read by aiokafka."""
 
     async def body() -> None:
         topic = create_topic(bootstrap, name)

@@ -181,7 +181,8 @@ def fill(disk: Path) -> Path:
 def test_full_disk_on_one_node(
     whom: str, small_disk: Path, start_cluster: StartCluster, unique: Unique, target: str, summary_tables: Tables
 ) -> None:
-    """What a full node leads others lead within a moment, and producers go on; with space again it is one of them."""
+    """Other nodes soon lead the partitions of a node with a full disk, and producers go on; with space again it
+    rejoins."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     full = NODES
     cluster: Cluster = start_cluster(unique("full-disk").replace("_", "-"), data_dirs={full: small_disk / "data"})
@@ -246,7 +247,7 @@ def test_full_disk_on_one_node(
 
 
 def leads(cluster: Cluster, node_id: int, topics: Sequence[str], ask: Sequence[int] = ()) -> int:
-    """How many partitions of the topics a node leads, as any of the others says."""
+    """Number of partitions of the topics that a node leads, as any other node tells it (one of `ask`, if given)."""
     without = [other for other in cluster.nodes if ask and other not in ask]
     partitions = cluster.view(without).partitions
     return sum(found.leader == node_id for (topic, _), found in partitions.items() if topic in topics)

@@ -122,7 +122,7 @@ def update(cluster: Cluster, level: int, kind: int = UPGRADE) -> None:
 
 
 def refusal(cluster: Cluster, level: int, kind: int) -> str:
-    """Why a level is refused."""
+    """Error text of the refusal of a level."""
     with pytest.raises(InvalidUpdateVersionError) as refused:
         update(cluster, level, kind)
     return str(refused.value)

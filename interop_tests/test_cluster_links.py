@@ -118,7 +118,7 @@ def agents(network: Network) -> Iterator[dict[int, Agent]]:
 
 
 def test_link_cut_one_way(network: Network, agents: dict[int, Agent]) -> None:
-    """What one node sends to another is held up, other links are whole; mended, it arrives."""
+    """A link cut in one direction holds up that direction alone; mended, it delivers the bytes that it held up."""
     agents[2].send("before")
     agents[1].wait_for("got before")
     network.cut(2, 1, one_way=True)

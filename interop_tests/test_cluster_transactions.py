@@ -32,7 +32,7 @@ __all__ = ["copiers_of"]
 
 KILLS = 4
 DOWN_S = 2.0
-"""How long a node stays down: longer than its leaderships."""
+"""Seconds that a killed node stays down: long enough for its partitions to get other leaders."""
 
 INTERNAL_TOPICS = ("__transaction_state", "__consumer_offsets")
 FEW_PARTITIONS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}

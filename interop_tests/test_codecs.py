@@ -85,7 +85,7 @@ def read_by_java(sent: Sent, tools: JavaTools) -> dict[str, list[tuple[str, str]
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_read_by_kafka_python(producer: str, codec: str, sent: Sent, bootstrap: str) -> None:
-    """What each client wrote in each codec is read by kafka-python, key by key and in order."""
+    """kafka-python reads the records of each client in each codec, key by key and in order."""
     topic = sent(producer, codec)
     assert [m[:2] for m in kafka_python_consume(bootstrap, [topic], COUNT)] == [m[:2] for m in messages_for(topic)]
 
@@ -94,7 +94,7 @@ def test_read_by_kafka_python(producer: str, codec: str, sent: Sent, bootstrap: 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_read_by_confluent_kafka(producer: str, codec: str, sent: Sent, bootstrap: str) -> None:
-    """What each client wrote in each codec is read by librdkafka, key by key and in order."""
+    """librdkafka reads the records of each client in each codec, key by key and in order."""
     topic = sent(producer, codec)
     assert [m[:2] for m in confluent_consume(bootstrap, [topic], COUNT)] == [m[:2] for m in messages_for(topic)]
 
@@ -103,7 +103,7 @@ def test_read_by_confluent_kafka(producer: str, codec: str, sent: Sent, bootstra
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_read_by_aiokafka(producer: str, codec: str, sent: Sent, bootstrap: str) -> None:
-    """What each client wrote in each codec is read by aiokafka, key by key and in order."""
+    """aiokafka reads the records of each client in each codec, key by key and in order."""
     topic = sent(producer, codec)
     assert [m[:2] for m in aiokafka_consume(bootstrap, topic, COUNT)] == [m[:2] for m in messages_for(topic)]
 
@@ -113,7 +113,7 @@ def test_read_by_aiokafka(producer: str, codec: str, sent: Sent, bootstrap: str)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_read_by_java(producer: str, codec: str, sent: Sent, read_by_java: dict[str, list[tuple[str, str]]]) -> None:
-    """What each client wrote in each codec is read by the Java consumer, key by key and in order."""
+    """The Java consumer reads the records of each client in each codec, key by key and in order."""
     topic = sent(producer, codec)
     expected = [(m.key.decode(), m.value.decode()) for m in messages_for(topic) if m.key and m.value]
     assert read_by_java[topic] == expected

@@ -65,7 +65,7 @@ def offline(java_libs: Path) -> JavaTools:
 
 
 def dump(tools: JavaTools, files: Sequence[Path], *options: str) -> str:
-    """What the tool prints; fails when it complains."""
+    """Output of kafka-dump-log for these files. Raises AssertionError if it reports a defect."""
     assert files
     names = ",".join(str(path) for path in files)
     output = tools.check(DUMP_LOG, *options, "--files", names, connected=False)

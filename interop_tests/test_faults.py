@@ -161,7 +161,7 @@ def create_until_refused(admin: AdminClient) -> list[str]:
 
 
 def creation_refused(admin: AdminClient, name: str) -> object:
-    """Why a topic was not created, None when it was."""
+    """Error code of a refused CreateTopics; None when the topic was created."""
     try:
         admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
     except confluent_kafka.KafkaException as refused:

@@ -217,7 +217,7 @@ def test_clients_wait_at_max_connections(start_broker: StartBroker, unique: Call
 
 
 def is_answered(connection: Connection) -> bool:
-    """Whether a request gets its answer on this connection; it may come later where it does not."""
+    """True if a Metadata request is answered on this connection in time; a late answer counts as none."""
     try:
         return connection.exchange(METADATA_OF_NOTHING)[:4] == struct.pack(">i", 7)
     except (ConnectionClosed, TimeoutError):
@@ -225,6 +225,6 @@ def is_answered(connection: Connection) -> bool:
 
 
 def is_served(broker: Broker) -> bool:
-    """Whether a new connection is served."""
+    """True if a new connection is served."""
     with Connection(broker.bootstrap) as connection:
         return is_answered(connection)

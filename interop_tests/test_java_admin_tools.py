@@ -58,7 +58,7 @@ def refused(tools: JavaTools, main_class: str, *arguments: str) -> str:
 
 
 def moves_of(topic: str, *moves: tuple[int, list[int], list[str]]) -> dict[str, Any]:
-    """What kafka-reassign-partitions reads: (partition, replicas, log directories) of one topic."""
+    """Input of kafka-reassign-partitions: (partition, replicas, log directories) of one topic."""
     partitions = [
         {"topic": topic, "partition": number, "replicas": replicas, "log_dirs": folders}
         for number, replicas, folders in moves

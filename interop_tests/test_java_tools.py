@@ -156,7 +156,7 @@ def test_consumer_groups(tools: JavaTools, bootstrap: str, name: str, unique: Un
 
 @pytest.mark.area("groups")
 def test_consumer_group_with_a_member(tools: JavaTools, bootstrap: str, name: str, unique: Unique) -> None:
-    """What the tool shows of a group at work, and what it may not do to it."""
+    """kafka-consumer-groups describes a group with a member, and may not delete it or reset its offsets."""
     group = unique("group")
     create_topic(bootstrap, name, 2)
     confluent_produce(bootstrap, name, numbered(10))

@@ -51,7 +51,7 @@ class At:
         return done.stderr.decode()
 
     def records(self, topic: str, *arguments: str, form: str = "%s") -> list[str]:
-        """What a consumer without a group prints of a topic up to its end, a line a record."""
+        """Records of a topic up to its end, one line each, as a kcat consumer without a group prints them."""
         return self.check("-C", "-t", topic, "-e", "-q", "-f", form + "\n", *arguments)
 
     @contextmanager
@@ -87,7 +87,7 @@ def test_record_whole(kcat: At, bootstrap: str, name: str) -> None:
 @pytest.mark.area("codecs")
 @pytest.mark.parametrize("codec", CODECS)
 def test_codecs(codec: str, kcat: At, bootstrap: str, name: str) -> None:
-    """What kcat compresses is stored as it was sent, and read by it again."""
+    """Batches that kcat compresses are stored with their codec and read by kcat."""
     topic = create_topic(bootstrap, name)
     lines = [f"{number} the same again and again and again" for number in range(50)]
     kcat.check("-P", "-t", topic, "-z", codec, "-X", "linger.ms=50", stdin="\n".join(lines) + "\n")

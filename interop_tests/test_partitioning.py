@@ -80,7 +80,7 @@ def murmur2(data: bytes) -> int:
 
 
 def expected_partition(key: str, partitions: int) -> int:
-    """Where every client that partitions as Kafka does puts a key."""
+    """Partition of a key for every client that partitions as Kafka does: murmur2 of the key."""
     return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
 
 
@@ -290,18 +290,18 @@ def test_groups(
 
 
 def is_stable(admin: confluent_kafka.admin.AdminClient, group_id: str, size: int) -> bool:
-    """Whether the coordinator has this many members in the group and no rebalance going on."""
+    """True if the group is stable and has this many members, as its coordinator describes it."""
     described = admin.describe_consumer_groups([group_id])[group_id].result(30)
     return described.state == confluent_kafka.ConsumerGroupState.STABLE and len(described.members) == size
 
 
 def shares(group: list[Member]) -> list[int]:
-    """How many partitions the members have, the busiest first."""
+    """Numbers of partitions that the members have, the largest first."""
     return sorted((len(member.assigned) for member in group), reverse=True)
 
 
 def fair_shares(partitions: int, members: int) -> list[int]:
-    """How many they should have."""
+    """Numbers of partitions of a fair assignment, the largest first."""
     return sorted((len(range(member, partitions, members)) for member in range(members)), reverse=True)
 
 

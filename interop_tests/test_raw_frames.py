@@ -48,7 +48,7 @@ def _parameters() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def asked(bootstrap: str) -> Broker:
-    """What the cases have to know of the broker."""
+    """The broker under test, with the versions that it offers."""
     return Broker(bootstrap)
 
 
@@ -69,7 +69,7 @@ class Judge:
         self.problem = "nothing was asked"
 
     def __call__(self, number: int, api: Api, used: int, reply: Message | None, frame: bytes) -> bool:
-        """Whether the reply is the expected one; what is wrong with it is in `problem` otherwise."""
+        """True if the reply is the expected one; otherwise `problem` describes the difference."""
         wanted = next(reply for span, reply in self.steps[number].items() if self._covers(span))
         where = f"step {number + 1}, {api.name} version {used}"
         if CLOSED in (reply, wanted):

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.area("records"), pytest.mark.client
 
 
 def test_batch_reads_every_codec(spark: SparkSession, bootstrap: str, name: str) -> None:
-    """What librdkafka wrote in each codec comes out with key, value, partition, offset and timestamp."""
+    """Spark reads batches of librdkafka in every codec, with key, value, partition, offset and timestamp."""
     topic = create_topic(bootstrap, name, 2)
     for number, codec in enumerate(CODECS):
         confluent_produce(bootstrap, topic, numbered(100 * number, 100 * number + 100), codec, partitioner="murmur2")

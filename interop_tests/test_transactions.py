@@ -311,7 +311,8 @@ def test_a_waiting_reader_is_woken_by_the_marker(bootstrap: str, name: str, make
 @pytest.mark.client("confluent-kafka")
 @pytest.mark.area("groups")
 def test_a_consumer_waits_for_stable_offsets(bootstrap: str, name: str, make_producer: MakeProducer) -> None:
-    """Who reads committed records begins where the open transaction will have put the group's offset (P-113)."""
+    """A consumer of committed records starts at the offset that an open transaction commits, once that has ended
+    (P-113)."""
     topic = create_topic(bootstrap, name)
     group = f"{name}-group"
     confluent_produce(bootstrap, topic, [Message(None, b"%d" % number) for number in range(5)])

@@ -215,7 +215,7 @@ def log_with(broker: BrokerProcess, topic: str, text: str) -> Path:
 
 
 def dump(tools: JavaTools, path: Path, *options: str) -> str:
-    """What kafka-dump-log prints."""
+    """Output of kafka-dump-log for one file. Raises AssertionError if it contains an exception."""
     output = tools.check(DUMP_LOG, *options, "--files", str(path), connected=False)
     assert "Exception" not in output.stdout + output.stderr
     return output.stdout

@@ -73,7 +73,7 @@ class Loop:
         self.broker_kills = self.copier_kills = 0
 
     def copied(self) -> int:
-        """How many records the group has committed; 0 while nobody can say."""
+        """Number of records that the group has committed; 0 while no coordinator answers."""
         try:
             return sum(
                 max(offset, 0) for offset in committed(self.broker.bootstrap, self.group, self.source, PARTITIONS)

@@ -1,4 +1,4 @@
-"""What no stock client sends: each gets the reply that Apache Kafka gives, or a closed connection and one log line."""
+"""Requests that no stock client sends: each gets Apache Kafka's reply, or a closed connection and one log line."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ class Fenced(Exception):
 
 
 class TransactionalProducer(Protocol):
-    """What all of them can do. Every call waits until it is done; `send` only takes the record."""
+    """Operations that the producers of all clients have. Each call waits until it is done; `send` only queues the
+    record."""
 
     def init(self) -> None: ...
 

@@ -79,5 +79,5 @@ class Consumer(Tool):
 
     @property
     def values(self) -> list[str]:
-        """What it has consumed."""
+        """Values of the records it has consumed."""
         return [event["value"] for event in self.named("record_data")]

@@ -1,4 +1,4 @@
-"""What is asked: requests of every API that clients may send, good and bad, by Kafka's field names.
+"""Cases of the raw frames: requests of every API that clients may send, good and bad, by Kafka's field names.
 
 `$topic`, `$group` and `$transaction` are names of the case's own; `$topic_id`, `$member`, `$producer_id` and `$session`
 are what an earlier reply of the case said; `$node`, `$host`, `$port` and `$cluster` are the broker's. A step without a
@@ -55,7 +55,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What replies.json and the report call it."""
+        """Name of the case in replies.json and in the report."""
         return f"{self.api} {self.behaviour}"
 
 

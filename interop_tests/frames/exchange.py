@@ -18,7 +18,7 @@ CLOSED: Message = {"Closed": True}
 
 
 class Broker:
-    """What the cases have to know of a broker before they can ask it anything.
+    """A broker as the cases need it before their first request.
 
     Attributes:
         offered: lowest and highest version of each API by its name.
@@ -56,7 +56,7 @@ class Broker:
             time.sleep(PAUSE_S)
 
     def lacks(self, case: Case, version: int) -> str:
-        """Why the case cannot be tried here; "" when it can."""
+        """Reason that a case cannot be tried with this broker; "" when it can."""
         for step in case.steps:
             lowest, highest = self.offered.get(step.api, (0, -1))
             wanted = version if step.version is None else step.version

@@ -81,7 +81,7 @@ class Api(NamedTuple):
         return struct.pack(">i", correlation_id) + tags + encode(self.reply, version, message, flexible)
 
     def decode_reply(self, version: int, frame: bytes) -> Message:
-        """What a broker sent. Raises ValueError when it is not of this layout."""
+        """Decode a reply's frame. Raises ValueError when it does not have this layout."""
         flexible = version in self.flexible
         reader = Reader(frame)
         reader.take(4)
@@ -215,7 +215,7 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """How many bytes are still there."""
+        """Number of unread bytes."""
         return len(self.data) - self.position
 
     def take(self, count: int) -> bytes:

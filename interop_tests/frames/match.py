@@ -62,7 +62,7 @@ def _among(expected: Message, members: list[Any], variables: dict[str, Any]) -> 
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
-    """Where two replies differ, a line each."""
+    """Differences between two replies, one line each."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         for key in actual | expected:
             if key in actual or expected[key] not in (None, [], {}):
@@ -75,7 +75,7 @@ def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
 
 
 def has_retriable_error(value: Any) -> bool:
-    """Whether some ErrorCode in a reply says that asking again may help."""
+    """True if a reply contains a retriable error code."""
     if isinstance(value, dict):
         return any(
             member in RETRIABLE if key.endswith("ErrorCode") else has_retriable_error(member)
@@ -85,7 +85,7 @@ def has_retriable_error(value: Any) -> bool:
 
 
 def project(fields: tuple[Field, ...], version: int, message: Any, flexible: bool) -> Any:
-    """What of an expected reply is there in a version."""
+    """The fields of an expected reply that exist in a version."""
     if not isinstance(message, dict):
         return message
     found: Message = {}
