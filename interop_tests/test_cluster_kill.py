@@ -46,7 +46,7 @@ def load(cluster: Cluster, unique: Callable[[str], str], request: pytest.Fixture
 
 
 def victims(cluster: Cluster, load: Load) -> list[tuple[str, Callable[[], int]]]:
-    """Whom to hit, and as what; found out when it is its turn, as leaders move."""
+    """Role and node id of each node to kill; the id comes from a function, as leaders move until it is called."""
     return [
         ("the leader of a partition", lambda: cluster.leader(load.topics[0], 0)),
         ("the active controller", cluster.controller),

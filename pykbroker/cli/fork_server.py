@@ -99,7 +99,7 @@ class ForkServer:
                 pass
 
     def _preparation_delay_s(self) -> float | None:
-        """How long nothing must be asked until the next preparation; None when there is none."""
+        """Seconds without requests until the next preparation; None when nothing is left to prepare."""
         if self._fork_count >= FORKS_BEFORE_MORE:
             self._unprepared += self._unprepared_for_clients
             self._unprepared_for_clients = []

@@ -182,7 +182,8 @@ def test_configured_voters_become_voters_of_the_log(tmp_path: Path) -> None:
 
 
 def test_kafka_goes_on_with_a_quorum_that_we_formatted(tmp_path: Path) -> None:
-    """What `pykbroker format --standalone` and a run left is a directory of Kafka's; topics and voters are there."""
+    """Kafka starts on the directory that `pykbroker format --standalone` and a run have left, with its topics and
+    voters."""
     kafka_libs()
     ports = {1: (free_port(), free_port())}
     node = Node(tmp_path, 1, ports, f"controller.quorum.bootstrap.servers=127.0.0.1:{ports[1][1]}")

@@ -44,7 +44,7 @@ COMPLAINTS = re.compile(
 
 
 def dump(files: list[Path]) -> str:
-    """What `kafka-dump-log --cluster-metadata-decoder` prints of these files."""
+    """Output of `kafka-dump-log --cluster-metadata-decoder` for these files."""
     command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", f"{kafka_libs()}/*"]
     command += ["org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder"]
     command += ["--files", ",".join(map(str, files))]

@@ -307,7 +307,7 @@ async def test_a_command_that_nobody_carries_out_times_out() -> None:
 
 
 async def test_the_quorum_is_described_truthfully() -> None:
-    """What kafka-metadata-quorum shows: KIP-836."""
+    """`quorum_state` has the fields that kafka-metadata-quorum shows (KIP-836)."""
     async with running(FakeFileSystem()) as node:
         await register_broker(node)
         await trio.sleep(5)

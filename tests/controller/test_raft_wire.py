@@ -71,7 +71,7 @@ requests = st.one_of(
 
 
 def over_the_wire(message: Any, version: int) -> Any:
-    """What the other side decodes."""
+    """The message as the receiver decodes it."""
     return decode(type(message), version, encode(message, version))
 
 

@@ -112,7 +112,7 @@ class World:
         return node
 
     def opener(self, node_id: int) -> OpenStream:
-        """How a node connects: a port is the id of a node, unless `moved` says otherwise."""
+        """Function by which a node connects: a port is the id of a node, unless `moved` maps it to another."""
 
         async def open_stream(host: str, port: int) -> trio.abc.Stream:
             await trio.lowlevel.checkpoint()
@@ -183,7 +183,7 @@ class World:
             await trio.aclose_forcefully(stream)
 
     def context(self, node_id: int) -> Any:
-        """What handlers of requests about voters need of a connection."""
+        """The parts of a request context that handlers of voter requests use."""
         services = SimpleNamespace(
             controller=self.nodes[node_id],
             peers=self.peers[node_id],

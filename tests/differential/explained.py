@@ -45,7 +45,7 @@ SETTING = (
     "Unknown group config name",
     "Unknown client metrics configuration",
 )
-"""How Kafka's texts about a bad setting begin."""
+"""Beginnings of Kafka's error texts about an invalid setting."""
 
 
 def _starts(text: Any, start: str | tuple[str, ...]) -> bool:
@@ -153,7 +153,7 @@ EXPLAINED: tuple[Explained, ...] = (
 
 
 def explanation_of(request: str, path: str, kafka: Any, ours: Any) -> Explained | None:
-    """Why this difference is meant, or None. `request` is the step as text."""
+    """Explanation of a difference that is intended, or None. `request` is the step as text."""
     api = request.partition(": ")[2].split()[0]
     for entry in EXPLAINED:
         if (

@@ -64,7 +64,7 @@ THEMES: dict[str, dict[str, int]] = {
     },
     "everything": {},
 }
-"""How often a theme sends an API; those that are not named come with weight 1 in "everything" only."""
+"""Weights of the APIs in each theme; "everything" also sends each API that no theme names, with weight 1."""
 
 NEVER = {
     "sasl_authenticate": "needs a listener with SASL",

@@ -109,7 +109,7 @@ MEMBER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Names:
-    """What one broker's ids stand for."""
+    """Plain names for the ids that one broker has given out."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
@@ -255,7 +255,7 @@ def _ordered(items: list[Any]) -> list[Any]:
 
 
 def _identity(item: Any) -> str:
-    """What an element of a list is about, without what happened to it."""
+    """Fields that identify an element of a list, without its error fields."""
     if not isinstance(item, dict):
         return repr(item)
     return repr({name: value for name, value in item.items() if not name.startswith("error")})
@@ -268,7 +268,7 @@ def _rough(value: Any) -> Any:
 
 
 def differences(kafka: Any, ours: Any, path: str = "") -> list[tuple[str, Any, Any]]:
-    """Where two plain answers differ: (path, Kafka's value, our value)."""
+    """Differences between two plain answers: (path, Kafka's value, our value)."""
     if isinstance(kafka, dict) and isinstance(ours, dict) and kafka.keys() == ours.keys():
         return [found for key in kafka for found in differences(kafka[key], ours[key], f"{path}.{key}")]
     if isinstance(kafka, list) and isinstance(ours, list) and len(kafka) == len(ours):

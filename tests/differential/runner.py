@@ -32,7 +32,7 @@ class Difference(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What the same mistake has in common with others: API, place and values without numbers of lists."""
+        """Key that differences of the same cause share: API, path and values, without indexes and large numbers."""
         api = re.sub(r"^connection \d: ", "", self.request).partition("(")[0].split()[0]
         kafka, ours = (re.sub(r"\d{4,}", "#", str(value)[:60]) for value in (self.kafka, self.ours))
         return f"{api} {re.sub(r'[0-9]+', '#', self.path)} {kafka} / {ours}"

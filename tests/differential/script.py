@@ -1,4 +1,4 @@
-"""What a script is made of: requests, with stand-ins for what only a broker can tell and for record batches.
+"""Scripts of requests, with placeholders for values that only a broker can give and for record batches.
 
 Names that begin with "~" are a script's own: a `World` puts the run's name in the place of the tilde, so that every run
 has topics, groups and transactions for itself. `Ref` and `Records` take the place of a value in a request; a `World`

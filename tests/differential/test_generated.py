@@ -68,7 +68,7 @@ def test_we_offer_what_kafka_offers(both: Pair) -> None:
 
 
 def test_every_api_and_version_is_asked() -> None:
-    """What scripts made by chance leave out is listed."""
+    """The generated scripts contain every version of every API except the listed ones."""
     asked = {
         (step.api, step.version)
         for theme in THEMES

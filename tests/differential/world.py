@@ -111,7 +111,7 @@ class World:
 
     @property
     def session_count(self) -> int:
-        """How many fetch sessions were asked for so far: the number of the next one."""
+        """Number of fetch sessions that were asked for so far, which is the number of the next one."""
         return len(self._sessions)
 
     def call(self, request: Message, version: int, connection: int = 0) -> Any:
@@ -319,7 +319,7 @@ class World:
 
 
 def _has_error(answer: Any, codes: set[int]) -> bool:
-    """Whether an answer carries one of these error codes anywhere."""
+    """True if an answer contains one of these error codes at any depth."""
     if isinstance(answer, list):
         return any(_has_error(item, codes) for item in answer)
     if not isinstance(answer, Message):

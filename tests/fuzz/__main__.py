@@ -29,7 +29,7 @@ CHUNK_S = 0.5
 
 
 class Findings:
-    """What was found; each is written where `--replay` finds it."""
+    """Findings of a run; each is written to a file that `--replay` reads."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -16,7 +16,7 @@ from pykbroker.protocol.records.record import Record
 from tests.fuzz.mutation import mutated
 
 BOMB_BYTES = 160 * 1024 * 1024
-"""What a decompression bomb grows to: above the limit of one batch."""
+"""Decompressed size of a bomb, in bytes: above the limit of one batch."""
 
 
 def good_batch(generator: random.Random, producers: list[tuple[int, int]]) -> bytes:

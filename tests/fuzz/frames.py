@@ -23,7 +23,7 @@ from tests.support.message_strategies import random_message
 
 CORPUS = Path(__file__).resolve().parents[1] / "protocol" / "corpus" / "requests.txt"
 LEFT_OUT = {"UNREGISTER_BROKER"}
-"""What a broker obeys to its own end."""
+"""APIs that are left out because a broker that obeys them is lost for the rest of the run."""
 
 MANY_PARTITIONS = 100
 MOST_PARTITIONS_MADE = 10_000
@@ -47,7 +47,7 @@ GARBAGE = (
 
 @cache
 def real_frames() -> list[bytes]:
-    """What stock clients sent, of the APIs that there are."""
+    """Requests of stock clients, of the APIs that exist here."""
     frames = [bytes.fromhex(line.split()[2]) for line in CORPUS.read_text().splitlines()]
     return [frame for frame in frames if int.from_bytes(frame[:2], "big") in APIS]
 
@@ -107,7 +107,7 @@ class FrameMaker:
         return frame
 
     def real_frame(self) -> bytes:
-        """What a real client sent, half of the time with our names in it."""
+        """A request of a stock client; half of them get names of this run."""
         frame = self._generator.choice(real_frames())
         if self._generator.random() < 0.5:
             return frame
@@ -228,7 +228,7 @@ class MutatedRealFrames:
 
 
 def asks_for_many_partitions(frame: bytes) -> bool:
-    """Whether a broker that obeys will make hundreds of partitions: work and megabytes, and as it should."""
+    """True if the broker will, correctly, create more than MANY_PARTITIONS partitions: slow, and megabytes large."""
     known = is_known(frame)
     if known is None or known[0] not in (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS):
         return False

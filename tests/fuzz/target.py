@@ -89,7 +89,7 @@ class Target:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def new_log_lines(self) -> list[str]:
-        """What it has printed since the last call."""
+        """Lines that the broker has printed since the last call."""
         with self.log_path.open("rb") as log:
             log.seek(self._log_position)
             text = log.read()
@@ -148,10 +148,10 @@ class Target:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def answer_time_s(self, timeout_s: float) -> float:
-        """How long a new client waits for its first answer; infinite beyond the timeout.
+        """Seconds until the first answer to a new client; infinite after the timeout.
 
-        Counted in processor time of the broker where that is less: the machine may have other things to do. So a broker
-        that had no time is given more of it.
+        The broker's processor time is taken instead where it is less: the machine may be busy with other work. For that
+        reason a broker that got little processor time is asked again, with ten times the timeout.
         """
         answered_s, used_s = self._answer_time_s(timeout_s)
         if answered_s == float("inf") and used_s < timeout_s / 4:
@@ -159,7 +159,7 @@ class Target:
         return answered_s if answered_s == float("inf") else min(answered_s, used_s)
 
     def _answer_time_s(self, timeout_s: float) -> tuple[float, float]:
-        """How long a new client waits, and the processor time that the broker had meanwhile."""
+        """Seconds until the answer to a new client, and the broker's processor time during them, in seconds."""
         began, cpu_before = time.monotonic(), self.cpu_s()
         try:
             with socket.create_connection(self.address, timeout=timeout_s) as probe:

@@ -1,4 +1,4 @@
-"""What exists on the broker under test, so that frames can be about it: names, ids, and what answers told."""
+"""Names and ids that exist on the broker under test, for use in frames: fixed names, and ids from its answers."""
 
 from __future__ import annotations
 

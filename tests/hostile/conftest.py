@@ -52,7 +52,7 @@ def connect(target: Target) -> Iterator[Opener]:
 
 @contextmanager
 def memory_comes_back(target: Target) -> Iterator[None]:
-    """What happens inside may cost memory only while it lasts: less than 5 MB stay."""
+    """Checks that memory used inside the block is released: less than 5 MB and no descriptors stay in use."""
     before = target.rss_bytes()
     descriptors = target.descriptor_count()
     yield

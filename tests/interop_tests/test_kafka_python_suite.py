@@ -1,4 +1,4 @@
-"""What the runner of kafka-python's own tests takes for a good run."""
+"""Reading the output of kafka-python's own tests: the counts of a run, and the counts of a good run."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def put(log: PartitionLog, *pairs: tuple[str, str | None], time: int = NOW_MS, *
 
 
 def state(log: PartitionLog) -> dict[str, str]:
-    """What a consumer that reads everything knows at the end."""
+    """Latest value of each key, as a consumer of the whole log finds it."""
     found: dict[str, str] = {}
     for batch in log.iter_batches():
         if not batch.is_control:
@@ -385,7 +385,7 @@ def test_the_cleaner_takes_the_dirtiest_log_and_notes_how_far_it_came(place: Pla
 
 
 def test_a_log_made_anew_is_cleaned_from_its_beginning(place: Place) -> None:
-    """What was clean was another log with its name."""
+    """The cleaner offset of a deleted log does not apply to a new log of the same name."""
     compacted = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=300)
     directory = LogDirectory.open(f"{place.folder}/data", filesystem=place.filesystem)
     cleaner = LogCleaner(directory)

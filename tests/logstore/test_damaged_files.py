@@ -120,7 +120,7 @@ def test_a_missing_file_other_than_a_log_costs_nothing_after_a_kill(name: str) -
 
 
 def test_a_topic_id_of_zeros_was_never_noted() -> None:
-    """What a loss of power leaves of a small file that was not synced: its name and its length."""
+    """After a loss of power a small file that was not synced has its name and length, but zeros for its content."""
     place = Place(FakeFileSystem(), "/logs")
     place.open().close()
     content = place.content("partition.metadata")

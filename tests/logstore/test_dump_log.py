@@ -23,7 +23,7 @@ COMPLAINTS = re.compile(r"mismatch|corrupt|not found|exception|error|out of orde
 
 
 def dump(folder: str, *options: str) -> str:
-    """What kafka-dump-log says of all files in a log's folder."""
+    """Output of kafka-dump-log for all files in a log's directory."""
     names = sorted(os.listdir(folder))
     files = [
         f"{folder}/{name}"

@@ -78,7 +78,7 @@ class Scenario:
         raise AssertionError("the log cannot be opened, though the disk works again")
 
     def check(self) -> None:
-        """What can be read is what was acknowledged, from the log start on."""
+        """The readable records from the log start on are the acknowledged ones."""
         faults, clock = self.filesystem.faults, self.filesystem.fault_clock
         if not self.reads_must_work:
             self.filesystem.faults = ()
@@ -276,7 +276,7 @@ class Truncation(Scenario):
 
 
 def calls(kind: type[Scenario], methods: frozenset[str] | None = None) -> int:
-    """How many calls there are to fail."""
+    """Number of calls to the file system in a scenario, each of which can fail."""
     scenario = kind(range(0), methods)
     scenario.whole()
     return scenario.filesystem.fault_clock

@@ -228,7 +228,7 @@ def test_folders_of_many_logs_are_made_bit_by_bit(place: Place) -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_stop_before_all_folders_are_made(place: Place, is_clean: bool) -> None:
-    """Who makes the logs again finds those that are there and makes the others."""
+    """A second creation of the logs finds those whose directories exist and creates the others."""
     directory = start(place)
     make_many(directory)
     last = directory.get("t", MANY - 1)

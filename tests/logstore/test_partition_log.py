@@ -154,7 +154,8 @@ def test_first_batch_larger_than_the_limit_at_a_known_boundary(place: Place) -> 
 
 
 def test_a_known_boundary_is_forgotten_when_the_segment_ends_or_shrinks(place: Place) -> None:
-    """What a reader at the end is remembered by holds only for the bytes that were there."""
+    """The file position that a read at the log end leaves behind is used only while the file has the same bytes before
+    it."""
     log = place.open()
     append(log, batch(2))
     assert log.read(2, 1000, 2, at_least_one=True).range is None

@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 
 @pytest.mark.parametrize("entries", [0, 1])
 def test_a_time_index_of_zeros_makes_nothing_old(place: Place, entries: int) -> None:
-    """What a loss of power leaves of an index that was not synced. The records themselves say how old they are."""
+    """An index that was not synced is zeros after a loss of power; the segment's age then comes from its records."""
     log = place.open(segment_bytes=3 * len(batch(1)), index_interval_bytes=1)
     for number in range(7):
         append(log, batch(1, timestamp=NOW_MS + number))

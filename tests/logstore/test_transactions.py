@@ -255,7 +255,8 @@ def test_a_transaction_goes_on_after_a_restart(place: Place, is_clean: bool) -> 
 
 
 def test_how_many_bytes_became_stable(place: Place) -> None:
-    """What a reader of stable records waits for is counted in bytes (P-63); over several segments it is enough."""
+    """`size_between` counts the bytes that a waiting reader of stable records gets (P-63); None across several
+    segments."""
     log = place.open(segment_bytes=500)
     sizes = [len(data) for data in (batch(1), batch(2), batch(3))]
     for count in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""What real clients sent: read, written again, and mutated (see corpus/README.md)."""
+"""Requests of real clients are decoded, encoded again, and mutated (see corpus/README.md)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def walk_records(request: Any) -> None:
 
 
 def survives(frame: bytes) -> bool:
-    """Whether the frame is read or refused with an error of the protocol; anything else is raised."""
+    """True if the frame is decoded, False if it is refused with an error of the protocol; other exceptions pass
+    through."""
     try:
         walk_records(read(frame)[0])
     except (DecodeError, RecordError):

@@ -84,7 +84,7 @@ def write_everything(broker: WholeBroker) -> None:
 
 
 def copy_while_it_runs(source: Path, target: Path) -> None:
-    """What a kill leaves; a file that goes away while it is copied, such as an old checkpoint, is no matter."""
+    """Copy a running broker's directory, as a kill would leave it; start again if a file disappears meanwhile."""
     deadline = time.monotonic() + 20
     while True:
         try:

@@ -127,7 +127,7 @@ def topic_id(broker: Any) -> bytes:
 
 
 def fields_of(api: ApiKey, topic: str, topic_id: bytes, group: str) -> dict[str, Any]:
-    """What a request of this API says, about a topic that exists or does not."""
+    """Fields of a request of this API, about a topic that may or may not exist."""
     ids = [0, 7]
     table: dict[ApiKey, dict[str, Any]] = {
         ApiKey.PRODUCE: {

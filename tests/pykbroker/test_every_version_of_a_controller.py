@@ -46,7 +46,8 @@ def controller() -> Iterator[int]:
 
 
 def fields_at_controller(api: ApiKey, name: str) -> dict[str, Any]:
-    """What a request says that brokers do not serve, or serve otherwise; of old epochs, to bring nothing down."""
+    """Fields of requests that brokers do not serve, or serve in another way. Their epochs are old, so that they change
+    nothing."""
     forwarded = CreateTopicsRequest(topics=[CreatableTopic(name=name)], validate_only=True)
     table: dict[ApiKey, dict[str, Any]] = {
         ApiKey.FETCH: {

@@ -107,7 +107,7 @@ class Scenario:
             check_failure(error)
 
     def check(self) -> None:
-        """What the next start, on a disk that works, finds."""
+        """The next start, on a disk that works, finds every acknowledged record, topic and deletion."""
         self.filesystem.faults = ()
         with WholeBroker(self.folder, SETTINGS) as broker:
             topics = broker.topics()

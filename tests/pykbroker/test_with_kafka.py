@@ -103,7 +103,7 @@ async def ask(port: int, request: Any) -> Any:
 
 
 async def use(port: int) -> None:
-    """What a broker under a controller elsewhere can do: all of it goes to the controller."""
+    """Use of a broker whose controller is another process: every change goes to the controller."""
     topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
     made = await ask(port, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
     assert [(each.name, each.error_code) for each in made.topics] == [("t", 0)], made

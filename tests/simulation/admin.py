@@ -64,7 +64,7 @@ class Administrator(Generic[Key]):
         raise NotImplementedError
 
     async def _there(self) -> set[Key]:
-        """What is there now. Raises Unreachable."""
+        """Keys of the things that exist now. Raises Unreachable."""
         raise NotImplementedError
 
     async def _check(self) -> None:

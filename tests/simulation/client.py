@@ -51,7 +51,7 @@ class Unreachable(Exception):
 
 
 class PartitionInfo(NamedTuple):
-    """Where a partition is, as far as the client knows."""
+    """Leader and replicas of a partition, as far as the client knows."""
 
     leader: int
     leader_epoch: int
@@ -146,7 +146,8 @@ class Client:
                     )
 
     async def leader_of(self, topic: str, partition: int) -> PartitionInfo:
-        """Where a partition is led. Raises Unreachable when that cannot be found out now."""
+        """Leader and replicas of a partition, from the cache or by Metadata. Raises Unreachable while there is no
+        leader."""
         info = self.partitions.get((topic, partition))
         if info is None or info.leader < 0:
             await self.refresh([topic])
@@ -156,7 +157,7 @@ class Client:
         return info
 
     def forget(self, topic: str, partition: int) -> None:
-        """What is known of a partition is out of date."""
+        """Mark the cached leader of a partition as out of date."""
         info = self.partitions.get((topic, partition))
         if info is not None:
             self.partitions[topic, partition] = info._replace(leader=-1)

@@ -1,4 +1,4 @@
-"""What a simulated cluster looks like: its machines and their settings, by seed."""
+"""Shape of a simulated cluster: its machines and their settings, by seed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SETTINGS = {
 
 
 class Shape(NamedTuple):
-    """Which machines there are, and what kind of losses they suffer.
+    """Machines of a cluster, and the kinds of losses they suffer.
 
     Attributes:
         settings: of each machine, by name.

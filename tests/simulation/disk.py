@@ -19,11 +19,12 @@ from pykbroker.logstore.filesystem import Buffer, DirectoryEntry
 
 SECTOR = 512
 AHEAD_MAX = 300
-"""How much longer than its data a file may be that is appended to through a mapping."""
+"""Largest number of bytes by which a file written through a mapping is longer than its data."""
 
 TOTAL_BYTES = 1 << 30
 RESERVE_BYTES, RELEASE_BYTES, FILL_INTERVAL_MS = 8 << 10, 512, 1000
-"""What nodes set aside for their metadata, when, and what of it they give back at once: little, as all is here."""
+"""Reserve for metadata of each node (bytes), bytes of it released at a time, and interval of refilling (ms). As small
+as everything here."""
 
 
 class ProcessEnded(BaseException):
@@ -40,7 +41,7 @@ class _File:
         self.modified_ms = 0
 
     def touch(self, position: int) -> None:
-        """What is behind this position is not synced any more."""
+        """Mark the bytes from this position on as not synced."""
         if self.dirty_from is None or position < self.dirty_from:
             self.dirty_from = position
 
@@ -73,7 +74,7 @@ class _File:
 
 
 class Disk:
-    """What lasts of a machine's disk."""
+    """State of a machine's disk that survives the process."""
 
     def __init__(self, seed: str, now_ms: Callable[[], int]) -> None:
         self._random = random.Random(f"{seed} disk")

@@ -1,4 +1,4 @@
-"""What goes wrong: kills, loss of power, cuts, pauses, slow and full disks, by seed, while the clients work.
+"""Faults: kills, loss of power, cuts, pauses, slow and full disks, by seed, while the clients work.
 
 Which losses are allowed: a record that is acknowledged with acks=all and min.insync.replicas=2 is in the page cache of
 two brokers at least. kill -9 leaves page caches, so any number of brokers may be killed at any time. Loss of power does

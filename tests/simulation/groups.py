@@ -32,7 +32,7 @@ HEARTBEAT_S = 0.6
 async def fetch_committed(
     client: Client, history: History, group: str, partitions: list[tuple[str, int]]
 ) -> dict[tuple[str, int], int]:
-    """What a group has committed, -1 where nothing. Raises Unreachable."""
+    """Committed offsets of a group by (topic, partition), -1 for none. Raises Unreachable."""
     missing = [topic for topic, _ in partitions if topic not in client.topic_ids]
     if missing:
         await client.refresh(missing)

@@ -1,4 +1,4 @@
-"""What clients were told, and the rules that can be checked while a run goes on."""
+"""History of the answers that clients got, and the rules that can be checked while a run goes on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Sent(NamedTuple):
 
 
 class Transaction:
-    """What a client knows of a transaction's outcome: True committed, False aborted, None unknown."""
+    """Outcome of a transaction as its client knows it: True committed, False aborted, None unknown."""
 
     def __init__(self) -> None:
         self.outcome: bool | None = None

@@ -1,4 +1,4 @@
-"""What every node believes is looked at while a run goes on. A difference between two nodes is a broken rule.
+"""Hooks that compare the nodes' views while a run goes on. A difference between two nodes is a broken rule.
 
 Nodes of the quorum report it themselves (`Host.quorum_observer`); of partitions, the public method by which a leader
 appends is wrapped.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Observed:
-    """What the nodes of one run did and said.
+    """Leaderships and committed batches that the nodes of one run have reported.
 
     Attributes:
         controllers: each machine's newest node of the quorum.

@@ -187,7 +187,7 @@ class FinalCheck:
                 self._world.broken(f"{who} read what was aborted at {topic}-{partition} offset {base}")
 
     def _exactly_once(self, transactional_id: str, source: str, target: str, group: str) -> None:
-        """What is committed in the target is each record of the source up to the group's offset, once."""
+        """The committed records in the target are the source's records up to the group's offset, each once."""
         prefix = transactional_id.encode() + b"#"
         copied: list[bytes] = []
         for partition in range(self._topics[target]):

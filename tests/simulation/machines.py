@@ -48,7 +48,7 @@ class Machine:
 
     @property
     def is_up(self) -> bool:
-        """Whether a process runs, ready or not."""
+        """True while a process runs on the machine, ready or not."""
         return self._life is not None
 
     @property

@@ -337,7 +337,7 @@ class Network:
                 end.break_("connection reset by peer")
 
     def arrival(self, source: str, target: str) -> float:
-        """When what is sent now arrives."""
+        """Arrival time, in seconds, of bytes that are sent now."""
         quality = self.qualities.get((source, target), self.quality)
         chance = self.random
         high = quality.spike if chance.random() < quality.spike_chance else quality.high

@@ -26,7 +26,8 @@ from tests.simulation.world import World
 START_S = 30.0
 WORK_S = 10.0
 REST_S = 90.0
-"""How long a healed cluster may take until every client is done and every replica is in sync."""
+"""Time limit, in seconds, for each step after the cluster is healed: clients end, replicas are in sync, offsets are
+read."""
 
 TOPICS = {"orders": 2, "copies": 2, "loose": 1}
 COPIER, COPIER_GROUP, GROUP = "copier", "copier-group", "readers"
@@ -219,7 +220,7 @@ class _Run:
                 self.history.final_offsets[group, topic, partition] = offset
 
     def _compare_images(self) -> None:
-        """Who is at the same offset of the metadata log has the same image of the cluster."""
+        """Nodes at the same offset of the metadata log have equal images of the cluster."""
         from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION_LATEST
         from pykbroker.controller.metadata.record_framing import encode_records
         from pykbroker.controller.metadata.snapshot import image_to_records
@@ -233,6 +234,6 @@ class _Run:
                 self.world.broken(f"the images of {name} and {before[0]} differ at offset {image.offset}")
 
     def check(self) -> None:
-        """What lies on the disks, against what clients were told. Raises RuleBroken."""
+        """Compare the logs on the disks with the answers that clients got. Raises RuleBroken."""
         FinalCheck(self.world, self.history, TOPICS, {COPIER: ("orders", "copies", COPIER_GROUP)}).run()
         self.world.raise_broken()

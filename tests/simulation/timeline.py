@@ -62,7 +62,7 @@ class Timeline:
         self._held.setdefault(machine, [])
 
     def release(self, machine: str) -> None:
-        """What became due meanwhile runs now."""
+        """Run the tasks of this machine that became due since `hold`."""
         tasks = self._held.pop(machine, [])
         _run.GLOBAL_RUN_CONTEXT.runner.runq.extend(tasks)
 

@@ -1,4 +1,4 @@
-"""What happened, in order: the last lines for people, a digest of all lines for the proof that a replay is the same."""
+"""Trace of a run: its last lines for people, and a digest of all lines that proves a replay equal."""
 
 from __future__ import annotations
 

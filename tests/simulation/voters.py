@@ -33,7 +33,7 @@ def voter_of(node_id: int, port: int) -> Voter:
 
 
 def format_disk(machine: Machine, cluster_id: str, itself: Voter, first_voters: Iterable[Voter]) -> None:
-    """What `pykbroker format` leaves on a machine that has never run."""
+    """Format the disk of a machine that has never run, as `pykbroker format` does."""
     mount = machine.disk.mount(lambda seconds: None, lambda: None)
     path = machine.config.log.dirs[0]
     directory = LogDirectory.open(path, filesystem=mount)

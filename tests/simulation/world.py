@@ -64,7 +64,7 @@ class World:
         return machine
 
     def life_of(self, node_id: int) -> int:
-        """Which process of a node runs."""
+        """Number of the process that runs on a node's machine: 1 for the first start."""
         return self.machines[self.broker_names[node_id]].lives
 
     def wall_clock_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""How the demo reads and compares counts."""
+"""Reading and comparing the demo's counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the Kafka connector's coordinates come from."""
+"""Coordinates of the Kafka connector and requirements of the Spark session."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ MIN_ISR = 2
 
 
 class ReplicaLog:
-    """What coordinators use of a `PartitionLog`."""
+    """The part of `PartitionLog` that coordinators use, in memory."""
 
     def __init__(self) -> None:
         self.batches: list[RecordBatch] = []
@@ -175,7 +175,7 @@ class Replica:
 
 
 class Leadership:
-    """How far the followers of one leader are under one epoch."""
+    """Log end offsets of the followers of one leader, in one leader epoch."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -329,7 +329,7 @@ class Cluster:
         self.image = _image(partitions, [node.node_id for node in self.alive()])
 
     def fence_dead(self) -> None:
-        """What is dead leaves the in-sync sets; what it led gets another leader from there, if one is left."""
+        """Remove dead nodes from the in-sync sets, and elect leaders from these sets where the leader is dead."""
         alive = {node.node_id for node in self.alive()}
         changed = {}
         for place in PLACES:

@@ -49,7 +49,7 @@ class FakeFileSystem:
 
     @property
     def open_count(self) -> int:
-        """How many descriptors are open."""
+        """Number of open file descriptors."""
         return len(self._descriptors)
 
     def used_bytes(self) -> int:

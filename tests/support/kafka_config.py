@@ -72,7 +72,7 @@ def recorded_cases() -> Iterator[Case]:
 
 
 def ask_kafka(settings: Sequence[Mapping[str, str]]) -> list[str | None]:
-    """Why Kafka refuses each of these settings; None for those that it takes.
+    """Kafka's error text for each of these settings; None for settings that Kafka accepts.
 
     The test is skipped where the installed Java has no compiler for the program.
     """

@@ -1,4 +1,4 @@
-"""What the published Apache Kafka jars tell tests; the Makefile fetches them and sets PYKBROKER_KAFKA_LIBS."""
+"""Data from the published Apache Kafka jars. The Makefile fetches the jars and sets PYKBROKER_KAFKA_LIBS."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class ReplicaBroker:
         return self.partitions.environment.brokers.epoch(self.broker_id)
 
     def serve(self, request: Message) -> Any:
-        """What a request of another broker is answered, as it arrives there: its bytes lie in one buffer."""
+        """Response to a request of another broker, decoded from one buffer as a broker receives it."""
         handler, key, version, response_type = HANDLERS[type(request)]
         arrived = decode(type(request), version, memoryview(encode(request, version)))
         connection = ConnectionInfo("PLAINTEXT", ("127.0.0.1", 50000), ("localhost", 9092), None)

@@ -466,7 +466,7 @@ def _transactions() -> Iterator[tuple[int, Any]]:
 
 
 def _deletions(ids: Mapping[str, bytes]) -> Iterator[tuple[int, Any]]:
-    """What leaves less for the next user comes last."""
+    """Requests that delete; last, because they leave less for the requests of the next user."""
     yield 5, request("delete_topics", topic_names=["gone-a", "open", "hidden", "missing"], timeout_ms=10_000)
     by_id = [ids["gone-b"], ids["open"], ids["hidden"], UNKNOWN_ID]
     topics = [message("delete_topics", "DeleteTopicState", name=None, topic_id=topic_id) for topic_id in by_id]

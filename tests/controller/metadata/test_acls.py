@@ -181,7 +181,7 @@ entries = st.builds(
 
 @given(st.lists(entries, unique=True), st.lists(entries))
 def test_a_filter_of_all_elements_is_for_one_entry(existing: list[Acl], gone: list[Acl]) -> None:
-    """What is left after exact deletions is the difference, in the image and in the records that make it."""
+    """Exact deletions leave the set difference, in the image and in the records."""
     world = world_with(*existing)
     world.do(DeleteAcls([AclFilter(*entry) for entry in gone]))
     assert set(world.image.acls.values()) == set(existing) - set(gone)

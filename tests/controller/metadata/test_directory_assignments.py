@@ -96,7 +96,7 @@ def test_a_replica_that_was_taken_for_lost_leads_again() -> None:
 
 
 def test_the_last_in_sync_replica_keeps_the_lead_of_what_it_cannot_write() -> None:
-    """Who has a full disk can be read from; nobody else could lead."""
+    """A leader with a full disk stays leader while no other replica is in sync: its records can still be read."""
     world = world_with_partition()
     assign(world, TWO)
     world.do(FenceBroker(2, world.image.brokers[2].epoch))

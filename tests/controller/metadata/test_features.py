@@ -116,7 +116,7 @@ def test_transaction_version_goes_up_and_down() -> None:
 
 
 def test_an_old_cluster_stays_at_level_0() -> None:
-    """What has a metadata.version is not made anew, so nothing is added to it."""
+    """Bootstrap adds no features to a cluster that has a metadata.version."""
     world = World()
     world.apply([FeatureLevelRecord(name="transaction.version", feature_level=0)])
     world.do(Bootstrap())

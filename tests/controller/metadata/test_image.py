@@ -213,7 +213,7 @@ def test_a_metadata_transaction_takes_effect_at_its_end_or_not_at_all() -> None:
 
 
 def test_records_of_other_parts_are_kept() -> None:
-    """What no command here changes yet must survive a snapshot: Kafka may have written it."""
+    """Records that no command here writes survive a snapshot: Kafka may have written them."""
     world = World()
     quota = r.ClientQuotaRecord(entity=[r.EntityData(entity_type="user", entity_name=None)], key="k", value=1.5)
     scram = r.UserScramCredentialRecord(name="a", mechanism=1, salt=b"s", iterations=4096)

@@ -1,4 +1,4 @@
-"""Where replicas go, against the aims of Kafka's striped placement."""
+"""Placement of replicas, checked against the aims of Kafka's striped placement."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def alter(world: World, replicas: list[int] | None, *, may_change_factor: bool =
 
 
 def in_sync(world: World, *isr: int) -> None:
-    """What AlterPartition will do: the in-sync set changes, and with it a reassignment may end."""
+    """Change the in-sync set as AlterPartition does; a reassignment may end by it."""
     topic = world.image.topics_by_name["t"]
     target = Assignment.of(partition(world))._replace(isr=isr)
     record = change_partition(world.image, topic, partition(world), target)

@@ -33,7 +33,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 
 
 class Disk:
-    """What outlives a crash."""
+    """State of a node that survives a crash."""
 
     def __init__(self) -> None:
         self.state = QuorumState()
@@ -174,7 +174,7 @@ class Member:
 
 
 class Probed(NamedTuple):
-    """What a node says when it is asked for the kraft.versions that it can run."""
+    """Answer of a node to the question for the kraft.versions that it can run."""
 
 
 def voter_of(node_id: int) -> Voter:

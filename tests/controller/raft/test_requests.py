@@ -1,4 +1,4 @@
-"""What one replica answers to requests of others, and what it says again: the rules of KafkaRaftClient, one by one."""
+"""Answers of one replica to the requests of others, and its retries: the rules of KafkaRaftClient, one by one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Replica:
             self.take(self.core.step(local.Persisted(self.core.log.end_offset), self.now_ms))
 
     def step(self, message: Any) -> list[Any]:
-        """What is sent because of a message."""
+        """Take a message in; returns the messages that are sent because of it."""
         self.sent.clear()
         self.take(self.core.step(message, self.now_ms))
         return [sent for _, sent in self.sent]
@@ -58,7 +58,7 @@ class Replica:
         self.take(self.core.step(message, self.now_ms))
 
     def wait(self, duration_ms: int) -> list[tuple[int, Any]]:
-        """What is sent to whom while time passes."""
+        """Let time pass; returns (destination, message) for each message that is sent meanwhile."""
         self.sent.clear()
         end_ms = self.now_ms + duration_ms
         while self.core.next_deadline_ms <= end_ms:

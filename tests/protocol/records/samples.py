@@ -1,4 +1,4 @@
-"""What the fixtures hold, and small builders for the tests of record batches."""
+"""Contents of the fixtures, and small builders for the tests of record batches."""
 
 from __future__ import annotations
 

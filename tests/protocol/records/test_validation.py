@@ -1,4 +1,4 @@
-"""What a leader refuses in a client's batch, with which error code, and what it changes (P-35 to P-42, P-53)."""
+"""Checks of a client's batch by a leader: error codes, and the fields that it changes (P-35 to P-42, P-53)."""
 
 from __future__ import annotations
 
@@ -454,7 +454,7 @@ def test_offset_deltas_of_uncompressed_batches_are_left() -> None:
 
 
 def outcome(data: bytes | bytearray, policy: AppendPolicy) -> bool:
-    """Whether it was taken; whatever is taken can be read."""
+    """True if the batch was accepted; then all of its records can be read."""
     try:
         batch = validate(data, policy)
     except RecordError:

@@ -1,4 +1,4 @@
-"""What clients can make the log say, and how much of it."""
+"""Log lines that contain clients' texts: no line breaks, a limited length, a limited rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the settings of `pykbroker start` come from, and which of them wins."""
+"""Sources of the settings of `pykbroker start`, and their order of precedence."""
 
 from __future__ import annotations
 

@@ -281,7 +281,7 @@ class History:
 
 
 class Troubles:
-    """What happens to a cluster."""
+    """Faults that are injected into a cluster."""
 
     def __init__(self, cluster: Cluster, generator: random.Random) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""Which partition coordinates a key: P-88."""
+"""The partition that coordinates a key (P-88)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ TOPIC_ID = bytes(15) + b"\x07"
 
 
 def subscription(*topics: str, version: int = 1) -> bytes:
-    """What a consumer says of itself in JoinGroup."""
+    """Metadata of a consumer in JoinGroup: its subscription, encoded."""
     return encode_versioned(ConsumerProtocolSubscription(topics=list(topics)), version)
 
 

@@ -1,4 +1,4 @@
-"""Where `__consumer_offsets` has several replicas: what is not replicated counts for nobody; waiters are answered."""
+"""Groups whose `__consumer_offsets` has several replicas: only replicated records take effect; waiters are answered."""
 
 from __future__ import annotations
 

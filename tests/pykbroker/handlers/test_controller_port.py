@@ -1,4 +1,4 @@
-"""What only nodes of the cluster may ask a controller's port for."""
+"""Requests on a controller's port that only nodes of the cluster may send."""
 
 from __future__ import annotations
 

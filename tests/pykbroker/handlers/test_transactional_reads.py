@@ -1,4 +1,4 @@
-"""What readers see of transactions: Fetch, ListOffsets and DescribeProducers on real logs (P-61, P-63, P-67, P-68)."""
+"""Transactions as readers see them: Fetch, ListOffsets, DescribeProducers on real logs (P-61, P-63, P-67, P-68)."""
 
 from __future__ import annotations
 

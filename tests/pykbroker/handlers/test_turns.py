@@ -29,7 +29,7 @@ TOPICS = 400
 
 
 def _turns_of(handler: Any, context: RequestContext[Services], request: Any) -> int:
-    """How often another task runs until the request is answered."""
+    """Number of times that another task runs before the request is answered."""
     turns = 0
 
     async def other(answers: list[Any]) -> None:

@@ -468,7 +468,7 @@ async def test_no_order_of_requests_gets_around_authentication() -> None:
 
 
 async def send_something_before_authentication(client: Client, generator: random.Random) -> bool:
-    """Whether it was answered, as far as it may be."""
+    """Send one random request; False once no further request can be answered on the connection."""
     choice = generator.randrange(7)
     if choice == 0:
         return await client.call(NAMED, 3, ApiVersionsResponse) is not None

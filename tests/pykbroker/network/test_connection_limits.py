@@ -1,4 +1,4 @@
-"""How many connections are let in: limits of broker, listener, address and rate, in virtual time."""
+"""Limits on connections: of the broker, a listener, an address and the rate, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker does by itself, in virtual time."""
+"""Periodic tasks and port binding of the broker, in virtual time."""
 
 from __future__ import annotations
 

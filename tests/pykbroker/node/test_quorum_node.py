@@ -1,4 +1,4 @@
-"""What `controller.quorum.*` comes to in the quorum's state machine."""
+"""Effect of `controller.quorum.*` on the settings of the quorum's state machine."""
 
 from __future__ import annotations
 

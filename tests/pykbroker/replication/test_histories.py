@@ -272,7 +272,7 @@ class History:
         return [entry for entry in log.leader_epochs.entries if start < entry[1] < log.log_end_offset]
 
     def look(self) -> None:
-        """What producers have been told, and what readers see at each broker."""
+        """Note acknowledgements, and check the records and the high watermark that readers see at each broker."""
         for item in list(self.waiting):
             n, leadership, end, value = item
             if n not in self.alive or self.brokers[n].partition.leadership is not leadership:

@@ -69,7 +69,7 @@ async def fetch(cluster: Cluster, node: int, topic_id: bytes, offset: int = 0) -
 
 
 async def values(cluster: Cluster, node: int, topic_id: bytes) -> list[str]:
-    """What a consumer reads of one broker, leader or not."""
+    """Values of the records that a consumer reads from one broker, leader or follower."""
     answer = await fetch(cluster, node, topic_id)
     assert answer.error_code == 0
     return [(r.value or b"").decode() for batch in iter_batches(answer.records) for r in batch.records()]

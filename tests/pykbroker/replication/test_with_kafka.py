@@ -107,7 +107,7 @@ class Pair:
         self.until(lambda: not self.clients[leader].call(request, 9).responses[0].partition_responses[0].error_code)
 
     def values(self, topic: str, broker: int) -> list[str]:
-        """What a consumer reads there, of a follower too."""
+        """Values of the records that a consumer reads from a broker, leader or follower."""
         asked = FetchTopic(topic=topic, partitions=[FetchPartition(fetch_offset=0, partition_max_bytes=1 << 20)])
         request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[asked])
         answer = self.clients[broker].call(request, 11).responses[0].partitions[0]

@@ -1,4 +1,4 @@
-"""What a client gets when a handler failed: every API and version, with the error where Kafka puts it."""
+"""Responses to a request whose handler failed: every API and version, with the error in the field that Kafka uses."""
 
 from __future__ import annotations
 

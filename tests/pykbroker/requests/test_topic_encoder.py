@@ -216,7 +216,7 @@ def test_names_of_every_length(version: int) -> None:
 
 
 def test_topics_with_the_same_partitions_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which they are is found out once; a topic that changes has a shape of its own."""
+    """Topics with equal partitions have one shape, found once; a topic whose partitions change gets another shape."""
     counted = _Counted(monkeypatch)
     services = make_services(None, (1,))
     cache = services.metadata

@@ -1,4 +1,4 @@
-"""What the adapter mends of kafka-python; its calls are tested beside those of the other library."""
+"""Defects of kafka-python that the adapter corrects; its calls are tested beside those of the other library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of a transaction whatever happens to it, in any order: requests, timeouts, failed appends, crashes.
+"""Invariants of a transaction under any order of requests, timeouts, failed appends and crashes.
 
 One transactional id, several producers of both generations who believe to own it, a log that sometimes refuses, a
 coordinator that is killed and reads the log again.

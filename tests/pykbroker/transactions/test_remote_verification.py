@@ -90,7 +90,7 @@ class RemoteRig(Rig):
         return self.other
 
     def lead(self, leader: int) -> None:
-        """Who coordinates THERE."""
+        """Set the coordinator of the id THERE."""
         place = coordinator_partition(THERE, PARTITIONS)
         assert place != coordinator_partition(HERE, PARTITIONS)
         images = {

@@ -1,4 +1,4 @@
-"""Where `__transaction_state` has several replicas, and partitions of transactions have their leaders elsewhere."""
+"""Transactions where `__transaction_state` has several replicas, and their partitions have leaders on other brokers."""
 
 from __future__ import annotations
 

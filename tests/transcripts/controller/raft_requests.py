@@ -39,7 +39,7 @@ R = TypeVar("R", bound=Message)
 
 
 class Quorum(NamedTuple):
-    """Who is asked."""
+    """The quorum under test, and builders of requests to it that are correct except for the given changes."""
 
     cluster_id: str
     node_id: int

@@ -62,7 +62,7 @@ def main(folder: Path) -> None:
 
 
 def leads(client: Client) -> bool:
-    """Whether the controller answers, and is the active one."""
+    """True if the controller answers and is the active one."""
     try:
         answer: Any = client.call(AllocateProducerIdsRequest(broker_id=9, broker_epoch=1), 0)
     except ConnectionRefusedError:

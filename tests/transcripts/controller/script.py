@@ -46,7 +46,7 @@ SETTINGS = {
     "unclean.leader.election.interval.ms": "1000",
     "auto.leader.rebalance.enable": "false",
 }
-"""What both controllers are started with."""
+"""Settings that both controllers are started with."""
 
 FEATURES = {
     "metadata.version": (7, 30),
@@ -112,7 +112,7 @@ def directory(number: int) -> bytes:
 
 
 class Script:
-    """What has been learned so far, and the scenes."""
+    """Scenes of requests, with the ids, epochs and partition states that earlier responses contained."""
 
     def __init__(self) -> None:
         self.names = Names()
@@ -489,7 +489,7 @@ COMPARED_RECORDS = (
 
 
 def plain_records(records: Iterable[Any], names: Names) -> list[dict[str, Any]]:
-    """What both controllers have to write alike. Changes that follow one another are in order of their partitions."""
+    """Records in the form in which both controllers must agree: consecutive partition changes sorted by partition."""
     found: list[dict[str, Any]] = []
     run: list[dict[str, Any]] = []
     fenced: set[int] = set()

@@ -177,7 +177,7 @@ class Conversation:
         return self.ask(label, request, version)
 
     def look(self, label: str, partition: int = 0) -> None:
-        """What readers of both isolation levels and administrators see of a partition."""
+        """Fetches, ListOffsets and DescribeProducers of a partition, at both isolation levels."""
         for isolation in (0, 1):
             for version in (4, 12):
                 self._fetch(f"{label}: fetch, isolation {isolation}", partition, isolation, version)
@@ -346,7 +346,7 @@ def second_generation(talk: Conversation) -> None:
 
 
 def strange_requests(talk: Conversation) -> None:
-    """What a client would not send."""
+    """Requests that no client sends: missing, empty or wrong ids, epochs, topics and partitions."""
     three = talk.init("three")
     for version in (OLD, ABORTABLE, NEW):
         talk.produce("without an id", three, 0, version, [0, 1], transactional_id=None)

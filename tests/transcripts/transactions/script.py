@@ -290,7 +290,7 @@ def stuck_table() -> Script:
 
 
 def old_versions() -> Script:
-    """What old versions are told of a fenced producer (P-130), and of bad partitions (P-131)."""
+    """Error codes of old versions for a fenced producer (P-130) and for bad partitions (P-131)."""
     for version in range(6):
         name = f"fenced-{version}"
         known = yield from empty_again(name)
@@ -350,7 +350,8 @@ def overflows(prefix: str, *, has_new_clients: bool) -> Script:
 
 
 def listing() -> Script:
-    """What ListTransactions says of names; the table's ids are many, so these have a pattern."""
+    """ListTransactions with each of its filters. The states are made under ids that share a pattern, apart from other
+    ids."""
     for state in (empty, ongoing_old, committed_old, aborted_new):
         yield from state(f"list-{state.__name__}")
     for label, version, filters in (
