@@ -1,1 +1,1 @@
-"""Sockets: ports, connections, limits on both, and the way of one request from frame to reply."""
+"""Network layer: listeners, connections, their limits, and the path of one request from frame to reply."""

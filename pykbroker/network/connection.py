@@ -1,7 +1,7 @@
-"""One client: frames in, one request at a time, replies out in order (P-8).
+"""One connection of a client: serves its requests one after another and sends the replies in the same order (P-8).
 
-Of produce requests with acks=all the next one begins while the one before waits for followers: a producer with five
-requests under way has them replicated together, where Apache Kafka takes up the next when it has answered the last.
+Produce requests with acks=all are an exception: the next one begins while the previous one waits for followers. So the
+five requests of a producer are replicated together. Apache Kafka begins the next request after the previous reply.
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ log = logging.getLogger(__name__)
 
 REQUESTS_PER_TURN = 8
 TURN_S = 0.01
-"""Requests of one connection served, and time used, before other tasks get their turn. Waiting for the socket yields by
-itself; this is for a client that always has the next request ready."""
-
+"""Requests of one connection, and seconds spent on them, before other tasks get their turn. A wait for the socket
+yields anyway; these limits are for clients whose next request is always there already."""
 
 UNFINISHED_MAX = 16
-"""Produce requests of one connection that wait for followers; a producer has five by default."""
+"""Most produce requests of one connection that wait for followers at a time; a producer sends five by default."""
 
 
 class Connection:
     """Serves one accepted socket or stream until either side closes.
 
-    `run` ends by itself when the client goes, breaks the protocol or sends what must close the connection; `close`
-    ends it from outside. `last_used` is the time of trio's clock at which bytes last came, for idle expiry (P-11); one
-    that is sending (`is_sending`) has its own deadline.
+    `run` returns when the client disconnects, breaks the protocol or sends a request that must close the connection;
+    `close` ends it from outside. `last_used` is the time, in seconds of trio's clock, at which bytes were last
+    received; idle connections expire by it (P-11), but not while `is_sending`, because sending has its own time limit.
     """
 
     __slots__ = (
@@ -103,12 +102,12 @@ class Connection:
                 await trio.aclose_forcefully(self._connected)
 
     def close(self, reason: str | None = None) -> None:
-        """Ends `run` at its next wait; a reason goes into the log."""
+        """Ends `run` at its next wait; the reason, if any, is logged."""
         self._close_reason = reason
         self._scope.cancel()
 
     def shrink(self) -> None:
-        """Gives back the memory of a connection that nothing comes from."""
+        """Releases the receive buffer of an idle connection, except for its smallest size."""
         self._reader.shrink()
 
     @property
@@ -121,7 +120,7 @@ class Connection:
         if info.sasl is not None:
             reader.frame_size_max = info.sasl.frame_size_max(limit)
         turns = 0
-        # Replies that wait for other brokers; without them a producer's next requests would not begin.
+        # Replies that wait for other brokers, in order; a producer's next requests begin meanwhile.
         unfinished: deque[UnfinishedReply] = deque()
         may_be_unfinished = isinstance(connected, socket.socket)
         while True:
@@ -157,14 +156,14 @@ class Connection:
                 reader.announced = 0
                 self._memory.release(self)
             turns += 1
-            # The time of the last receive is when this turn began, unless it took a turn already.
+            # `last_used` is the beginning of this turn: the last receive, or the last time that this task yielded.
             if turns >= REQUESTS_PER_TURN or trio.current_time() - self.last_used > TURN_S:
                 turns = 0
                 await trio.lowlevel.checkpoint()
                 self.last_used = trio.current_time()
 
     async def _finish(self, unfinished: deque[UnfinishedReply], *, all_of_them: bool) -> None:
-        """Sends the oldest reply that was not complete, or all of them, in their order."""
+        """Waits for the oldest unfinished reply and sends it, or does so for all of them in order."""
         while unfinished:
             chunks = await unfinished.popleft().finish()
             self.is_sending = True
@@ -175,7 +174,7 @@ class Connection:
                 return
 
     def _receive_now(self, reader: FrameReader) -> bool:
-        """Receives what is there already; whether there was anything. Nothing large is begun in this way."""
+        """Receives bytes without waiting; True if there were any. Large frames are left to `_receive`."""
         assert isinstance(self._connected, socket.socket)
         if reader.announced > BUFFER_SIZE_KEPT:
             return False
@@ -184,13 +183,13 @@ class Connection:
         except BlockingIOError:
             return False
         if count == 0:
-            # The end of the stream is seen again, when all replies are sent.
+            # The next receive finds the end of the stream again, after all replies were sent.
             return False
         reader.received(count)
         return True
 
     async def _receive(self, reader: FrameReader) -> bool:
-        """Receives what is there; says whether it had to wait for it."""
+        """Receives bytes, or the end of the stream; True if it had to wait for them."""
         connected, waited = self._connected, False
         if not isinstance(connected, socket.socket):
             await self._receive_from(connected, reader)
@@ -229,6 +228,6 @@ _STRANGERS = (
 
 
 def what_it_speaks(reader: FrameReader) -> str:
-    """Guess, for the log, of the protocol of bytes that were taken for a size; empty if they look like none."""
+    """Text for the log that names the protocol whose first bytes were read as a frame size; "" for an unknown one."""
     first = reader.first_bytes
     return next((f" (looks like {name})" for start, name in _STRANGERS if first.startswith(start)), "")

@@ -1,9 +1,9 @@
 """Limits on connections: in all, of one listener, from one address, and new ones per second.
 
-As Kafka's ConnectionQuotas: at `max.connections` (of the broker or of a listener) and above
-`max.connection.creation.rate` nobody is accepted and clients wait in the backlog; only a connection above
-`max.connections.per.ip` is closed at once. The inter-broker listener, where it is not the only one, is let in above the
-broker's limit; then the least recently used connection of another listener goes.
+As in Kafka's ConnectionQuotas: at `max.connections` (of the broker or of a listener) and above
+`max.connection.creation.rate` the listener does not accept, and clients wait in the backlog; only a connection above
+`max.connections.per.ip` is closed at once. An inter-broker listener beside others accepts above the broker's limit; the
+least recently used connection of another listener is then closed.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
 
 RATE_SECONDS = 11
-"""Kafka's rates look back over eleven samples of a second (`quota.window.num`)."""
+"""Length of the window of the connection rate: eleven samples of one second, as in Kafka (`quota.window.num`)."""
 
 UNLIMITED = 2**31 - 1
 
 LOG_SHARE = 4
 DESCRIPTORS_RESERVED = 64
-"""Of the process's open files: one in so many is for segments (see `broker.DESCRIPTORS_KEPT`), and some are for what is
-opened for a moment."""
+"""File descriptors that connections cannot use: one in `LOG_SHARE` is for segments (see `broker.DESCRIPTORS_KEPT`), and
+`DESCRIPTORS_RESERVED` are for files that are open for a moment."""
 
 DELAY_MAX_S = 1.0
-"""Longest single pause for the rate; then it is looked at again."""
+"""Longest pause, in seconds, before the rate is computed again."""
 
 
 class AcceptanceRate:
-    """New connections over the last seconds, a counter for each."""
+    """Rate of new connections: one counter for each of the last `RATE_SECONDS` seconds."""
 
     __slots__ = ("_counts",)
 
@@ -43,7 +43,7 @@ class AcceptanceRate:
         self._counts: dict[int, int] = {}
 
     def record(self, now: float) -> None:
-        """Counts one."""
+        """Counts one new connection at `now`, in seconds."""
         second = math.floor(now)
         self._counts[second] = self._counts.get(second, 0) + 1
         for old in [known for known in self._counts if known <= second - RATE_SECONDS]:
@@ -58,11 +58,11 @@ class AcceptanceRate:
 
 
 class LimitedConnection(Protocol):
-    """A connection that may be closed in favour of one between brokers."""
+    """A connection that may be closed to make room for a connection of another broker."""
 
     @property
     def last_used(self) -> float:
-        """The time of trio's clock at which bytes last came, in seconds."""
+        """Time of the last received bytes, in seconds of trio's clock."""
 
     def close(self, reason: str) -> None: ...
 
@@ -78,10 +78,10 @@ class LimitedListener(Protocol):
 
 
 class ConnectionLimits:
-    """The connections of all listeners, counted.
+    """Counts the connections of all listeners and applies the limits.
 
     Args:
-        config: gives the settings as they are now: all limits here may be changed while the broker runs.
+        config: returns the current settings: all limits here can be changed while the broker runs.
     """
 
     def __init__(self, config: Callable[[], BrokerConfig]) -> None:
@@ -96,17 +96,17 @@ class ConnectionLimits:
         self.count = 0
 
     def add_listener(self, listener: LimitedListener) -> None:
-        """Every listener has to be known: a limit of the broker is about all of them."""
+        """Adds a listener to those whose connections count towards the broker's limits."""
         self._listeners.append(listener)
         self._listener_rates[listener.name] = AcceptanceRate()
 
     async def wait_for_slot(self, listener: LimitedListener) -> None:
-        """Returns when the listener may accept one more."""
+        """Returns when the listener may accept another connection."""
         while not self._has_slot(listener):
             await self._freed.wait()
 
     async def keep_to_rate(self, listener: LimitedListener) -> None:
-        """Waits as long as a connection that was accepted has to, for the sake of the rate."""
+        """Delays an accepted connection until it keeps to the rates of its listener and of the broker."""
         config = self._config()
         rates = [(int(config.listener_property(listener.name, "max.connection.creation.rate") or 0), listener.name)]
         if not self._is_protected(listener, config):
@@ -122,7 +122,8 @@ class ConnectionLimits:
             rate.record(trio.current_time())
 
     def admit(self, listener: LimitedListener, host: str) -> str | None:
-        """Counts a connection that was accepted; gives the reason why it must be closed instead, if there is one."""
+        """Counts an accepted connection and returns None, or returns the reason to close it
+        (`max.connections.per.ip`)."""
         config = self._config()
         per_host = self._by_host.get(host, 0)
         limit = self._limit_of(host, config)
@@ -135,7 +136,7 @@ class ConnectionLimits:
         return None
 
     def leave(self, host: str) -> None:
-        """A connection that was admitted is closed."""
+        """Uncounts an admitted connection that has ended."""
         self.count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
@@ -143,7 +144,7 @@ class ConnectionLimits:
         self.look_again()
 
     def look_again(self) -> None:
-        """Wakes listeners that wait for a slot: a connection went, or a limit was changed."""
+        """Wakes listeners that wait for a slot, after a connection has ended or a limit was changed."""
         self._freed.set()
         self._freed = trio.Event()
 
@@ -178,9 +179,9 @@ class ConnectionLimits:
 
 
 def connection_capacity() -> int:
-    """Connections that the process's limit of open files leaves room for.
+    """Largest number of connections under the process's limit of open files.
 
-    Kafka accepts until nothing can be opened, and then its own logs fail. Here logs keep a quarter of the descriptors.
+    Kafka accepts connections until it cannot open its own log files. Here a quarter of the descriptors is for logs.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -189,10 +190,11 @@ def connection_capacity() -> int:
 
 
 def parse_overrides(text: str) -> list[tuple[str, int]]:
-    """``host:count,host:count`` as addresses and counts; a name stands for all its addresses, or for none.
+    """Addresses and counts of ``host:count,host:count``. A host name gives all its addresses; an unknown name gives
+    none.
 
     Raises:
-        ValueError: an entry is not of that form.
+        ValueError: an entry does not have this form.
     """
     found: list[tuple[str, int]] = []
     for entry in filter(None, (part.strip() for part in text.split(","))):

@@ -1,4 +1,4 @@
-"""One frame to one reply: header, version check, decode, handler, encode. Implements no API itself."""
+"""Path from a request's frame to its reply: header, version check, decode, handler, encode."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pykbroker.security.connection_info import ConnectionInfo
 
 FORWARDED_IN_PART = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
-"""APIs whose changes of broker settings a broker checks itself, while its handler forwards all others. Other
-requests that only the active controller can carry out are forwarded to it as they came (KIP-590)."""
+"""APIs whose handlers check changes of broker settings on the broker itself and forward all other changes. Other APIs
+of the active controller are forwarded as they were received (KIP-590)."""
 
 
 class UnfinishedReply:
-    """The reply to a request that others of its connection need not wait for; it goes out before theirs."""
+    """An incomplete reply. Later requests of the connection may begin meanwhile; their replies are sent after it."""
 
     __slots__ = ("_has_tags", "_header", "_unfinished")
 
@@ -40,7 +40,7 @@ class UnfinishedReply:
         self._has_tags = has_tags
 
     async def finish(self) -> list[Any]:
-        """Waits for what is missing, and gives the chunks as `dispatch` does."""
+        """Waits until the reply is complete; returns its chunks as `dispatch` does."""
         await self._unfinished.finish()
         return _reply(self._header, self._unfinished.response, self._header.api_version, self._has_tags)
 
@@ -48,15 +48,15 @@ class UnfinishedReply:
 async def dispatch(
     services: NodeServices, connection: ConnectionInfo, frame: memoryview, *, may_be_unfinished: bool = False
 ) -> list[Any] | UnfinishedReply | None:
-    """Serves one request; gives the chunks of the reply with its size in front, or None if none is to be sent.
+    """Serves one request; returns the chunks of the reply, beginning with its size, or None for no reply (acks=0).
 
-    With `may_be_unfinished` a reply that waits for other brokers may be given before it is complete.
+    With `may_be_unfinished` a reply that waits for other brokers may be returned before it is complete.
 
     Raises:
-        CloseConnection: the request cannot be answered (P-4), or its API says so (P-10, P-15).
-        DecodeError: the bytes are not the request that their header names.
+        CloseConnection: the request cannot be answered (P-4), or its handler closes the connection (P-10, P-15).
+        DecodeError: the bytes are not a request of the API and version in their header.
 
-    A handler that fails is answered with an error, as in Kafka; only what it raises as `CloseConnection` gets here.
+    Any other exception of a handler becomes an error response, as in Kafka.
     """
     if connection.sasl is not None and connection.sasl.state is State.RAW_TOKEN:
         return await _raw_token(services, connection, bytes(frame))
@@ -99,9 +99,10 @@ async def dispatch(
 async def _by_the_active_controller(
     context: NodeContext, request: Any, handler: Callable[[Any, Any], Awaitable[Any]], frame: bytes
 ) -> Any:
-    """The response of the handler where this process leads, else the reply (header and body) of who does.
+    """Response of the handler if this process is the active controller, else the active controller's reply as bytes.
 
-    A client is never told that its broker asked the wrong one, also when the lead moves in the midst of it.
+    The client never gets the NOT_CONTROLLER of a controller that stopped being active meanwhile; the request is tried
+    again instead.
     """
     channel = context.services.channel
     if channel is None:
@@ -138,10 +139,10 @@ def _unsupported_version(api: Api, version: int, kind: ListenerKind) -> CloseCon
 async def _in_place_of_a_token(
     services: NodeServices, connection: ConnectionInfo, header: RequestHeader, frame: memoryview, error: KafkaError
 ) -> list[Any]:
-    """The error response to a request that came where SaslAuthenticate was due; the connection is closed after it.
+    """Error response to another request in place of SaslAuthenticate; the connection is closed after it.
 
-    Kafka decodes the request for that, whatever it is: on a broker's listener also one that only controllers serve,
-    and ApiVersions of a version that does not exist, which is answered in version 0.
+    Kafka decodes any request for this response: on a broker's listener also one that only controllers serve, and
+    ApiVersions of an unknown version, whose response has version 0.
     """
     key, version = header.api_key, header.api_version
     kind = connection.listener_kind
@@ -164,7 +165,7 @@ async def _in_place_of_a_token(
 
 
 async def _raw_token(services: NodeServices, connection: ConnectionInfo, token: bytes) -> list[Any]:
-    """The exchange after SaslHandshake v0: bare tokens both ways; a failure can only be told by closing (P-14)."""
+    """SASL exchange after SaslHandshake v0: tokens without headers; a failure closes the connection (P-14)."""
     assert connection.sasl is not None
     try:
         user = connection.sasl.authenticate(token)
@@ -179,6 +180,6 @@ def _reply(header: RequestHeader, response: Any, version: int, is_flexible: bool
     head = response_header(header.correlation_id, is_flexible)
     chunks = encode_chunks(response, version)
     size = len(head) + sum(map(len, chunks))
-    # The first chunk is always the message's own bytes: one buffer for size, header and body saves a system call.
+    # The first chunk is never a file range. Joined with size and header it saves a system call.
     chunks[0] = b"".join((size.to_bytes(4, "big"), head, chunks[0]))
     return chunks

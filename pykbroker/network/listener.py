@@ -1,4 +1,4 @@
-"""Ports to connections: bind, accept, expire, close."""
+"""A listener: binds its port, accepts connections within the limits, closes idle ones."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ACCEPT_PAUSE_S = 0.1
-"""Pause after accept failed for want of descriptors or memory: the clients wait in the backlog meanwhile."""
+"""Pause in seconds after accept failed because descriptors or memory ran out; clients wait in the backlog meanwhile."""
 
 ACCEPTS_PER_TURN = 16
-"""Connections accepted before other tasks get their turn, while more and more are waiting."""
+"""Connections that are accepted in a row before other tasks get their turn."""
 
 BUFFER_KEPT_S = 30.0
-"""A connection without a request for so long keeps only the smallest buffer."""
+"""Seconds without a request after which a connection's receive buffer shrinks to the smallest size."""
 
 _BUSY_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
 class BindError(Exception):
-    """A listener's address cannot be bound; says which and what to do."""
+    """A listener's address cannot be bound; the text names the address and the remedy."""
 
 
 class ListenerLimits:
@@ -56,11 +56,11 @@ class Listener:
 
     Args:
         name: the listener's name, such as ``PLAINTEXT``.
-        sockets: bound non-blocking sockets, as `bind` or another machine than the real one (`host`) gives them.
-        services: what the handlers need.
-        make_sasl: gives each connection its SASL exchange, or None for a listener without authentication.
-        limits: those of the broker; its own for a listener that is alone.
-        kind: whether brokers' or controllers' APIs are served.
+        sockets: bound non-blocking sockets, from `bind` or from the `Host` of a simulation.
+        services: services of the handlers.
+        make_sasl: makes the SASL exchange of a connection; None for a listener without authentication.
+        limits: the limits that all listeners of the broker share; new ones by default.
+        kind: BROKER or CONTROLLER, which decides the APIs that are served.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Listener:
         return port
 
     def open(self) -> None:
-        """Opens the port: from here on clients are let in, so everything must be able to answer."""
+        """Opens the port. Clients can connect from now on, so every handler must be able to answer."""
         for listening in self.sockets:
             listening.listen(self._services.config.sockets.listen_backlog_size)
 
     async def serve(self, connection_nursery: trio.Nursery) -> None:
-        """Accepts on all sockets until cancelled; connections live in the nursery given."""
+        """Accepts on all sockets until it is cancelled; each connection is a task of `connection_nursery`."""
         try:
             async with trio.open_nursery() as nursery:
                 for listening in self.sockets:
@@ -117,7 +117,7 @@ class Listener:
                 if error.errno in _BUSY_ERRORS:
                     log.warning("cannot accept on %s: %s; trying again", self.name, error)
                     await trio.sleep(ACCEPT_PAUSE_S)
-                # Anything else concerns the one connection, which is gone before it was accepted.
+                # Other errors belong to one connection, which ended before it was accepted.
             else:
                 accepted += 1
                 try:
@@ -132,7 +132,7 @@ class Listener:
     def _start(
         self, connected: Connected, address: tuple[str, int], listening: Listening, nursery: trio.Nursery
     ) -> None:
-        """Has a connection served in a task of its own, or closes it."""
+        """Starts a task that serves the connection, or closes the connection when a limit refuses it."""
         config = self._services.config
         host = address[0]
         refused = self._limits.connections.admit(self, host)
@@ -155,12 +155,12 @@ class Listener:
         nursery.start_soon(self._run, connection)
 
     def _prepare(self, connected: socket.socket) -> Any:
-        """Sets the options of a connection's socket; returns the address that the client dialled. Raises OSError."""
+        """Sets the options of a connection's socket; returns its local address. Raises OSError."""
         config = self._services.config
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # Kafka's default of 100 KiB would slow sendfile: the system's own sizing is kept unless a size was given.
+        # Kafka's default of 100 KiB would slow sendfile: the system sizes the buffers unless the settings give a size.
         for key, option, size in (
             ("socket.send.buffer.bytes", socket.SO_SNDBUF, config.sockets.send_buffer_bytes),
             ("socket.receive.buffer.bytes", socket.SO_RCVBUF, config.sockets.receive_buffer_bytes),
@@ -177,20 +177,20 @@ class Listener:
             self._limits.connections.leave(connection.info.client_host)
 
     def close_idle(self, used_before: float) -> None:
-        """Closes the connections without a request since the time given (of trio's clock, P-11)."""
+        """Closes the connections that have received nothing since `used_before`, in seconds of trio's clock (P-11)."""
         for connection in list(self.connections):
             if connection.last_used < used_before and not connection.is_sending:
                 connection.close()
 
     def shrink_idle(self) -> None:
-        """Takes the buffers of connections that have been quiet."""
+        """Shrinks the receive buffers of connections that have received nothing for `BUFFER_KEPT_S`."""
         quiet_since = trio.current_time() - BUFFER_KEPT_S
         for connection in self.connections:
             if connection.last_used < quiet_since:
                 connection.shrink()
 
     def close_connections(self) -> None:
-        """Ends all connections at their next wait; a reply that is being sent is cut."""
+        """Ends all connections at their next wait; a reply that is being sent is cut short."""
         for connection in list(self.connections):
             connection.close()
 
@@ -203,7 +203,7 @@ async def _wait_readable(listening: Any) -> None:
 
 
 def _drop(connected: Connected, nursery: trio.Nursery) -> None:
-    """Closes a connection that nothing was read from or written to."""
+    """Closes a connection before anything was read or written."""
     if isinstance(connected, socket.socket):
         connected.close()
     else:
@@ -237,7 +237,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
             try:
                 listening.bind((address[0], bound_port, *address[2:]))
             except OSError as error:
-                # The same where IPv6 is there and switched off; one address that works is enough.
+                # The same happens where IPv6 exists and is switched off; one working address is enough.
                 if error.errno == errno.EADDRNOTAVAIL and (len(sockets) > 1):
                     sockets.pop().close()
                     continue
@@ -257,5 +257,5 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 def _addresses(host: str, port: int) -> list[Any]:
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # IPv4 first: its port is what --port-file names, and some clients try only the first address.
+    # IPv4 first: --port-file contains its port, and some clients try only the first address.
     return sorted(set(found), key=lambda entry: (entry[0] != socket.AF_INET, entry[4]))

@@ -1,4 +1,4 @@
-"""The bound socket that a listener accepts from, as the simulation implements it too."""
+"""Interface of the bound socket that a listener accepts from: a real socket, or one of the simulation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pykbroker.config.listener_addresses import ListenerAddress
 class Listening(Protocol):
     """The part of a bound, non-blocking socket from which `Listener` accepts.
 
-    Whoever is not a `socket.socket` gives a `trio.abc.Stream` for each connection, and has `wait_readable` too, which
+    An implementation other than `socket.socket` accepts `trio.abc.Stream`s and has a method `wait_readable`, which
     returns when `accept` may succeed.
     """
 
     def listen(self, backlog: int, /) -> None: ...
 
     def accept(self) -> tuple[Any, Any]:
-        """(connection, address of the client as (host, port, ...)). Raises BlockingIOError when nobody waits."""
+        """(connection, address of the client as (host, port, ...)). Raises BlockingIOError when none waits."""
 
     def getsockname(self) -> Any:
         """(host, port, ...)."""
@@ -27,4 +27,4 @@ class Listening(Protocol):
 
 
 Bound: TypeAlias = tuple[ListenerAddress, Sequence[Listening]]
-"""A listener as configured, with its sockets: one for each address of its host."""
+"""A configured listener with its bound sockets: one for each address of its host."""

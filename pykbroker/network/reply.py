@@ -1,6 +1,6 @@
-"""Sending a reply: byte chunks by send, file ranges by sendfile, so that record bytes never enter the interpreter.
+"""Sending of a reply: byte chunks by send, file ranges by sendfile, so that record bytes never enter the interpreter.
 
-Over what is not a socket (the simulation's network) both are copied.
+A stream that is not a socket (the simulation's network) gets copies of both.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from pykbroker.network.request_memory import RequestMemory
 
 Connected = socket.socket | trio.abc.Stream
-"""The transport of a connection: a socket, which is read in place and sent to by sendfile; else any stream."""
+"""Transport of a connection: a socket, which supports sendfile and receives into a given buffer, or any stream."""
 
 SEND_TIMEOUT_S = 30.0
 """Time limit, in seconds, for a client with a full socket to accept the next part of a reply. Then it is disconnected:
 a client that never reads must not hold a segment's lease for ever."""
 
 HAS_SENDFILE = sys.platform == "linux" and hasattr(os, "sendfile")
-"""True if bytes go from file to socket by Linux's sendfile. Elsewhere it is missing or has another meaning: copied."""
+"""True where Linux's sendfile is used. Other systems lack it or give it another meaning: there the bytes are copied."""
 
 COPY_SIZE = 1 << 18
 """Bytes of a file range that are in memory at a time where there is no sendfile."""
@@ -35,18 +35,18 @@ COPY_SIZE = 1 << 18
 _NO_SENDFILE_HERE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """Error numbers of sendfile for a file system that it cannot read from."""
 
-# Lets the kernel put a small chunk into one packet with what follows, where the system knows it.
+# Flag for the kernel to send a small chunk in one packet with the next one; 0 where the system lacks it.
 _MORE = getattr(socket, "MSG_MORE", 0)
 
 
 async def send_chunks(connection: Connected, chunks: list[Any], memory: RequestMemory) -> None:
     """Sends bytes-like chunks and `FileRange`s in order over a non-blocking socket or a stream; releases every range.
 
-    What has to wait in memory for the client is counted in `memory`.
+    Bytes that wait in memory until the client reads are counted in `memory`.
 
     Raises:
-        CloseConnection: very many bytes wait for clients that do not read.
-        OSError, BrokenResourceError, ClosedResourceError: the connection is gone.
+        CloseConnection: the bytes that wait for all clients have reached the limit.
+        OSError, BrokenResourceError, ClosedResourceError: the connection has ended.
         trio.TooSlowError: the client accepts nothing for `SEND_TIMEOUT_S`.
     """
     last = len(chunks) - 1
@@ -116,7 +116,7 @@ async def _send_file_range(connection: socket.socket, file_range: FileRange) -> 
 
 
 async def _send_copied(connection: socket.socket, source: int, position: int, rest: int) -> None:
-    """Send a file range as sendfile does, with a copy of the bytes in between."""
+    """Sends a file range by reading it piece by piece into memory."""
     while rest:
         data = os.pread(source, min(rest, COPY_SIZE), position)
         if not data:

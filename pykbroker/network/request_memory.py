@@ -1,15 +1,15 @@
-"""A bound for what large requests hold in memory while they are received, over all connections; and replies likewise.
+"""Limit on the memory of large requests over all connections, and the same limit on replies that wait for clients.
 
-Kafka's `queued.max.request.bytes` stops reading from sockets while requests of so many bytes are in the broker; its
-default is no bound, and a few dozen clients can then fill any heap. Here the default is a quarter of the machine's
-memory. Frames up to `BUFFER_SIZE_KEPT` are not counted: what they hold is bounded by the number of connections.
+Kafka's `queued.max.request.bytes` stops reading from sockets while requests of that many bytes are in the broker. Its
+default is no limit, so that a few dozen clients can fill any heap; here the default is a quarter of the machine's
+memory. Frames up to `BUFFER_SIZE_KEPT` are not counted, because the number of connections limits their memory.
 
-A frame reserves its whole size when its first bytes are there, so whoever holds a reservation can finish: there is no
-deadlock. Whoever holds one for long while others wait is disconnected: a client that sends a byte a second must not
-keep the others out.
+A frame reserves its whole size when its first bytes arrive. A connection with a reservation can therefore always
+finish its request: there is no deadlock. A connection that keeps its reservation for more than `PATIENCE_S` while
+others wait is closed: a client that sends a byte a second must not block the others.
 
-A reply is in memory until its client has read it, but for records, which stay in their files. Many clients that ask
-for much metadata and read nothing are cut off when their replies reach the same bound.
+A reply stays in memory until its client has read it, except for records, which stay in their files. Clients that ask
+for large metadata and do not read it are disconnected when such replies reach the limit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHARE_OF_MEMORY = 4
 
 
 def limit_bytes(config: BrokerConfig) -> int:
-    """The bound that applies: as configured, else a share of the machine's memory, never less than one frame."""
+    """The limit in bytes: `queued.max.request.bytes`, else a share of the machine's memory but at least one frame."""
     if config.sockets.queued_max_request_bytes > 0:
         return config.sockets.queued_max_request_bytes
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -42,13 +42,13 @@ def limit_bytes(config: BrokerConfig) -> int:
 
 
 class Holder(Protocol):
-    """A connection that has reserved memory, and is closed when it holds it for too long while others wait."""
+    """A connection that may be closed when it keeps its reservation for too long while others wait."""
 
     def close(self, reason: str) -> None: ...
 
 
 class RequestMemory:
-    """Reservations of connections for the one large frame that each may be receiving or working on."""
+    """Reservations of memory: at most one for each connection, for the large frame that it receives or serves."""
 
     __slots__ = ("_freed", "_held", "limit_bytes", "reply_bytes", "reserved_bytes")
 
@@ -56,12 +56,12 @@ class RequestMemory:
         self.limit_bytes = limit_bytes
         self.reserved_bytes = 0
         self.reply_bytes = 0
-        # In the order of their reservations, with the time of each.
+        # Size in bytes and time in seconds of each reservation, oldest first.
         self._held: dict[Holder, tuple[int, float]] = {}
         self._freed = trio.Event()
 
     async def reserve(self, connection: Holder, size_bytes: int) -> None:
-        """Waits until there is memory; as in Kafka the last frame that is let in may pass the limit."""
+        """Waits until reservations are below the limit, then reserves; as in Kafka the last one may exceed it."""
         if connection in self._held:
             return
         while self.reserved_bytes >= self.limit_bytes:
@@ -73,7 +73,7 @@ class RequestMemory:
         self._held[connection] = size_bytes, trio.current_time()
 
     def release(self, connection: Holder) -> None:
-        """The frame is done with; nothing happens if there was no reservation."""
+        """Releases the connection's reservation, if it has one."""
         held = self._held.pop(connection, None)
         if held is not None:
             self.reserved_bytes -= held[0]
@@ -82,10 +82,10 @@ class RequestMemory:
 
     @contextmanager
     def reply_waiting(self, size_bytes: int) -> Iterator[None]:
-        """While so many bytes of a reply wait for their client.
+        """Counts bytes of a reply that wait for their client, for the duration of a `with` block.
 
         Raises:
-            CloseConnection: too many are waiting already.
+            CloseConnection: the waiting bytes have reached the limit already.
         """
         if self.reply_bytes >= self.limit_bytes:
             raise CloseConnection(
