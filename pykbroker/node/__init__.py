@@ -1,1 +1,1 @@
-"""One node of a cluster, put together: broker, controller and its part in the quorum, over the machine it runs on."""
+"""Composition of one node: its broker, its controller, its part in the metadata quorum, and the machine it runs on."""

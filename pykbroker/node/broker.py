@@ -1,12 +1,13 @@
-"""The composition root: builds the parts of one node in order, nests their tasks, and takes them apart again.
+"""The composition root: builds the parts of one node in order, runs their tasks, and stops them in reverse order.
 
-A node is a broker, a controller, or both (`process.roles`). Order of a start: descriptors and addresses (so that a
-taken port is said at once), data directory, this process's part in the metadata quorum, the controllers' port, and then
-what makes a broker (`broker_server`): registration, logs, coordinators, its ports. Who can connect is answered.
+A node is a broker, a controller, or both (`process.roles`). A start has these steps: file descriptors and addresses (so
+that a taken port is reported at once), data directory, this process's part in the metadata quorum, the controllers'
+port, and the broker (`broker_server`): registration, logs, coordinators, its ports. A port opens only when its requests
+can be answered.
 
-A stop is the same backwards. It comes as a cancellation: nothing is interrupted but waits, since everything that
-changes state is synchronous, so the logs can be closed as they stand. A node that is asked to stop (`stop`) first lets
-its cluster take over what it leads.
+A stop takes the same steps in reverse. It arrives as a cancellation, which interrupts only waits, because every change
+of state is synchronous; so the logs are consistent and are flushed and closed. A node with `stop` set first hands over
+its leaderships.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DESCRIPTORS_KEPT = 4096
-"""Open segment files at most, if the limit of the process allows; the rest of the limit is for connections."""
+"""Largest number of open segment files, if the process's limit allows it; other descriptors are for connections."""
 
 LOOK_S = 0.1
 """Seconds between two checks, while a node hands over the quorum's leadership, that another voter can take it."""
@@ -60,21 +61,22 @@ async def run_broker(
     host: Host | None = None,
     stop: trio.Event | None = None,
 ) -> None:
-    """Runs a node until it is cancelled or has been asked to stop, then stops it in order.
+    """Runs a node until it is cancelled or `stop` is set, then stops it in order.
 
     Args:
-        config: its settings; `log_dirs[0]` is created and formatted when it is empty.
-        cluster_id: id for a new cluster, 22 characters; see `node_directory` for what it is by default. An existing
-            directory keeps its own and must agree.
-        on_ready: called once, when every request can be answered: with the first listener for clients, on a controller
-            with that for nodes.
+        config: settings of the node; `log_dirs[0]` is created and formatted when it is empty.
+        cluster_id: id for a new cluster, 22 characters; `node_directory` describes the default. The id of an existing
+            directory must be the same.
+        on_ready: called once, when every request can be answered, with the address of the first listener: for clients,
+            or on a node that is only a controller for other nodes.
         host: the machine; the real one by default.
-        stop: when it is set the node hands over what it leads, as far as there is somebody, and then this returns.
+        stop: event. When it is set, the node hands over its leaderships, as far as other nodes can take them, and
+            returns.
 
     Raises:
         BindError: a listener's address cannot be bound.
-        StorageError: the data directory cannot be used; names the file and what is wrong.
-        RegistrationFailed, ClusterUnknown: the cluster did not take this broker in, or was not there.
+        StorageError: the data directory cannot be used; the text names the file and the defect.
+        RegistrationFailed, ClusterUnknown: the cluster refused this broker, or no controller answered.
     """
     host = host or Host.real()
     descriptor_limit = raise_descriptor_limit()
@@ -114,7 +116,7 @@ async def _run_in_directory(
 ) -> None:
     quorum = make_quorum_node(config, directory, identity, host)
     controller = quorum.controller
-    # From here on only a clean stop makes the logs clean: the controller writes before the other logs are looked at.
+    # The controller writes before the other logs are opened, so the mark of the last clean stop goes now.
     directory.filesystem.remove(f"{directory.path}/{CLEAN_SHUTDOWN}")
     controller.open(is_clean=directory.was_clean)
     metadata = MetadataCache(config, config.node_id, controller.image)
@@ -138,7 +140,7 @@ async def _run_in_directory(
                 on_ready(_address_of(bound[0]))
         _close(directory, broker)
     except BaseException as error:
-        # Anything but the cancellation that is a stop leaves no mark of a clean one: the next start looks at every log.
+        # After any other error there is no mark of a clean stop, and the next start recovers every log.
         if _is_cancellation(error):
             _close(directory, broker)
         raise
@@ -150,7 +152,7 @@ async def _run_in_directory(
 
 
 class LocalController:
-    """The controller of this process, for its own broker and, where there are other nodes, on a port of its own."""
+    """The controller of this process: called by its own broker and, where there are other nodes, served on a port."""
 
     def __init__(self, parts: NodeParts, for_nodes: list[Bound]) -> None:
         self._parts = parts
@@ -158,20 +160,23 @@ class LocalController:
 
     @cached_property
     def server(self) -> ControllerServer:
-        """Made when it is first used: a broker that is alone in a test seldom asks its controller for anything."""
+        """The server, made at its first use: a single broker in a test rarely sends a request to its controller."""
         from pykbroker.node.controller_server import ControllerServer
 
         return ControllerServer(self._parts, () if self._parts.peers is None else self._for_nodes)
 
     async def call(self, message: Message) -> Any:
-        """The active controller's response."""
+        """Response of the controller in this process to a request of its own broker."""
         return await self.server.call(message)
 
 
 async def _stop_when_asked(
     stop: trio.Event, broker: BrokerServer | None, parts: NodeParts, scope: trio.CancelScope
 ) -> None:
-    """Leaderships of partitions go elsewhere first, as that takes a controller, then that of the quorum."""
+    """Waits for `stop`, hands over leaderships, then cancels `scope`.
+
+    Leaderships of partitions go first, because that needs an active controller; leadership of the quorum goes last.
+    """
     await stop.wait()
     if broker is not None:
         await broker.leave()
@@ -181,7 +186,7 @@ async def _stop_when_asked(
 
 
 async def _hand_over(parts: NodeParts) -> None:
-    """The lead of the quorum goes to another node, if there is one to take it."""
+    """Hands the leadership of the quorum to another voter, if one answers."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_cancel_when_alone, parts, nursery.cancel_scope)
         await parts.controller.hand_over(parts.config.quorum.fetch_timeout_ms)
@@ -189,13 +194,13 @@ async def _hand_over(parts: NodeParts) -> None:
 
 
 async def _cancel_when_alone(parts: NodeParts, scope: trio.CancelScope) -> None:
-    while not is_quorum_gone(parts):  # noqa: ASYNC110  that somebody answers again is no event
+    while not is_quorum_gone(parts):  # noqa: ASYNC110  the return of a voter sets no event
         await trio.sleep(LOOK_S)
     scope.cancel()
 
 
 def _close(directory: LogDirectory, broker: BrokerServer | None) -> None:
-    """Marks the logs as closed in order; a broker that stops while it starts has looked at none of them."""
+    """Closes the logs and marks a clean stop; the logs of a broker that never finished its start were not opened."""
     if broker is None:
         directory.close()
     elif broker.is_started:

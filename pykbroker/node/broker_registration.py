@@ -1,11 +1,12 @@
-"""A broker's place in its cluster: it registers, says that it is alive, and asks leave to go.
+"""Registration, heartbeats and controlled shutdown of a broker.
 
-As Kafka's BrokerLifecycleManager: BrokerRegistration first; then a BrokerHeartbeat every `broker.heartbeat.interval.ms`
-with the metadata that this broker has applied, at first wanting to stay fenced; when it has caught up with its own
-registration and its logs are loaded, it wants to serve; when it is to stop, it wants its leaderships moved away.
+As in Kafka's BrokerLifecycleManager: a broker sends BrokerRegistration, and then a BrokerHeartbeat with its metadata
+offset every `broker.heartbeat.interval.ms`. The heartbeats ask to stay fenced until the broker has caught up with its
+own registration and has loaded its logs. Those of a broker that is asked to stop ask for a controlled shutdown, which
+moves its leaderships to other brokers.
 
-A broker whose cluster can have no other node, as its controller has no port, registers with one command, unfenced. It
-sends no heartbeats, and its stop needs no leave: nobody could take over what it leads.
+A broker whose cluster cannot have another node, because its controller has no port, registers with one command and is
+unfenced at once. It sends no heartbeats and stops without permission: no other broker could take over its leaderships.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ STARTING_PAUSE_S = 0.01
 SHUTDOWN_PAUSE_S = 0.05
 AMEND_PAUSE_S = 1.0
 RETRY_FIRST_S = 0.1
-"""Pauses as in Kafka: while this broker catches up, before the second heartbeat of a shutdown, and after a failure,
-where it doubles up to the interval of heartbeats."""
+"""Pauses between requests in seconds, as in Kafka: while this broker starts, during a controlled shutdown, and after
+the first failure (each further failure doubles it, up to the heartbeat interval)."""
 
 LOOK_S = 0.1
 ALONE_S = 1.0
@@ -58,7 +59,7 @@ CONTROLLED_SHUTDOWN_MAX_S = 30.0
 
 
 class RegistrationFailed(Exception):
-    """This broker could not join its cluster; says why."""
+    """This broker could not join its cluster; the text has the reason."""
 
 
 class State(enum.Enum):
@@ -78,7 +79,7 @@ async def register_at_once(
     identity: MetaProperties,
     host: Host,
 ) -> RegisterBroker:
-    """Tells the controller, which is in this process and can be reached by no other, that this broker serves.
+    """Registers this broker, unfenced, at the controller of its own process, which no other node can reach.
 
     Returns the command, for `register_again`.
 
@@ -107,10 +108,10 @@ async def register_at_once(
 
 
 def refuse_unknown_features(image: ClusterImage, directory: LogDirectory) -> None:
-    """To be asked before the broker of an only voter registers: nobody else could make that possible later.
+    """Checks a single voter's features before its broker registers: no other node could change them later.
 
     Raises:
-        InconsistentDirectory: the cluster has features that do not exist here, as where Apache Kafka has run.
+        InconsistentDirectory: the cluster has features that do not exist here, such as those that Apache Kafka set.
     """
     from pykbroker.controller.metadata.brokers import reason_not_supported
 
@@ -122,16 +123,16 @@ def refuse_unknown_features(image: ClusterImage, directory: LogDirectory) -> Non
 
 
 def lacks_directories(image: ClusterImage, broker_id: int) -> bool:
-    """True if metadata.version has log directories now, and the registration of this broker, older than that, has none.
+    """True if metadata.version now has log directories, and this broker's older registration has none.
 
-    Kafka's BrokerRegistrationTracker: the broker then registers again.
+    The broker then registers again, as in Kafka's BrokerRegistrationTracker.
     """
     broker = image.brokers.get(broker_id)
     return broker is not None and not broker.log_dirs and image.metadata_version >= DIRECTORY_ASSIGNMENT
 
 
 async def register_again(controller: ControllerNode, registration: RegisterBroker) -> None:
-    """Amends what `register_at_once` said, once the level of metadata.version allows to say all of it."""
+    """Registers again with the log directories, once metadata.version allows them in a registration."""
     has_risen = trio.Event()
 
     def look(old: ClusterImage, new: ClusterImage) -> None:
@@ -149,15 +150,15 @@ async def register_again(controller: ControllerNode, registration: RegisterBroke
 
 
 class Registration:
-    """See the module's text. `run` in a nursery does all the talking; the other methods say what is wanted.
+    """Registration and heartbeats of this broker. `run` sends the requests; other methods set the state they ask for.
 
     Args:
         config, endpoints, identity: of this broker.
-        controller: whose image tells what has been applied here.
-        channel: to the active controller; used by nobody else, so that no other request delays a heartbeat.
-        host: draws the incarnation's id.
-        previous_broker_epoch: the epoch under which this directory was closed in order, else -1 (KIP-966).
-        is_quorum_gone: whether too few controllers are there to agree on anything.
+        controller: source of the metadata image that this node has applied.
+        channel: connection to the active controller for these requests alone, so that no other request delays them.
+        host: draws the incarnation id.
+        previous_broker_epoch: broker epoch at the last clean stop of this directory, else -1 (KIP-966).
+        is_quorum_gone: returns True while too few controllers answer to elect a leader.
     """
 
     def __init__(
@@ -193,10 +194,10 @@ class Registration:
         self._heard_at = 0.0
 
     async def run(self) -> None:
-        """Registers and beats until it is cancelled or the controller has let this broker go.
+        """Sends registrations and heartbeats until it is cancelled or the controller permits this broker's shutdown.
 
         Raises:
-            RegistrationFailed: it could not register within `initial.broker.registration.timeout.ms`.
+            RegistrationFailed: no registration succeeded within `initial.broker.registration.timeout.ms`.
         """
         give_up_at = trio.current_time() + self._config.broker.initial_registration_timeout_ms / 1000
         failure = "no controller answered"
@@ -221,26 +222,26 @@ class Registration:
             self._hurry = trio.Event()
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
-        """To be subscribed."""
+        """Registers again if the registration lacks log directories. A subscriber of metadata changes."""
         if self._is_registered and lacks_directories(new, self._config.node_id):
             self._must_amend = True
             self._hurry.set()
 
     async def caught_up(self) -> None:
-        """Returns when this broker has the metadata up to its own registration."""
+        """Returns when this broker has applied the metadata up to its own registration."""
         await self._caught_up.wait()
 
     async def serve(self) -> None:
-        """Says that this broker is ready, and returns when the controller has let it serve."""
+        """Asks for unfencing; returns when the controller has unfenced this broker."""
         self._is_ready = True
         self._hurry.set()
         await self._unfenced.wait()
 
     async def leave(self) -> None:
-        """Controlled shutdown: returns when the leaderships have gone elsewhere.
+        """Controlled shutdown: returns when the controller has moved this broker's leaderships and permits the stop.
 
-        Or when that does not come: after `CONTROLLED_SHUTDOWN_MAX_S`, and sooner where there is no active controller
-        for longer than an election takes. The last nodes of a cluster that stops as a whole have none.
+        It returns without permission after `CONTROLLED_SHUTDOWN_MAX_S`, and earlier when no active controller answers
+        for longer than an election takes: the last nodes of a cluster that stops as a whole have no controller.
         """
         if self.state is not State.RUNNING:
             return
@@ -290,7 +291,7 @@ class Registration:
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             from pykbroker.controller.metadata.brokers import reason_not_supported
 
-            # The response has no text; the metadata that was fetched already tells which feature it is.
+            # The response has no text; the unsupported feature is in the metadata, which this node has already.
             reason = reason_not_supported(self._controller.image, SUPPORTED_FEATURES)
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason or ErrorCode.UNSUPPORTED_VERSION.name)
         _check(response.error_code)
@@ -301,7 +302,7 @@ class Registration:
         return 0.0
 
     async def _beat(self) -> float:
-        """One heartbeat; the pause before the next one in seconds."""
+        """Sends one heartbeat; returns the pause before the next one, in seconds."""
         from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 
         state = self.state
@@ -330,7 +331,7 @@ class Registration:
                     self.state = State.RUNNING
                     self._unfenced.set()
                 elif self._is_ready:
-                    # It was let in, but the controller has not finished that yet.
+                    # The controller has not unfenced this broker yet.
                     return STARTING_PAUSE_S
             case State.PENDING_CONTROLLED_SHUTDOWN:
                 if response.should_shut_down:
@@ -341,7 +342,7 @@ class Registration:
         return interval_s
 
     def _look_at_own_registration(self) -> None:
-        """Registers again if this broker was forgotten (UnregisterBroker); not if another process has its id now."""
+        """Registers again if this broker was unregistered (UnregisterBroker), but not if another process has its id."""
         broker = self._controller.image.brokers.get(self._config.node_id)
         if broker is None or broker.incarnation_id == self._incarnation_id:
             self._is_registered = False

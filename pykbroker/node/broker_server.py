@@ -1,4 +1,4 @@
-"""The broker of a node: its place in the cluster, its logs and coordinators, and its ports, built in this order."""
+"""The broker of a node: its registration, its logs and coordinators, and its ports, built in this order."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ INTERNAL_TOPIC_TIMEOUT_MS = 30_000
 
 
 class BrokerServer:
-    """`start` it in a nursery; `leave` before a stop; `close` when the nursery's tasks have ended.
+    """The broker: call `start` with a nursery, `leave` before a stop, and `close` after the nursery's tasks have ended.
 
     Args:
-        parts: of the node.
-        bound: the listeners for clients and other brokers.
-        call: the active controller's response, when that is in this process.
+        parts: parts of the node.
+        bound: listeners for clients and other brokers.
+        call: sends a request to the controller in this process.
     """
 
     def __init__(self, parts: NodeParts, bound: Sequence[Bound], call: LocalCall) -> None:
@@ -71,10 +71,10 @@ class BrokerServer:
         return self._services is not None
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Returns when the broker serves; its tasks go on in the nursery.
+        """Starts the broker's tasks in the nursery; returns when the broker serves clients.
 
         Raises:
-            StorageError, RegistrationFailed: it cannot.
+            StorageError, RegistrationFailed: the broker cannot start.
         """
         parts = self._parts
         config, controller = parts.config, parts.controller
@@ -82,7 +82,7 @@ class BrokerServer:
         if config.is_alone:
             refuse_unknown_features(controller.image, parts.directory)
         if parts.peers is None:
-            # No other node can reach this one's controller: it has no brokers beside it, now or later.
+            # No other node can reach this node's controller, so the cluster has no other broker, now or later.
             registration = await register_at_once(
                 controller, config, endpoints, parts.directory, parts.identity, parts.host
             )
@@ -107,7 +107,7 @@ class BrokerServer:
         services, replication = make_services(parts, self._call)
         self._services = services
         await nursery.start(services.groups.run)
-        # After the groups: a transaction that goes on to its end may end offsets of theirs.
+        # After the groups: completing a loaded transaction may commit or abort offsets of groups.
         await nursery.start(services.transactions.run)
         if replication is not None:
             await nursery.start(replication.replicas.run)
@@ -119,18 +119,18 @@ class BrokerServer:
             for address, sockets in self._bound
         ]
         start_housekeeping(nursery, services, listeners, None if replication is None else replication.replicas)
-        # Before the controller lets this broker serve: who then reads of it in the metadata can connect.
+        # Before the controller unfences this broker: clients that then find it in the metadata can connect.
         await nursery.start(_serve, listeners)
         if self._registration is not None:
             await self._registration.serve()
 
     async def leave(self) -> None:
-        """Lets the cluster take over what this broker leads, if it has one (`controlled.shutdown.enable`)."""
+        """Controlled shutdown: moves leaderships to other brokers, if there are any (`controlled.shutdown.enable`)."""
         if self._registration is not None and self._parts.config.broker.controlled_shutdown_enable:
             await self._registration.leave()
 
     def close(self) -> None:
-        """Closes the logs and marks that this was done in order."""
+        """Closes the logs and writes the mark of a clean stop."""
         services = self._services
         assert services is not None
         services.groups.stop()
@@ -139,7 +139,7 @@ class BrokerServer:
 
 
 async def _serve(listeners: Sequence[Listener], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Opens the ports and serves until cancelled."""
+    """Opens the ports and serves until it is cancelled."""
     async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
         for listener in listeners:
             listener.open()
@@ -148,14 +148,14 @@ async def _serve(listeners: Sequence[Listener], task_status: trio.TaskStatus[Non
 
 
 class Replication(NamedTuple):
-    """Tasks of a broker that has other brokers beside it."""
+    """Tasks of a broker whose cluster can have other brokers."""
 
     replicas: ReplicaManager
     full_disk: FullDisk
 
 
 def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Replication | None]:
-    """Builds what follows the metadata, in the order in which it must follow: cache, partitions, coordinators."""
+    """Builds the subscribers of metadata changes in the order of their calls: cache, partitions, coordinators."""
     config, host, directory, metadata = parts.config, parts.host, parts.directory, parts.metadata
     controller = parts.controller
     image = controller.image
@@ -222,15 +222,15 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
 
 
 def _open_partitions(parts: NodeParts, environment: ReplicaEnvironment) -> Partitions:
-    # The clock of lag times is the controller's: a leader that did not run has heard of no follower meanwhile, and
-    # none lags for that.
+    # Lag times are measured by the controller's clock, which stops while this process does not run: a leader that
+    # stalled has received no fetches, and its followers do not lag because of that.
     partitions = Partitions(environment, parts.directory, parts.metadata.log_config, parts.host.clock)
     partitions.set_strays_aside(parts.controller.image)
     return partitions
 
 
 def _broker_clients(parts: NodeParts) -> BrokerClients | None:
-    """Connections to other brokers; None on a node that is alone."""
+    """Connections to other brokers; None on a single node."""
     if parts.peers is None:
         return None
     from pykbroker.metadata.broker_clients import BrokerClients
@@ -243,7 +243,7 @@ def _broker_clients(parts: NodeParts) -> BrokerClients | None:
 def _replicate(
     parts: NodeParts, call: LocalCall, brokers: BrokersInSight, clients: BrokerClients
 ) -> tuple[Partitions, Replication]:
-    """The partitions of a broker that is not alone, and the tasks behind them."""
+    """Partitions of a broker with other brokers, and the tasks that replicate them."""
     from pykbroker.replication.full_disk import FullDisk, ReportedFailures
     from pykbroker.replication.isr_changes import IsrChanges
     from pykbroker.replication.replica_manager import ReplicaManager, ReplicationSettings
@@ -286,7 +286,7 @@ def _throttle(metadata: MetadataCache, node_id: int, side: str) -> ReplicationTh
 
 
 async def _create_internal_topic(channel: ControllerChannel, topic: InternalTopic) -> None:
-    # Imported when the first coordinator is looked for: a start is faster without.
+    # Imported at the first FindCoordinator, which makes a start faster.
     from pykbroker.controller.metadata.topics import NewTopic
     from pykbroker.requests.topic_creation import create_request
 

@@ -1,7 +1,7 @@
-"""A controller tells its cluster where it listens and what it can run (KIP-919), once in each of its lives.
+"""Registration of a controller (KIP-919): its endpoints and supported features, once for each start of the process.
 
-As Kafka's ControllerRegistrationManager: whenever the metadata does not have the registration of this incarnation, it
-is sent to the active controller, until that has it. Brokers and tools find the controllers by it.
+As in Kafka's ControllerRegistrationManager: while the metadata lacks the registration of this incarnation, the
+controller sends ControllerRegistration to the active controller. Brokers and tools find controllers by it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ RETRY_MAX_S = 60.0
 
 
 class ControllerRegistration:
-    """`run` it on a controller.
+    """Keeps this controller registered while `run` runs.
 
     Args:
-        node_id: of this controller.
-        endpoints: where it listens for nodes.
-        controller: whose image says what is registered.
-        channel: to the active controller.
-        host: draws the incarnation's id.
+        node_id: id of this controller.
+        endpoints: its listeners for other nodes.
+        controller: source of the metadata image.
+        channel: connection to the active controller.
+        host: draws the incarnation id.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class ControllerRegistration:
         self._changed = trio.Event()
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
-        """To be subscribed."""
+        """Wakes `run` if the registration is missing. A subscriber of metadata changes."""
         if self._is_due(new):
             self._changed.set()
 
     async def run(self) -> None:
-        """Registers whenever the metadata does not know this incarnation, until it is cancelled."""
+        """Registers whenever the metadata lacks this incarnation, until it is cancelled."""
         failures = 0
         while True:
             if not self._is_due(self._controller.image):
@@ -78,7 +78,7 @@ class ControllerRegistration:
                 failures += 1
                 if failures == 1:
                     log.warning("this controller is not registered yet: %s", error.message or error.error_code.name)
-            # What was registered comes back with the metadata a moment later.
+            # A successful registration appears in the metadata a moment later.
             await trio.sleep(min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(failures, 10)))
 
     def _is_due(self, image: ClusterImage) -> bool:

@@ -1,7 +1,7 @@
-"""The controllers' port of a node: its listeners, and what their handlers may use.
+"""The controller's port of a node: its listeners and the services of their handlers.
 
-Broker and controller of one process share metadata and quorum, nothing else: a handler of this port that asks for
-partitions or groups is a fault of ours, and `Absent` says so.
+Broker and controller of one process share metadata and quorum, nothing else: handlers of this port get
+`ControllerServices`, which have no partitions and no coordinators.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ def controller_services(parts: NodeParts, active_controller: ActiveController | 
 
 
 class ControllerServer:
-    """The controller of a node; `run` it in a nursery.
+    """The controller of a node; `run` serves its port.
 
     Args:
-        parts: of the node.
-        bound: its listeners for other nodes; none on a broker alone.
+        parts: parts of the node.
+        bound: listeners for other nodes; none on a single broker.
     """
 
     def __init__(self, parts: NodeParts, bound: Sequence[Bound]) -> None:
         self._parts = parts
-        # A node without peers has no broker to watch but its own, and a broker alone is no controller.
+        # A node without peers has only its own broker, which sends no heartbeats.
         is_watching = parts.config.is_controller and parts.peers is not None
         refuses = partial(_refuses, parts.host) if parts.config.broker.session_end_on_refusal else None
         self._active = ActiveController(parts.controller, _settings(parts.config), refuses) if is_watching else None
@@ -90,7 +90,7 @@ class ControllerServer:
             )
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Opens the ports, serves, and does the duties of a leader, until cancelled."""
+        """Opens the ports, serves, and does the duties of the active controller, until it is cancelled."""
         async with trio.open_nursery() as connections, trio.open_nursery() as accepting:
             if self._active is not None:
                 self._parts.controller.subscribe(self._active.on_metadata_change)
@@ -105,18 +105,16 @@ class ControllerServer:
             task_status.started()
 
     async def call(self, message: Message) -> Any:
-        """The response of the active controller in this process to a request of its own broker.
-
-        The broker may do what it asks for: nothing is authorized.
+        """Response of the controller in this process to a request of its own broker, without authorization.
 
         Raises:
-            KafkaError: UNSUPPORTED_VERSION: there is no such request on a controller's port.
+            KafkaError: UNSUPPORTED_VERSION: the controller's port does not serve this API.
         """
         return await call(self._services.without_authorizer(), message)
 
 
 async def call(services: ControllerServices, message: Message) -> Any:
-    """The response of a controllers' port that has these services, without the port."""
+    """Response of the handler of a controller's port with these services, called directly."""
     from pykbroker.requests.api_table import CONTROLLER_APIS
     from pykbroker.requests.invocation import failed, load
 
@@ -133,7 +131,7 @@ async def call(services: ControllerServices, message: Message) -> Any:
 
 
 async def _refuses(host: Host, endpoint: Endpoint) -> bool:
-    """True if the machine answers, and says that nothing listens there."""
+    """True if the machine refuses the connection, because nothing listens on the port."""
     from pykbroker.controller.node_client import is_refused
 
     with trio.move_on_after(PROBE_TIMEOUT_S):

@@ -1,8 +1,8 @@
-"""Host: all that a broker takes from its machine. The simulation (tests/simulation) passes one that is not real.
+"""Host: the machine as the broker uses it. The simulation (tests/simulation) passes an implementation in memory.
 
-Nothing else in the server reads a clock, opens a file or a socket, starts a thread or takes chance from elsewhere;
-durations are trio's, whose clock a simulation replaces too. A whole cluster can so run in one thread, in time of its
-own, and repeat itself to the byte.
+No other module of the server reads the wall clock, opens a file or a socket, starts a thread or draws random numbers.
+Durations are measured by trio's clock, which the simulation replaces as well. So a whole cluster can run in one thread
+in simulated time, and a run can be repeated byte by byte.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 class Host(NamedTuple):
-    """See the module's text.
+    """File system, clocks, random numbers, network and threads of a broker.
 
     Attributes:
-        filesystem: where the data directory is.
+        filesystem: file system of the data directory.
         clock: the time of day.
-        random: for ids, placement and the spread of timeouts; nothing secret comes from it.
+        random: generator for ids, placement and the spread of timeouts; never for secrets.
         open_stream: connects to another node; raises OSError.
-        bind: reserves a listener's address; raises `listener.BindError`.
-        run_in_thread: runs blocking work without holding up the other tasks; raises what the work raises.
-        quorum_observer: is told what this node does in the metadata quorum; for simulations.
+        bind: binds a listener's address; raises `listener.BindError`.
+        run_in_thread: runs blocking work in a thread while other tasks go on; raises the exceptions of the work.
+        quorum_observer: receives the events of this node in the metadata quorum; for simulations.
     """
 
     filesystem: FileSystem

@@ -1,6 +1,6 @@
 """Periodic tasks of a broker: retention, flushing, checkpoints, idle connections.
 
-Each is one task with one interval of Kafka's settings; an idle broker wakes a few times a minute.
+Each is a task with its own interval, from Kafka's settings; an idle broker wakes a few times a minute.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDLE_CHECKS_PER_TIMEOUT = 10
-"""A connection may live this fraction of `connections.max.idle.ms` longer than it should."""
+"""Checks for idle connections in each `connections.max.idle.ms`: a connection may live a tenth longer than that."""
 
 BUFFER_CHECK_MS = 60_000
 
 TRIM_INTERVAL_S = 0.5
-"""A log that gets less than 64 KiB in such an interval is trimmed at its end."""
+"""Seconds after which a log with less than 64 KiB of new data is trimmed to its data."""
 
 MEMORY_INTERVAL_S = 3
 
 NEVER_MS = 1 << 62
-"""Kafka's default for what is not done by time is the largest int64."""
+"""Intervals from here on mean never; Kafka's default for them is the largest int64."""
 
 OFFLINE_INTERVAL_S = 2.0
 """Seconds between two attempts to open logs that could not be opened."""
 
 LOGS_PER_TURN = 50
-"""Logs looked at before other tasks get their turn."""
+"""Logs that a task handles before it yields to other tasks."""
 
 DIRECTORIES_INTERVAL_S = 0.5
 DIRECTORIES_PER_TURN = 20
@@ -54,7 +54,7 @@ def start_housekeeping(
     listeners: Sequence[Listener],
     replicas: ReplicaManager | None = None,
 ) -> None:
-    """Starts the tasks in a nursery; they end when it is cancelled. `replicas` is None on a broker that is alone."""
+    """Starts the tasks in a nursery; they end when it is cancelled. `replicas` is None on a single broker."""
     config = services.config
     delay_ms = config.log.initial_task_delay_ms
     for interval_ms, work in (
@@ -63,7 +63,7 @@ def start_housekeeping(
         (config.log.flush_start_offset_checkpoint_interval_ms, _checkpoint_log_starts),
     ):
         nursery.start_soon(_every, delay_ms, interval_ms, work, services)
-    # Kafka's logs have this task each, which first waits for its own interval.
+    # In Kafka each log has such a task, which waits for one interval first.
     interval_ms = config.transactions.producer_id_expiration_check_interval_ms
     nursery.start_soon(_every, interval_ms, interval_ms, _expire_producers, services)
     if config.log.flush_scheduler_interval_ms < NEVER_MS:
@@ -78,7 +78,7 @@ def start_housekeeping(
 
 
 def start_controller_housekeeping(nursery: trio.Nursery, services: NodeServices, listeners: Sequence[Listener]) -> None:
-    """Start the tasks of a controller's listeners; in a process without a broker also those of the whole process."""
+    """Starts the tasks of a controller's listeners, and those of the process if it has no broker."""
     config = services.config
     nursery.start_soon(_look_after_connections, config.connections.max_idle_ms, listeners)
     if not config.is_broker:
@@ -89,7 +89,7 @@ def start_controller_housekeeping(nursery: trio.Nursery, services: NodeServices,
 async def _every(
     delay_ms: int, interval_ms: int, work: Callable[[BrokerServices], Awaitable[None]], services: BrokerServices
 ) -> None:
-    """Runs `work` after a delay and then after every interval; a log that fails does not keep the others from it."""
+    """Runs `work` after a delay and then after every interval, both in ms."""
     await trio.sleep(delay_ms / 1000)
     while True:
         await work(services)
@@ -97,7 +97,7 @@ async def _every(
 
 
 async def _delete_old_segments(services: BrokerServices) -> None:
-    """Retention by time and size (P-164), and the files whose deletion was put off."""
+    """Retention by time and size (P-164) of every log; an error of one log is logged and does not stop the others."""
     now_ms = services.clock.now_ms()
     for number, partition in enumerate(list(services.partitions.all())):
         if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
@@ -114,10 +114,10 @@ async def _delete_old_segments(services: BrokerServices) -> None:
 
 
 async def _flush_and_checkpoint(services: BrokerServices) -> None:
-    """Makes sealed segments durable and notes from where a recovery would have to start.
+    """Flushes sealed segments, writes checkpoints, and deletes files and logs whose delay is over.
 
-    The active segment is left to the operating system, as in Kafka: what a crash of the process leaves in the page
-    cache is not lost, and a crash of the machine is what replicas are for.
+    Active segments are not flushed, as in Kafka: their bytes in the page cache survive a crash of the process, and
+    replicas protect against a crash of the machine.
     """
     directory = services.log_directory
     for number, partition in enumerate(list(services.partitions.all())):
@@ -137,7 +137,7 @@ async def _flush_and_checkpoint(services: BrokerServices) -> None:
 
 
 async def _checkpoint_log_starts(services: BrokerServices) -> None:
-    """Notes where DeleteRecords moved log starts to."""
+    """Writes the checkpoint of the log start offsets that DeleteRecords has moved."""
     try:
         services.log_directory.checkpoint_log_start_offsets()
     except LogError as error:
@@ -145,7 +145,7 @@ async def _checkpoint_log_starts(services: BrokerServices) -> None:
 
 
 async def _flush_by_time(delay_ms: int, interval_ms: int, services: BrokerServices) -> None:
-    """flush.ms: makes a log durable that was not for so long; looked at every `log.flush.scheduler.interval.ms`."""
+    """Flushes logs whose last flush is `flush.ms` ago; checks every `log.flush.scheduler.interval.ms`."""
     schedule = FlushSchedule()
     await trio.sleep(delay_ms / 1000)
     while True:
@@ -155,15 +155,15 @@ async def _flush_by_time(delay_ms: int, interval_ms: int, services: BrokerServic
 
 
 class FlushSchedule:
-    """Times of the last flush of each partition that exists. Pure."""
+    """Time of the last flush of each partition that exists, in seconds. Pure."""
 
     def __init__(self) -> None:
         self._flushed_at: dict[Partition, float] = {}
 
     def due(self, partitions: Iterable[Partition], now_s: float) -> list[Partition]:
-        """The partitions whose last flush was `flush.ms` ago or longer, which count as flushed now.
+        """Partitions whose last flush was at least `flush.ms` ago; they count as flushed from now on.
 
-        A partition that is not among those given is forgotten: it was deleted.
+        Times of partitions that are not among `partitions` are removed: these partitions were deleted.
         """
         due: list[Partition] = []
         times: dict[Partition, float] = {}
@@ -192,12 +192,12 @@ async def _flush(services: BrokerServices, partition: Partition, *, include_acti
 
 
 def high_watermarks(services: BrokerServices) -> dict[tuple[str, int], int]:
-    """The high watermark of every partition, for the checkpoint."""
+    """High watermark of every partition, for the checkpoint."""
     return {(p.topic, p.partition): p.high_watermark for p in services.partitions.all()}
 
 
 async def _expire_producers(services: BrokerServices) -> None:
-    """Forgets producers that were idle too long (P-56)."""
+    """Removes the state of producers that have been idle for `producer.id.expiration.ms` (P-56)."""
     now_ms = services.clock.now_ms()
     for number, partition in enumerate(list(services.partitions.all())):
         if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
@@ -206,7 +206,7 @@ async def _expire_producers(services: BrokerServices) -> None:
 
 
 async def _clean_logs(backoff_ms: int, services: BrokerServices) -> None:
-    """Compaction (P-161 to P-163): the dirtiest log that is due, one after another; the work runs in a thread."""
+    """Compaction (P-161 to P-163) of the logs that are due, the dirtiest first; the work runs in a thread."""
 
     def bounds(topic: str, number: int) -> tuple[int, int] | None:
         partition = services.partitions.get(topic, number)
@@ -218,7 +218,7 @@ async def _clean_logs(backoff_ms: int, services: BrokerServices) -> None:
         if not any(_may_be_compacted(partition.log) for partition in services.partitions.all()):
             continue
         if cleaner is None:
-            # Most brokers never come here, and those that do have time.
+            # Most brokers never compact, so they do not import the cleaner.
             from pykbroker.logstore.log_cleaner import LogCleaner
 
             cleaner = LogCleaner(services.log_directory)
@@ -237,9 +237,9 @@ def _may_be_compacted(partition_log: PartitionLog) -> bool:
 
 
 async def _trim_idle_logs(services: NodeServices) -> None:
-    """Gives back the space that logs hold ahead of their data, soon after the last append.
+    """Cuts off the space that was allocated ahead of a log's data, soon after the last append.
 
-    So tools that read the files of a running broker, such as kafka-dump-log, find them exactly as long as their data.
+    Tools that read the files of a running broker, such as kafka-dump-log, then find no zeros at the end.
     """
     filesystem = services.log_directory.filesystem
     while True:
@@ -251,7 +251,7 @@ async def _trim_idle_logs(services: NodeServices) -> None:
 
 
 async def _finish_directories(services: BrokerServices) -> None:
-    """Makes the folders of new logs, and renames those of deleted ones, where there were too many for one turn."""
+    """Creates directories of new logs and renames those of deleted logs, a few at a time, when there are many."""
     directory = services.log_directory
     is_failing = False
     while True:
@@ -267,7 +267,7 @@ async def _finish_directories(services: BrokerServices) -> None:
 
 
 async def _look_after_connections(idle_ms: int, listeners: Sequence[Listener]) -> None:
-    """Closes connections that were idle too long (P-11), and takes the buffers of quiet ones."""
+    """Closes connections that have been idle for too long (P-11), and shrinks the buffers of quiet ones."""
     interval_ms = idle_ms / IDLE_CHECKS_PER_TIMEOUT if idle_ms > 0 else BUFFER_CHECK_MS
     while True:
         await trio.sleep(min(interval_ms, BUFFER_CHECK_MS) / 1000)
@@ -278,7 +278,7 @@ async def _look_after_connections(idle_ms: int, listeners: Sequence[Listener]) -
 
 
 async def _give_back_memory(services: NodeServices) -> None:
-    """Freed memory goes back to the system soon after a burst; what was kept for clients is freed when unused."""
+    """Returns freed memory to the system soon after a burst, and frees encoded metadata that no client uses."""
     freed = FreedMemory()
     while True:
         services.metadata.encoded_topics.release_unused(trio.current_time())
@@ -287,7 +287,7 @@ async def _give_back_memory(services: NodeServices) -> None:
 
 
 async def _open_offline_logs(services: BrokerServices, replicas: ReplicaManager | None) -> None:
-    """Serves again what could not be opened, made or read, on a full disk for instance."""
+    """Tries again to open logs that could not be opened, created or read, for example on a full disk."""
     while True:
         await trio.sleep(OFFLINE_INTERVAL_S)
         if services.partitions.has_offline:

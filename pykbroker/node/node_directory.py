@@ -1,13 +1,14 @@
 """Cluster id and node id of a data directory, from `meta.properties`; chooses them when the directory is empty.
 
-There is no format step. Nodes that begin with empty directories must still agree on the id of their cluster:
+No format step is needed. Nodes that start with empty directories agree on the id of their cluster by these rules, in
+order:
 
-* an id that is given (`--cluster-id`, CLUSTER_ID) counts;
-* a quorum of one draws a random id;
-* several voters take an id that follows from `controller.quorum.voters`, which is the same on all of them;
+* the id that the user gives (`--cluster-id`, CLUSTER_ID);
+* a single voter draws a random id;
+* several voters compute the id from `controller.quorum.voters`, which is the same on all of them;
 * a node that does not vote asks a controller (`ask_cluster_id`).
 
-Whoever ends up with another id than the others is refused by them (INCONSISTENT_CLUSTER_ID) and changes nothing there.
+Other nodes refuse the requests of a node with another id (INCONSISTENT_CLUSTER_ID).
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ DESCRIPTORS_TRIED = (1 << 20, 1 << 16, 10_240, 4096, 1024)
 
 
 def raise_descriptor_limit() -> int:
-    """Takes all descriptors that the system allows, as a broker has many files and connections open."""
+    """Raises the limit of open files as far as the system allows; returns the limit that holds now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Where nothing limits them, as on macOS, the system still refuses more than it can have.
+    # A system without a hard limit, such as macOS, still refuses numbers that are too large.
     for wanted in (hard, *DESCRIPTORS_TRIED):
         if wanted == soft:
             break
@@ -53,16 +54,16 @@ async def identify(
     generator: random.Random,
     ask_cluster_id: Callable[[], Awaitable[str]],
 ) -> MetaProperties:
-    """Identity of the data directory; an empty one becomes that of this node.
+    """Identity of the data directory; an empty directory gets the identity of this node.
 
     Args:
         directory, config: of this node.
-        cluster_id: the id that was given, if any.
+        cluster_id: id that the user gives, or None.
         generator: draws ids.
-        ask_cluster_id: gives the cluster's id from another node; waits until one answers.
+        ask_cluster_id: gets the cluster's id from a controller; waits until one answers.
 
     Raises:
-        InconsistentDirectory: it belongs to another node or cluster.
+        InconsistentDirectory: the directory belongs to another node or cluster.
     """
     identity = directory.meta_properties()
     path = f"{directory.path}/{FILE_NAME}"
@@ -94,6 +95,6 @@ async def identify(
 
 
 def cluster_id_of_voters(voters: Mapping[int, tuple[str, int]]) -> str:
-    """The id of a new cluster with these voters (node id -> host and port): the same on each of them."""
+    """Id of a new cluster with these voters (node id -> host and port): the same on each voter."""
     text = ",".join(f"{node_id}@{host}:{port}" for node_id, (host, port) in sorted(voters.items()))
     return uuid_to_text(random_uuid(hashlib.sha256(text.encode()).digest()[:16]))

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class NodeParts(NamedTuple):
-    """The parts that there are once in a process, whatever its roles.
+    """Parts that exist once in a process with either role.
 
-    `peers` is None for a node that is alone; `channels` are those to the active controller, to be closed at the end.
+    `peers` is None on a single node; `channels` are the channels to the active controller, which are closed at the end.
     """
 
     config: BrokerConfig
@@ -37,7 +37,7 @@ class NodeParts(NamedTuple):
 
 
 def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAuthorizer | None:
-    """The authorizer; None where every client may do everything."""
+    """The authorizer; None if the settings name none, and every client may do everything."""
     if not config.security.authorizer_class_name:
         return None
     from pykbroker.security.standard_authorizer import StandardAuthorizer

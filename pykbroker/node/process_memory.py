@@ -1,17 +1,17 @@
-"""Memory that was freed goes back to the system.
+"""Return of freed memory to the system, and short pauses of the garbage collector.
 
-glibc keeps up to 64 MB of freed memory at hand once large blocks were used, such as what a batch decompresses to: a
-broker that was busy, or attacked, once would stay large. Every now and then, and only after growth, it is told to give
-back what is free. Where there is no glibc nothing is done.
+glibc keeps up to 64 MB of freed memory after large blocks were used, for example for a decompressed batch: a broker
+would stay large after one busy time or one attack. `FreedMemory` calls malloc_trim from time to time, and only after
+growth. Without glibc nothing is done.
 
-Small objects are Python's own business: as a rule it takes memory by the megabyte, and gives a megabyte back when
-nothing in it is used any more. One object in it that lives on holds it whole: ten thousand partitions made and deleted
-left 7 to 16 MB behind, an hour of hostile clients 12 MB, while nothing was in use that had not been before. glibc gives
-back single pages. So where there is glibc a broker lets Python take all its memory from there
-(`environment_for_brokers`): for 2 % of processor time everything comes back, and an idle broker is no larger.
+Python's own allocator serves small objects. It takes memory in blocks of a megabyte, and returns a block when no object
+in it is used any more; one object that lives on keeps its whole block. Ten thousand partitions, created and deleted,
+left 7 to 16 MB behind, and an hour of hostile clients 12 MB. glibc returns single pages. So with glibc a broker makes
+Python use malloc for everything (`environment_for_brokers`): this takes 2 % more processor time, all memory is
+returned, and an idle broker is no larger.
 
-The garbage collector stops everybody while it looks at objects: 90 ms for the 170,000 of 10,000 partitions, if it looks
-at all. `SettledObjects` takes those that stay out of its sight.
+A full garbage collection stops every task: 90 ms for the 170,000 objects of 10,000 partitions. `SettledObjects`
+excludes long-lived objects from it.
 """
 
 from __future__ import annotations
@@ -23,40 +23,42 @@ from collections.abc import Mapping
 
 GROWTH_BYTES = 2 * 1024 * 1024
 GROWTH_SHARE = 1 / 16
-"""Less growth than either is not worth looking for free pages: the answer to one large request is no reason for it."""
-
+"""Smallest growth, in bytes and as a share of the smallest size, after which free pages are returned. One large request
+does not make the process grow by so much."""
 
 LOOKS = 5
-"""So often it is tried after growth: what was still in use the first time may be free the next."""
-
+"""Attempts to return memory after growth: memory that the first attempt found in use may be free at a later one."""
 
 THRESHOLDS = (700, 5, 2)
-"""Of the garbage collector, as gc.set_threshold has them. 700 new objects begin a collection of the youngest; every
-sixth of those one of the middle generation; every third of those a full one: it finds 13,000 new objects at most."""
+"""Thresholds of the garbage collector, for gc.set_threshold. A collection of the youngest generation follows 700 new
+objects, every sixth of these includes the middle generation, and every third of those is a full collection, which finds
+13,000 new objects at most."""
 
 SETTLED_OBJECTS = 4_000
-"""So many objects that have survived a full collection are settled. Fewer are what requests under way and connections
-consist of: full collections go on to look at them."""
+"""Survivors of a full collection from which on they are settled. A smaller number are the objects of requests and
+connections, which full collections continue to examine."""
 
 THOROUGH_OBJECTS = 50_000
 THOROUGH_SHARE = 1 / 4
-"""So many objects, and such a share of the ones that a thorough look found in use, settle before the next such look."""
+"""A thorough collection is due after so many objects have settled, and so large a share of the objects that the
+previous one found in use."""
 
 IDLE_SHARE = 0.02
-"""Of a processor: a process that uses less is idle."""
+"""Share of a processor below which the process is idle."""
 
 THOROUGH_DELAY_S = 3600.0
-"""A thorough look that is due waits so long for an idle moment."""
+"""Longest time in seconds that a due thorough collection waits for an idle moment."""
 
 _FULL = 2
 _ALLOCATOR = "PYTHONMALLOC"
 
 
 def environment_for_brokers(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which a new process takes its memory in a way that lets it be given back.
+    """Environment of a new process that uses malloc for all memory (PYTHONMALLOC), so that freed memory can be
+    returned.
 
-    Unchanged where there is no glibc, where somebody has chosen an allocator, and in a Python without the global
-    interpreter lock, which has an allocator of its own.
+    Unchanged without glibc, if PYTHONMALLOC is set already, and for a Python without the global interpreter lock, which
+    has its own allocator.
     """
     changed = dict(environment)
     if _has_glibc() and "t" not in getattr(sys, "abiflags", ""):
@@ -65,16 +67,16 @@ def environment_for_brokers(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def restart_for_brokers() -> None:
-    """Begins this process anew, same number, same words, in `environment_for_brokers`; nothing when it is in it.
+    """Executes this process again with `environment_for_brokers`, the same process id and the same arguments.
 
-    Only an environment can tell Python so, and only before Python runs: hence a start from the command line takes the
-    10 to 20 ms of a bare interpreter more. Who cannot spare them sets PYTHONMALLOC (to `malloc`, or to `pymalloc` for
-    what Python does as a rule).
+    Returns at once if the process has this environment already. Python reads PYTHONMALLOC only before it starts, so a
+    start from the command line takes 10 to 20 ms longer. Set PYTHONMALLOC (to `malloc`, or to `pymalloc` for Python's
+    default) to avoid this.
     """
     environment = environment_for_brokers(os.environ)
     if environment == dict(os.environ) or sys.flags.ignore_environment or not sys.executable:
         return
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 (the same words again)
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 (the same arguments again)
 
 
 def _has_glibc() -> bool:
@@ -85,16 +87,16 @@ def _has_glibc() -> bool:
 
 
 class FreedMemory:
-    """Remembers how small the process has been; `give_back` is to be called from time to time."""
+    """Returns freed memory to the system after growth. Call `give_back` from time to time."""
 
     def __init__(self) -> None:
         self._least: int | None = None
         self._looks_left = 0
 
     def give_back(self) -> bool:
-        """Returns freed memory to the system if the process has grown lately since it was at its least; says whether.
+        """Returns freed memory to the system if the process has grown since its smallest size; True if it did.
 
-        A call finds a burst at its height as well as behind it.
+        After growth the next `LOOKS` calls do so too, because a call may come while the memory is still in use.
         """
         used = anonymous_bytes()
         if used is None:
@@ -108,23 +110,25 @@ class FreedMemory:
         self._looks_left -= 1
         gc.collect()
         _trim()
-        # What is still in use is no reason to look for longer.
+        # Memory that is still in use does not count as growth.
         self._least = anonymous_bytes()
         return True
 
 
 class SettledObjects:
-    """Keeps the pauses of the garbage collector short, however many objects there are.
+    """Keeps the pauses of the garbage collector short for any number of objects.
 
-    Partitions, images and logs stay for long. A full collection would look at all of them again and again, half a
-    microsecond each. So what has survived one is put where collections do not look (gc.freeze), and a full
-    collection looks at what came since. It stays there until nothing refers to it: a deleted topic and a closed
-    connection leave memory without the collector's help, as they leave no cycles of references.
+    Partitions, images and logs live for long. Each full collection would examine all of them, half a microsecond per
+    object. So the survivors of a full collection are settled (gc.freeze): later collections examine only newer objects.
+    Reference counting still frees a settled object: a deleted topic and a closed connection contain no reference
+    cycles.
 
-    What does become a cycle there is found by a thorough look, at everything. It takes as long as full collections took
-    before, so it is rare: it is due when the settled objects have grown by a quarter, and waits for an idle moment.
+    A thorough collection examines settled objects too, and finds cycles among them. It takes as long as a full
+    collection did before, so it is rare: it is due when the settled objects have grown by a quarter, and waits for an
+    idle moment.
 
-    A Python that never begins a full collection by itself (3.14 looks at old objects piece by piece) is left alone.
+    Nothing is done in a Python that never starts a full collection by itself (3.14 examines old objects in small
+    steps).
     """
 
     def __init__(self) -> None:
@@ -135,7 +139,7 @@ class SettledObjects:
         self._looked_at: tuple[float, float] | None = None
 
     def begin(self) -> None:
-        """Take all that there is now for settled, and from now on what survives."""
+        """Settles all present objects, and from now on the survivors of each full collection."""
         gc.freeze()
         if not self._thresholds_before[2]:
             return
@@ -144,17 +148,17 @@ class SettledObjects:
         self._forget_size()
 
     def end(self) -> None:
-        """Stop that. The settled objects stay where they are: the end of the process need not look at them either."""
+        """Settles no further objects. The settled ones stay so, which also makes the end of the process faster."""
         if self._on_collection in gc.callbacks:
             gc.callbacks.remove(self._on_collection)
         gc.set_threshold(*self._thresholds_before)
 
     def look_if_due(self, now_s: float, processor_s: float) -> bool:
-        """Look at everything if that is due and the process was idle since the last call; says if it did.
+        """Makes a thorough collection if it is due and the process was idle since the last call; True if it did.
 
         Args:
-            now_s: a clock that goes on while the process waits.
-            processor_s: processor time that the process has used.
+            now_s: time in seconds of a clock that also runs while the process waits.
+            processor_s: processor time of the process so far, in seconds.
         """
         before, self._looked_at = self._looked_at, (now_s, processor_s)
         if self._settled_since_look < max(THOROUGH_OBJECTS, self._found_in_use * THOROUGH_SHARE):
@@ -166,7 +170,7 @@ class SettledObjects:
             return False
         self._due_since_s = None
         gc.unfreeze()
-        # The end of this collection calls _on_collection, which sees all that is in use.
+        # The end of this collection calls _on_collection, which counts and settles all objects in use.
         self._settled_since_look = 0
         gc.collect()
         self._found_in_use, self._settled_since_look = self._settled_since_look, 0
@@ -181,12 +185,13 @@ class SettledObjects:
                 self._settled_since_look += survivors
 
     def _forget_size(self) -> None:
-        """After a collection that has seen many objects the next full one waits until a quarter as many are new."""
+        """Collects once more: after a collection of many objects Python delays the next full one until a quarter as
+        many are new, and this one has few."""
         gc.collect()
 
 
 def anonymous_bytes() -> int | None:
-    """Resident memory that is no file's; None where the system does not tell."""
+    """Resident memory in bytes without mapped files; None if the system does not report it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
             _, resident, shared, *_ = map(int, statm.read().split())

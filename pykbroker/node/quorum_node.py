@@ -1,7 +1,8 @@
-"""This process's part in the metadata quorum, from its settings: `ControllerNode`, and `Peers` where there are others.
+"""This process's part in the metadata quorum, from its settings: `ControllerNode`, and `Peers` if there are other
+nodes.
 
-A voter where `process.roles` has controller, an observer otherwise. A quorum of one without a controllers' listener has
-no peers, and loads nothing of what talks to them.
+The node is a voter if `process.roles` contains controller, and an observer otherwise. A single voter without a
+controller's listener has no peers and does not import their modules.
 """
 
 from __future__ import annotations
@@ -37,29 +38,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LocalCall = Callable[["Message"], Awaitable[Any]]
-"""Carries a request out in this process, as the active controller."""
+"""Function that sends a request to the controller of this process and returns its response."""
 
 FETCH_WAIT_MAX_MS = 500
 APPEND_LINGER = "controller.quorum.append.linger.ms"
 LOST_LEADER_MS = 100
 RESERVE_BYTES = 4 << 20
-"""For metadata on a full disk: some hundreds of decisions at least, if others take what they leave of a page."""
+"""Bytes reserved for metadata on a full disk: at least some hundreds of changes, each of which may take a page."""
 ASK_TIMEOUT_MS = 2000
 ASK_PAUSE_S = 0.2
 RUNNING_TICK_MIN_MS, RUNNING_TICK_MAX_MS = 20, 500
 CONTROLLER_ENDPOINTS = 2
-"""The endpoint type of KIP-919 for controllers."""
+"""Endpoint type of controllers in DescribeCluster (KIP-919)."""
 
 
 class QuorumNode(NamedTuple):
-    """The node, and what carries its messages; `peers` is None for a node that is alone."""
+    """The quorum's node of this process, and the links to its peers; `peers` is None on a single node."""
 
     controller: ControllerNode
     peers: Peers | None
 
 
 def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: MetaProperties, host: Host) -> QuorumNode:
-    """Builds the node; nothing is opened yet."""
+    """Builds the node without opening any file or connection."""
     links: PeerLinks | None = None
     if config.has_peers:
         from pykbroker.controller.node_client import NodeAddress
@@ -115,7 +116,7 @@ def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> Co
             election_timeout_ms=config.quorum.election_timeout_ms,
             fetch_timeout_ms=config.quorum.fetch_timeout_ms,
             request_timeout_ms=config.quorum.request_timeout_ms,
-            # Without any pause a node that looks for the leader would do nothing else.
+            # With a pause of 0 a node that searches for the leader would use a whole processor.
             retry_backoff_ms=max(1, config.quorum.retry_backoff_ms),
             auto_join=config.quorum.auto_join_enable,
             lost_leader_ms=LOST_LEADER_MS if config.quorum.election_on_refusal else 0,
@@ -156,15 +157,15 @@ def _append_linger_ms(config: BrokerConfig) -> int:
 
 
 class StoppedEarly(Exception):
-    """This node was asked to stop before it knew of which cluster it is."""
+    """The stop of this node was requested before it knew its cluster id."""
 
 
 class ClusterUnknown(Exception):
-    """No controller told which cluster this node is of; says what they said."""
+    """No controller gave the cluster id in time; the text has their last answer."""
 
 
 async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> str:
-    """The id of the cluster whose controllers the settings name: what the first of them answers (DescribeCluster).
+    """Cluster id from the first controller of the settings that answers DescribeCluster.
 
     Raises:
         StoppedEarly: `stop` was set meanwhile.
@@ -190,7 +191,7 @@ async def ask_cluster_id(config: BrokerConfig, host: Host, stop: trio.Event) -> 
 
 
 async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host) -> tuple[str | None, str]:
-    """The id, or None and why there is none."""
+    """(cluster id, ""), or (None, reason)."""
     from pykbroker.controller.node_client import NodeClient, NodeUnreachable
     from pykbroker.protocol.error_codes import ErrorCode
     from pykbroker.protocol.errors import ProtocolError
@@ -207,21 +208,21 @@ async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host)
     finally:
         with trio.CancelScope(shield=True):
             await client.close()
-    # A controller says it also where it describes nothing else, at levels before controllers registered.
+    # At levels before controller registration the response has an error, and still the cluster id.
     if answer.error_code != ErrorCode.NONE and not answer.cluster_id:
         return None, f"{address}: {answer.error_message or ErrorCode(answer.error_code).name}"
     return answer.cluster_id, ""
 
 
 def controller_opener(config: BrokerConfig, host: Host) -> OpenStream:
-    """Connects to controllers, and logs in where they want that."""
+    """Function that connects to controllers, and logs in if their listener has SASL."""
     return opener(
         config, host, config.network.controller_listener_names[0] if config.network.controller_listener_names else ""
     )
 
 
 def opener(config: BrokerConfig, host: Host, listener_name: str) -> OpenStream:
-    """Connects to a listener of another node by its name, and logs in where it wants that."""
+    """Function that connects to the named listener of other nodes, and logs in if that listener has SASL."""
     login = config.security.node_logins.get(listener_name.upper())
     if login is None:
         return host.open_stream
@@ -251,7 +252,7 @@ def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int)
 
 
 def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerChannel:
-    """A channel to the active controller with connections of its own; `call` reaches it in this process."""
+    """A new channel to the active controller, with its own connections; `call` is used if that is in this process."""
     config, controller = parts.config, parts.controller
     channel = ControllerChannel(
         controller,
@@ -266,5 +267,5 @@ def make_channel(parts: NodeParts, call: LocalCall, purpose: str) -> ControllerC
 
 
 def is_quorum_gone(parts: NodeParts) -> bool:
-    """True if so many controllers do not answer that nobody can lead."""
+    """True if so few voters answer that none of them can be elected."""
     return parts.peers is not None and parts.peers.are_gone(parts.controller.voters.ids)
