@@ -1,1 +1,1 @@
-"""This broker's view of the cluster: the metadata cache, the addresses in it, and requests to the active controller."""
+"""The cluster as this node sees it: the metadata cache, its addresses, and requests to the active controller."""

@@ -1,14 +1,14 @@
-"""Addresses that clients and other nodes are told of a node's listeners: from its settings and the ports it has bound.
+"""Advertised addresses of a node's listeners, from the settings and the bound ports.
 
-As in Kafka it is the host of `advertised.listeners`, where that is not set the host of `listeners`, and for port 0 the
-port that was bound. So every node of a cluster says the same of each, whatever address a client has dialled.
+As in Kafka, the host is that of `advertised.listeners`, or of `listeners` if the former is not set; port 0 becomes the
+bound port. So every node of a cluster gives the same address of a listener to every client.
 
-A listener on every address has no host that could be told. Kafka tells the name of the machine for an empty host, and
-refuses to start with 0.0.0.0; here both get the name of the machine. One case differs: a broker that is
-its whole cluster tells each client the address which that client has dialled (`MetadataCache.endpoint`). That address
-works for that client, from inside and from outside a container or virtual machine, where the machine's name often means
-nothing. Several brokers cannot do so: none of them knows at which address a client reaches another one, and a client
-that hears different addresses of a broker connects anew each time.
+A listener on every address has no host of its own. Kafka advertises the name of the machine for an empty host, and
+refuses to start with 0.0.0.0; here both are advertised as the name of the machine. A single broker is an exception: it
+gives each client the address that this client has dialled (`MetadataCache.endpoint`). That address works inside and
+outside a container or virtual machine, where the machine's name often cannot be resolved. Several brokers cannot do
+this: a broker does not know the address at which a client reaches another broker, and a client reconnects each time it
+gets another address for a broker.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 
 
 class BoundSocket(Protocol):
-    """The part of a listening socket that is asked here."""
+    """The part of a bound socket that is used here."""
 
     def getsockname(self) -> Any:
         """(host, port, ...)."""
 
 
 Bound: TypeAlias = "tuple[ListenerAddress, Sequence[BoundSocket]]"
-"""A listener as configured, with the sockets that it has bound: one for each address of its host."""
+"""A configured listener with its bound sockets: one for each address of its host."""
 
 log = logging.getLogger(__name__)
 
 
 def broker_listeners(config: BrokerConfig) -> list[ListenerAddress]:
-    """Listeners that clients are told of, as configured: that for other brokers first, as in Kafka's registrations."""
+    """Advertised listeners of a broker, the inter-broker listener first, as in Kafka's registrations."""
     told = list(config.network.advertised_listeners.values()) or list(config.network.listeners)
     inter_broker = config.network.inter_broker_listener
     return sorted(told, key=lambda address: address.name != inter_broker)
 
 
 def broker_endpoints(config: BrokerConfig, bound: Iterable[Bound]) -> list[Endpoint]:
-    """Addresses with which a broker registers. `bound`: its listeners with their sockets."""
+    """Endpoints in the registration of a broker. `bound`: its listeners with their sockets."""
     ports = _bound_ports(bound)
     endpoints = [_endpoint(address, ports) for address in broker_listeners(config)]
     for address, endpoint in zip(broker_listeners(config), endpoints, strict=True):
@@ -64,13 +64,13 @@ def broker_endpoints(config: BrokerConfig, bound: Iterable[Bound]) -> list[Endpo
 
 
 def controller_endpoints(config: BrokerConfig, bound: Iterable[Bound]) -> list[Endpoint]:
-    """Addresses with which a controller registers. `bound`: its listeners with their sockets."""
+    """Endpoints in the registration of a controller. `bound`: its listeners with their sockets."""
     ports = _bound_ports(bound)
     return [_endpoint(address, ports) for address in _controller_listeners(config)]
 
 
 def voter_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
-    """Addresses at which the other nodes of the quorum reach this one; none for a broker and for a node alone."""
+    """Endpoints of this voter for other nodes of the quorum; none for a broker and for a single node."""
     endpoints = [
         VoterEndpoint(address.name.upper(), told_host(address), address.port)
         for address in _controller_listeners(config)
@@ -78,13 +78,14 @@ def voter_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
     ]
     configured = config.quorum.voters.get(config.node_id)
     if configured is not None and configured[1] and endpoints:
-        # The others dial what their settings say of this node.
+        # Other nodes connect to the address in their `controller.quorum.voters`.
         endpoints[0] = VoterEndpoint(endpoints[0].name, *configured)
     return tuple(endpoints)
 
 
 def _controller_listeners(config: BrokerConfig) -> list[ListenerAddress]:
-    """As advertised, else as configured. A first one on every address is where `controller.quorum.voters` has it."""
+    """Advertised or configured listeners of the controller. If the first is on every address, its address in
+    `controller.quorum.voters` takes its place."""
     told = [
         config.network.advertised_controller_listeners.get(own.name, own) for own in config.network.controller_listeners
     ]
@@ -106,5 +107,5 @@ def _endpoint(address: ListenerAddress, ports: dict[str, int]) -> Endpoint:
 
 
 def told_host(address: ListenerAddress) -> str:
-    """Host that is told of a listener: as configured, else the name of this machine."""
+    """Host that is advertised for a listener: the configured one, or the name of this machine for every address."""
     return socket.gethostname() if is_every_address(address.host) else address.host

@@ -1,4 +1,4 @@
-"""BrokerClients: connections of this broker to others, by broker id, over the listener between brokers."""
+"""BrokerClients: connections of this broker to other brokers, by broker id, over the inter-broker listener."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class BrokerClients:
-    """Makes connections; each is its caller's own, to be closed by it.
+    """Makes connections; the caller owns each one and closes it.
 
     Args:
-        image: the newest metadata.
-        listener_name: of the listener between brokers (`inter.broker.listener.name`).
-        open_stream: connects.
-        node_id: this broker, which the others read in the client id.
+        image: returns the newest metadata image.
+        listener_name: name of the inter-broker listener (`inter.broker.listener.name`).
+        open_stream: opens a connection.
+        node_id: id of this broker, which is part of the client id.
     """
 
     def __init__(
@@ -33,11 +33,15 @@ class BrokerClients:
         self._node_id = node_id
 
     def connect(self, broker_id: int, purpose: str = "broker", *, lends: bool = False) -> NodeClient:
-        """A client of another broker, which connects at its first request. `purpose` is part of its client id; with
-        `lends` the bytes of a response are good until the next request.
+        """A client of another broker, which connects at its first request.
+
+        Args:
+            broker_id: id of the other broker.
+            purpose: part of the client id.
+            lends: the bytes of a response are valid only until the next request, which saves a copy.
 
         Raises:
-            NodeUnreachable: the broker is not registered, is fenced, or has no listener for brokers.
+            NodeUnreachable: the broker is not registered, is fenced, or has no inter-broker listener.
         """
         return NodeClient(
             self.address(broker_id),
@@ -48,7 +52,7 @@ class BrokerClients:
         )
 
     def address(self, broker_id: int) -> NodeAddress:
-        """Current address of a broker for other brokers.
+        """Current address of a broker's inter-broker listener.
 
         Raises:
             NodeUnreachable: as `connect`.

@@ -1,4 +1,4 @@
-"""BrokersView: partitions as clients of one listener see them, under one image of the brokers."""
+"""BrokersView: leaders and offline replicas as clients of one listener see them, under one image of the brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class BrokersView:
     """Leaders and offline replicas under one image, for one request.
 
-    Thousands of partitions have few different leaders and lists of replicas, so each of these is looked at once.
+    Thousands of partitions have few different leaders and replica lists, so each of them is computed once and kept.
     """
 
     __slots__ = ("_client", "_leader_errors", "_metadata", "_offline_replicas", "image")
@@ -49,9 +49,9 @@ class BrokersView:
         return broker is not None and not broker.is_fenced
 
     def offline_replicas(self, partition: PartitionImage) -> list[int]:
-        """Replicas whose broker is not alive, or says that it cannot use the replica's log directory (KIP-858).
+        """Replicas whose broker is not alive, or has reported the replica's log directory as failed (KIP-858).
 
-        The list is shared by the partitions that have the same replicas: it is not to be changed.
+        Partitions with the same replicas share the list: do not change it.
         """
         key = partition.replicas, partition.directories
         offline = self._offline_replicas.get(key)

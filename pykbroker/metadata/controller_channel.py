@@ -1,9 +1,9 @@
-"""ControllerChannel: this broker's requests to the active controller, and those that it forwards for clients.
+"""ControllerChannel: this broker's requests to the active controller, and requests that it forwards for clients.
 
-Where the active controller is in this process, its handlers are called; nothing is encoded. Otherwise the request goes
-to its listener, over a connection that nobody else waits on. When the controller moves, or is not known, the request is
-made again until its time is up: as Kafka's NodeToControllerChannelManager, and like there it may then have been carried
-out twice, which every such request allows.
+If the active controller is in this process, its handlers are called without encoding. Otherwise each request has a
+connection to its own while it is under way. While the active controller changes or is unknown, the request is repeated
+until its time limit, as by Kafka's NodeToControllerChannelManager. The controller may therefore execute a request
+twice; every request of this channel allows that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORWARD_TIMEOUT_MS = 60_000
 """Time limit, in ms, of the search for the active controller by a forwarded request; as in Kafka (BrokerServer)."""
 
 CONNECTIONS_MAX = 16
-"""Requests that are under way at the same time; others wait."""
+"""Largest number of requests that are under way at the same time; others wait."""
 
 RETRY_PAUSE_S = 0.05
 
@@ -46,15 +46,15 @@ _MOVED = ErrorCode.NOT_CONTROLLER
 
 
 class ControllerChannel:
-    """See the module's text.
+    """Sends requests to the active controller, in this process or on another node.
 
     Args:
-        node: says who leads.
-        addresses: where a controller listens, by node id; None if that is not known.
-        open_stream: connects.
-        call: carries a request out in this process, as the active controller's handlers do.
-        client_id: names this node.
-        request_timeout_ms: how long one attempt may take (`controller.socket.timeout.ms`).
+        node: the quorum's node, which knows the leader.
+        addresses: returns a controller's address by its node id; None if it is unknown.
+        open_stream: opens a connection.
+        call: sends a request to the controller in this process.
+        client_id: client id of the requests.
+        request_timeout_ms: time limit of one attempt in ms (`controller.socket.timeout.ms`).
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class ControllerChannel:
         return self._node.is_leader
 
     async def request(self, message: Message, timeout_ms: int) -> Any:
-        """The active controller's response; any error in it but NOT_CONTROLLER is the caller's.
+        """The active controller's response. It may have any error code except NOT_CONTROLLER.
 
         Raises:
-            KafkaError: REQUEST_TIMED_OUT when no controller answered in time; UNSUPPORTED_VERSION when it does not
-                have this API in a version that we have.
+            KafkaError: REQUEST_TIMED_OUT if no controller answered in time; UNSUPPORTED_VERSION if the controller has
+                no version of this API that exists here.
         """
         failure = "no active controller is known"
         with trio.move_on_after(timeout_ms / 1000):
@@ -106,13 +106,15 @@ class ControllerChannel:
     async def forward(
         self, connection: ConnectionInfo, frame: bytes, timeout_ms: int = FORWARD_TIMEOUT_MS
     ) -> bytes | None:
-        """The active controller's reply (header and body) to a client's request (header and body), as an Envelope.
+        """The active controller's reply (header and body) to a client's request (header and body), sent in an Envelope.
 
-        None if the active controller is in this process by now: its handler is to be called, which knows the client.
+        None if the active controller is now in this process: the caller then calls the handler, with the client's
+        identity.
 
         Raises:
-            KafkaError: what to answer instead, see `request`.
-            CloseConnection: the controller does not have the version that the client uses; it will look again.
+            KafkaError: error for the client, as in `request`.
+            CloseConnection: the controller does not support the client's version; the client then asks for versions
+                again.
         """
         from pykbroker.protocol.messages.envelope import EnvelopeRequest
         from pykbroker.security.principal_data import address_to_bytes, principal_to_bytes
@@ -132,13 +134,13 @@ class ControllerChannel:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
 
     async def close(self) -> None:
-        """Closes the connections that nobody uses."""
+        """Closes the idle connections."""
         idle, self._idle = self._idle, []
         for client in idle:
             await client.close()
 
     async def _ask(self, message: Message) -> tuple[Any, str]:
-        """The response of the controller that is known, or None and why there is none."""
+        """(response of the known controller, ""), or (None, reason) if none is known or it did not answer."""
         from pykbroker.controller.node_client import NodeUnreachable
         from pykbroker.protocol.errors import ProtocolError
 
@@ -166,12 +168,12 @@ class ControllerChannel:
         return response, ""
 
     async def _unless_moved(self, client: NodeClient, message: Message) -> Any:
-        """The response, unless another node leads by now and it still does not come.
+        """The response; gives up `MOVED_GRACE_S` after the leader has changed.
 
-        A node that stands still, or is cut off, keeps its connections: the request would wait for its whole time.
+        The connections of a stalled or isolated node stay open, so that the request would wait for its whole timeout.
 
         Raises:
-            NodeUnreachable, ProtocolError: as `NodeClient.request`.
+            NodeUnreachable, ProtocolError: as `NodeClient.request`; NodeUnreachable also after the leader has changed.
         """
         from pykbroker.controller.node_client import NodeUnreachable
         from pykbroker.protocol.errors import ProtocolError
@@ -199,11 +201,11 @@ class ControllerChannel:
         return response
 
     async def _client(self, address: NodeAddress) -> NodeClient:
-        """A connection to this address that nobody uses; those to an earlier controller are closed."""
+        """An idle or new connection to this address; idle connections to other addresses are closed."""
         from pykbroker.controller.node_client import NodeClient
 
         old = [client for client in self._idle if client.address != address]
-        # All at once: while one is closed another request may come here.
+        # Removed before the first await: another request may come here while a connection is being closed.
         self._idle = [client for client in self._idle if client.address == address]
         for client in old:
             await client.close()
@@ -219,7 +221,7 @@ def _unwrapped(answer: Any) -> bytes:
     if code is ErrorCode.UNSUPPORTED_VERSION:
         raise CloseConnection("the active controller does not have this version of the request")
     if code is not ErrorCode.NONE or answer.response_data is None:
-        # The client did not ask for an envelope, so it is not told of its errors.
+        # Errors of the envelope mean nothing to the client, which did not send one.
         log.warning("the active controller refused a forwarded request: %s", code.name)
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, SERVER_ERROR_MESSAGE)
     data: bytes = answer.response_data
@@ -227,12 +229,12 @@ def _unwrapped(answer: Any) -> bytes:
 
 
 def moved_code(api_key: int) -> ErrorCode:
-    """Error codes in a response that mean that another controller is the active one."""
+    """Error code by which a controller's response to this API says that it is not the active controller."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if api_key == ApiKey.DESCRIBE_QUORUM else _MOVED
 
 
 def has_error(message: Message, code: int) -> bool:
-    """True if an error code stands anywhere in a response."""
+    """True if a response contains this error code at any depth."""
     for field in message.FIELDS:
         value: Any = getattr(message, field.name)
         if field.name == "error_code" and value == code:

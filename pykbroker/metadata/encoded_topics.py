@@ -1,15 +1,15 @@
-"""Topics as they stand in Metadata responses, kept in encoded form for the next client that asks.
+"""Cache of topics in the encoded form of Metadata responses.
 
-What a topic looks like depends on its image, on the image of the brokers, on the listener of the client, and on the
-version of the API. Images never change, so what was encoded is good for as long as the objects are the same ones: a
-change of one topic has that one encoded again, a change of a broker has all.
+The bytes of a topic depend on its image, on the image of the brokers, on the listener of the client, and on the version
+of the API. Images are immutable, so encoded bytes are valid as long as the image objects are the same: after a change
+of one topic that topic is encoded again, and after a change of a broker all topics are.
 
-What is kept costs about 30 bytes a partition and 300 a topic for each version that is in use: 1.2 MB for 10,000
-partitions of 3,334 topics. It is given back a minute after the last use (`release_unused`). Versions in which a topic
-has the same bytes, such as 10 to 13, count as one.
+The cache takes about 30 bytes per partition and 300 per topic for each layout in use: 1.2 MB for 10,000 partitions of
+3,334 topics. It is freed a minute after the last use (`release_unused`). Versions in which a topic has the same bytes,
+such as 10 to 13, share one layout.
 
-When a broker changes or another version is asked for, every topic is encoded anew. What does not change with that is
-kept, too: which topics have the same partitions (`TopicShapes`), so that these are encoded once.
+After a change of a broker, and for another version, every topic is encoded again. Topics with equal partitions
+(`TopicShapes`, which does not depend on either) share the encoding of these partitions.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 
 FIRST_VERSIONS_OF_LAYOUTS = (0, 1, 5, 6, 7, 8, 9, 10)
-"""Versions from which a topic has other bytes: replicas that are gone (1), offline replicas (5), the error
-LISTENER_NOT_FOUND (6), leader epochs (7), operations (8), compact lengths (9), topic ids (10)."""
+"""First Metadata version of each layout of a topic: replicas that are gone (1), offline replicas (5), the error
+LISTENER_NOT_FOUND (6), leader epochs (7), authorized operations (8), compact lengths (9), topic ids (10)."""
 
 SETS_MAX = 4
-"""Layouts and listeners whose topics are kept: clients of one cluster use few, and each costs memory."""
+"""Largest number of (layout, listener) pairs in the cache: clients of one cluster use few, and each takes memory."""
 
 KEPT_S = 60.0
-"""Time after the last use for which encoded topics are kept. Clients ask every `metadata.max.age.ms`, 5 minutes, each
-for itself: with several of them the topics stay, and a broker that nobody asks has none."""
+"""Seconds after the last use for which encoded topics are kept. Each client asks every `metadata.max.age.ms`, 5 minutes
+by default: with several clients the topics stay, and a broker without clients keeps none."""
 
 STRAY_MAX = 64
-"""Topics that are gone, or so many of them, may stay among the encoded ones before they are looked for."""
+"""Number of deleted topics that may stay in the cache before they are removed."""
 
 
 class Shape:
-    """The partitions that some topics have in common. Compared by identity."""
+    """Partitions that several topics have in common. Compared by identity."""
 
     __slots__ = ("partitions",)
 
@@ -74,12 +74,12 @@ class TopicShapes:
         return shape
 
     def limit(self, image: ClusterImage) -> None:
-        """Forget all when there are many topics that are gone, or shapes that no topic has any more."""
+        """Clear the tables when they have more than `STRAY_MAX` deleted topics or unused shapes."""
         if len(self) > len(image.topics_by_id) + STRAY_MAX:
             self.clear()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all topics and shapes."""
         self._images.clear()
         self._shapes.clear()
         self._interned.clear()
@@ -93,7 +93,7 @@ class EncodedTopicSet:
     def __init__(self, brokers: Mapping[int, BrokerImage]) -> None:
         self.brokers = brokers
         self.used_at = 0.0
-        # By topic id, and two tables: a pair for each topic would be work for the garbage collector.
+        # By topic id. Two tables, because a tuple for each topic would be work for the garbage collector.
         self._images: dict[bytes, TopicImage] = {}
         self._encoded: dict[bytes, bytes] = {}
 
@@ -101,11 +101,11 @@ class EncodedTopicSet:
         return len(self._encoded)
 
     def get(self, topic: TopicImage) -> bytes | None:
-        """The encoded topic, None if it is not there or was another image of the topic."""
+        """The encoded topic; None if it is missing or belongs to another image of the topic."""
         return self._encoded[topic.topic_id] if self._images.get(topic.topic_id) is topic else None
 
     def put(self, topic: TopicImage, encoded: bytes, image: ClusterImage) -> None:
-        """Keep an encoded topic of this image."""
+        """Store the encoded bytes of a topic of this image."""
         if len(self._images) >= len(image.topics_by_id) + STRAY_MAX:
             for topic_id in [topic_id for topic_id in self._images if topic_id not in image.topics_by_id]:
                 del self._images[topic_id]
@@ -115,7 +115,7 @@ class EncodedTopicSet:
 
 
 class EncodedTopics:
-    """The sets in use, the one used last at the end, and the topics' shapes for all of them."""
+    """The encoded topics of each listener and layout, the most recently used last, and the shapes that they share."""
 
     __slots__ = ("_sets", "shapes")
 
@@ -127,9 +127,9 @@ class EncodedTopics:
         return len(self._sets)
 
     def for_client(self, image: ClusterImage, listener_name: str, version: int, now_s: float) -> EncodedTopicSet:
-        """The set for a client of this listener that uses this version.
+        """Encoded topics for a client of this listener and version.
 
-        It stays good for `image` also when a newer image of the brokers replaces it here.
+        The set stays valid for `image` even after a newer image of the brokers has replaced it in the cache.
         """
         self.shapes.limit(image)
         key = listener_name, max(first for first in FIRST_VERSIONS_OF_LAYOUTS if first <= version)
@@ -143,7 +143,7 @@ class EncodedTopics:
         return found
 
     def release_unused(self, now_s: float) -> None:
-        """Let go of what was not used for `KEPT_S`."""
+        """Free the sets that were not used for `KEPT_S`, and the shapes with the last of them."""
         for key, encoded in list(self._sets.items()):
             if now_s - encoded.used_at > KEPT_S:
                 del self._sets[key]

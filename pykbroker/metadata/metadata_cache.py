@@ -1,7 +1,8 @@
-"""MetadataCache: what handlers ask about topics, brokers and effective settings; always the newest cluster image.
+"""MetadataCache: topics, brokers and effective settings of the newest cluster image, for handlers.
 
-It follows the controller (`apply` is its subscriber) and never changes anything. The effective settings of a topic are
-its own ones over this broker's defaults, which are dynamic settings over given ones over Kafka's defaults (P-152).
+`apply` subscribes to the controller's images; the cache itself changes no metadata. Effective settings of a topic are
+the topic's own settings over this broker's defaults. The defaults are dynamic settings over static settings over
+Kafka's defaults (P-152).
 """
 
 from __future__ import annotations
@@ -51,27 +52,27 @@ class MetadataCache:
     """The newest image, and views of it.
 
     Args:
-        config: the settings given at start.
-        node_id: this broker.
-        image: where to begin; `apply` replaces it.
+        config: static settings, as given at the start.
+        node_id: id of this broker.
+        image: the first image; `apply` replaces it.
     """
 
     def __init__(self, config: BrokerConfig, node_id: int, image: ClusterImage = EMPTY_IMAGE) -> None:
         self.image = image
         self.static_config = config
         self._node_id = node_id
-        # Listeners of which no host can be told, where no other broker could tell another one.
+        # Listeners of a single broker on every address, without an advertised host.
         self._hostless_listeners = frozenset(
             address.name for address in broker_listeners(config) if config.is_alone and is_every_address(address.host)
         )
-        # One entry: the dynamic settings seen last, and what came of them.
+        # (cluster-wide, own) dynamic settings from which `_effective` was computed.
         self._dynamic: tuple[Mapping[str, str], Mapping[str, str]] = (_NOTHING, _NOTHING)
         self._effective = config
         self._default_log_config: LogConfig | None = None
         self.encoded_topics = EncodedTopics()
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Takes over a new image; the controller's subscriber callback."""
+        """Replaces the image. A subscriber of metadata changes."""
         self.image = new
 
     @property
@@ -101,8 +102,9 @@ class MetadataCache:
     ) -> BrokerAddress | None:
         """Address of a broker on the listener that the client uses (P-27); None if that broker has no such listener.
 
-        It is what the broker has registered, in the newest image or the one given. Only a broker that is its whole
-        cluster and whose listener is on every address gives the host that the client dialled; `advertised` says why.
+        The address is from the broker's registration, in the newest image or in `image`. The exception is a single
+        broker with a listener on every address: its host is the address that the client dialled, for the reason in
+        `advertised_listeners`.
         """
         image = image or self.image
         broker = image.brokers.get(broker_id)
@@ -117,7 +119,7 @@ class MetadataCache:
         return None
 
     def brokers(self, client: ConnectionInfo) -> list[BrokerAddress]:
-        """All registered brokers that the client's listener reaches, fenced ones included, by id."""
+        """Addresses of all registered brokers with the client's listener, fenced ones included, in order of id."""
         addresses = (self.endpoint(broker_id, client) for broker_id in sorted(self.image.brokers))
         return [address for address in addresses if address is not None]
 
@@ -135,11 +137,11 @@ class MetadataCache:
 
     @property
     def config(self) -> BrokerConfig:
-        """This broker's settings as they are now, dynamic ones included."""
+        """Current settings of this broker, including dynamic ones."""
         return self.config_under(self.image)
 
     def config_under(self, image: ClusterImage) -> BrokerConfig:
-        """This broker's settings under the dynamic ones of an image."""
+        """Settings of this broker with the dynamic settings of an image."""
         cluster_wide = image.configs.get(CLUSTER_WIDE_BROKER, _NOTHING)
         own = image.configs.get((BROKER_RESOURCE, str(self._node_id)), _NOTHING)
         if (cluster_wide, own) != self._dynamic:
@@ -149,9 +151,9 @@ class MetadataCache:
         return self._effective
 
     def throttled_rate(self, key: str) -> int | None:
-        """A replication throttle of this broker, in bytes per second, None where there is none.
+        """A replication throttle of this broker in bytes per second; None without one.
 
-        Such keys exist as dynamic settings only, and the effective settings do not know them.
+        The keys of throttles exist only as dynamic settings, so they are not in `config`.
         """
         for resource in ((BROKER_RESOURCE, str(self._node_id)), CLUSTER_WIDE_BROKER):
             text = self.image.configs.get(resource, _NOTHING).get(key)
@@ -163,12 +165,12 @@ class MetadataCache:
         try:
             return self.static_config.with_dynamic(cluster_wide, own)
         except ConfigError as error:
-            # Alterations are checked before they are stored, so this comes from a log that Kafka wrote.
+            # Changes are checked before they are stored, so these settings come from a log that Kafka has written.
             log.warning("the dynamic settings of this broker are not used: %s", error)
             return self.static_config
 
     def topic_config(self, name: str) -> dict[str, str]:
-        """All settings that a topic has now, by topic key; the texts of its own ones are as they were set."""
+        """Current settings of a topic by key. The topic's own settings have the text with which they were set."""
         return {**self.config.topics.defaults, **self.image.topic_config(name)}
 
     def log_config(self, image: ClusterImage, topic: str) -> LogConfig:
@@ -183,7 +185,7 @@ class MetadataCache:
 
 
 def log_properties(config: BrokerConfig, topic_settings: Mapping[str, str]) -> dict[str, str]:
-    """Texts for `LogConfig.from_properties`: a topic's settings over the broker's defaults."""
+    """Settings for `LogConfig.from_properties`: a topic's own over the broker's defaults."""
     properties = {
         "producer.id.expiration.ms": str(config.transactions.producer_id_expiration_ms),
         "transaction.partition.verification.enable": str(config.transactions.partition_verification_enable),

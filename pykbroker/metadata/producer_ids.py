@@ -1,4 +1,4 @@
-"""Producer ids of this broker: handed out one by one from blocks of 1,000 that the controller gives (P-59)."""
+"""Producer ids of this broker, one after another from blocks of 1,000 that the controller allocates (P-59)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALLOCATION_TIMEOUT_MS = 60_000
 
 
 class ProducerIds:
-    """The rest of the current block. What is left of it at the end is lost, ids are never given twice."""
+    """The current block of producer ids. Ids that are left when the broker stops are lost; no id is used twice."""
 
     def __init__(self, channel: ControllerChannel, metadata: MetadataCache, node_id: int) -> None:
         self._channel = channel
@@ -28,15 +28,15 @@ class ProducerIds:
         self._allocating = trio.Lock()
 
     async def next(self) -> int:
-        """A producer id that no one has had.
+        """A new producer id.
 
         Raises:
-            KafkaError: the controller gives no block. When none comes in time it is COORDINATOR_LOAD_IN_PROGRESS, upon
-                which a producer asks again as of a coordinator that is not ready.
+            KafkaError: the controller allocates no block: COORDINATOR_LOAD_IN_PROGRESS, which producers retry, if that
+                can pass, else the controller's error.
         """
         if self._next_id == self._end_id:
             async with self._allocating:
-                # Another caller may have brought a block while this one waited.
+                # Another task may have fetched a block while this one waited for the lock.
                 if self._next_id == self._end_id:
                     await self._take_block()
         producer_id = self._next_id
@@ -44,7 +44,7 @@ class ProducerIds:
         return producer_id
 
     async def _take_block(self) -> None:
-        # Imported with the first producer: a start is faster without.
+        # Imported with the first producer, which makes a start faster.
         from pykbroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 
         request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._metadata.broker_epoch())
@@ -61,7 +61,7 @@ class ProducerIds:
 _PASSING = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_CONTROLLER,
-    # This broker is about to register anew.
+    # This broker is about to register again.
     ErrorCode.STALE_BROKER_EPOCH,
     ErrorCode.BROKER_ID_NOT_REGISTERED,
 )

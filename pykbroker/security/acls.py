@@ -1,4 +1,4 @@
-"""Shared by the ACL APIs: their texts without an authorizer (P-155), and enum values that Kafka cannot read."""
+"""Helpers of the ACL APIs: error texts without an authorizer (P-155), and the check of enum values."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pykbroker.protocol.acl_codes import OPERATIONS, PATTERN_TYPES, PERMISSION_T
 
 NO_AUTHORIZER_TO_DESCRIBE = "No Authorizer is configured on the broker"
 NO_AUTHORIZER_TO_CHANGE = "No Authorizer is configured."
-"""Kafka's texts; consoles look for the error code and show them."""
+"""Kafka's error texts, which tools show beside the error code."""
 
 
 def known_elements(
     resource_type: int, pattern_type: int, operation: int, permission_type: int
 ) -> tuple[int, int, int, int]:
-    """The same numbers, with UNKNOWN in the place of those that stand for nothing.
+    """The same codes, with UNKNOWN in place of codes that do not exist.
 
     Raises:
-        CloseConnection: one of them is UNKNOWN's own: Kafka cannot read such a request (P-4).
+        CloseConnection: the client has sent the code of UNKNOWN itself; Kafka cannot read such a request (P-4).
     """
     if UNKNOWN in (resource_type, pattern_type, operation, permission_type):
         raise CloseConnection("an ACL request contains unknown elements")

@@ -1,6 +1,6 @@
-"""Operations on each type of resource, and the bit field that tells clients of them (KIP-430).
+"""Operations of each resource type, and the bit field of authorized operations (KIP-430).
 
-The question itself is `RequestContext.authorize`; `standard_authorizer` answers it, where one is configured.
+`RequestContext.authorize` is the check itself; `standard_authorizer` implements it, if it is configured.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ SUPPORTED_OPERATIONS: dict[int, tuple[int, ...]] = {
     GROUP: (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
     CLUSTER: (CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE),
 }
-"""By resource type; the bit of an operation in a bit field is its number."""
+"""Operations by resource type. The number of an operation is its bit in a bit field."""
 
 
 def bit_field(operations: Iterable[int]) -> int:
-    """Operations as the number that stands in a response."""
+    """Bit field of operations, as in a response."""
     return sum(1 << operation for operation in operations)
 
 
 EVERY_OPERATION = {resource_type: bit_field(operations) for resource_type, operations in SUPPORTED_OPERATIONS.items()}
-"""Authorized operations where there is no authorizer (P-30)."""
+"""Authorized operations by resource type without an authorizer (P-30)."""
 
 
 AUTHORIZATION_FAILED = {
@@ -51,9 +51,9 @@ AUTHORIZATION_FAILED = {
     GROUP: ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
     CLUSTER: ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."),
 }
-"""The error by resource type, with Kafka's text."""
+"""Error code and Kafka's text of a refusal, by resource type."""
 
 
 def refusal(api_name: str, operation: int) -> str:
-    """The text that goes with CLUSTER_AUTHORIZATION_FAILED."""
+    """Error text for CLUSTER_AUTHORIZATION_FAILED."""
     return f"Request {api_name} needs {OPERATIONS[operation]} permission."

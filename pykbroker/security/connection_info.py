@@ -1,4 +1,4 @@
-"""The client at the other end of a connection: its address, its principal, and the listener that it dialled."""
+"""The client of a connection: its address, its principal, and the listener to which it has connected."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
 
 
 class ListenerKind(Enum):
-    """A broker's listener or a controller's."""
+    """Kind of a listener: of a broker or of a controller."""
 
     BROKER = "broker"
     CONTROLLER = "controller"
 
-    # Enum's own is Python code, and every request looks its API up by this.
+    # Enum.__hash__ is Python code, and every request needs the hash to find its API.
     __hash__ = object.__hash__
 
 
 class ConnectionInfo:
-    """The client at the other end of a connection, and the address that it dialled.
+    """The client of a connection, and the address that it has dialled.
 
     Attributes:
-        listener_name, listener_kind: name of the listener, such as ``PLAINTEXT``, and whose it is.
+        listener_name, listener_kind: name of the listener, such as ``PLAINTEXT``, and its kind.
         client_host, client_port: the client's address.
-        local_host, local_port: the address the client reached us by; what Metadata advertises when no
-            ``advertised.listeners`` is set.
-        principal: ``User:ANONYMOUS`` until a SASL exchange says otherwise.
-        sasl: the SASL exchange on listeners that require one, else None.
-        close_reason: set by a handler after whose answer the connection must end; goes into the log.
-        when_closed: set by a handler that wants to hear of the connection's end; called once.
+        local_host, local_port: the address that the client has dialled; a single broker on every address
+            advertises it to this client.
+        principal: ``User:ANONYMOUS`` until SASL authentication.
+        sasl: the SASL exchange on a listener that requires one, else None.
+        close_reason: set by a handler to close the connection after its response; it is logged.
+        when_closed: callback of a handler, called once when the connection has ended.
     """
 
     __slots__ = (

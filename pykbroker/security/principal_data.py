@@ -1,7 +1,7 @@
-"""A client's principal and address as they travel inside an Envelope (KIP-590).
+"""Binary form of a client's principal and address in an Envelope (KIP-590).
 
-The principal is Kafka's DefaultPrincipalData behind its int16 version, as its default principal builder writes it, so
-that brokers and controllers of both kinds understand one another.
+The principal is an int16 version and Kafka's DefaultPrincipalData, as Kafka's default principal builder writes it, so
+that brokers and controllers of Apache Kafka and of pykbroker can be mixed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ VERSION = 0
 
 
 def principal_to_bytes(principal: str) -> bytes:
-    """``User:alice`` as bytes."""
+    """Encode a principal such as ``User:alice``."""
     kind, _, name = principal.partition(":")
     return VERSION.to_bytes(2, "big") + encode(DefaultPrincipalData(type=kind, name=name), VERSION)
 
 
 def principal_from_bytes(data: bytes | None) -> str:
-    """The principal, such as ``User:alice``.
+    """Decode a principal, such as ``User:alice``.
 
     Raises:
-        KafkaError: PRINCIPAL_DESERIALIZATION_FAILURE.
+        KafkaError: PRINCIPAL_DESERIALIZATION_FAILURE for bytes that are not one of a known version.
     """
     try:
         if data is None or len(data) < 2 or int.from_bytes(data[:2], "big") != VERSION:
@@ -41,12 +41,12 @@ def principal_from_bytes(data: bytes | None) -> str:
 
 
 def address_to_bytes(host: str) -> bytes:
-    """4 or 16 bytes for a numeric address; a scope (``%eth0``) is of no use elsewhere and left out."""
+    """4 or 16 bytes of a numeric address, without its scope (``%eth0``), which has no meaning on another machine."""
     return ipaddress.ip_address(host.partition("%")[0]).packed
 
 
 def address_from_bytes(data: bytes) -> str:
-    """The address in text; an IPv4 address inside an IPv6 one is shown as what it is.
+    """Text of an address; an IPv4 address that is mapped into IPv6 becomes an IPv4 address.
 
     Raises:
         KafkaError: INVALID_REQUEST: neither 4 nor 16 bytes.

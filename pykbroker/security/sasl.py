@@ -1,8 +1,9 @@
-"""The server's side of a SASL exchange as a state machine without I/O, with the PLAIN mechanism (RFC 4616).
+"""Server side of a SASL exchange with the PLAIN mechanism (RFC 4616), as a state machine without I/O.
 
-Order on a SASL listener (P-13): ApiVersions (at most one success), SaslHandshake, then tokens: inside SaslAuthenticate
-requests after a handshake v1, as bare size-prefixed frames after a handshake v0 (P-14), then any request. Another
-request in the place of SaslAuthenticate is answered ILLEGAL_SASL_STATE; anything else out of order is not answered.
+Order of requests on a SASL listener (P-13): ApiVersions (at most one success), SaslHandshake, then tokens, then any
+request. After a handshake v1 the tokens are in SaslAuthenticate requests, after a handshake v0 they are frames without
+a header (P-14). Another request in place of SaslAuthenticate gets ILLEGAL_SASL_STATE; other requests out of order get
+no response, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 PLAIN = "PLAIN"
 RECEIVE_SIZE_MAX = 524288
-"""Kafka's default for the largest frame before authentication (P-7)."""
+"""Kafka's default for the largest frame before authentication, in bytes (P-7)."""
 
 
 class State(enum.Enum):
-    """Requests that the client may send next."""
+    """State of the exchange: the request that the client must send next."""
 
     VERSIONS_OR_HANDSHAKE = enum.auto()
     HANDSHAKE = enum.auto()
@@ -43,11 +44,11 @@ _ALLOWED = {
 
 
 class SaslSession:
-    """The exchange of one connection.
+    """SASL exchange of one connection.
 
     Args:
-        passwords: user names to passwords.
-        receive_size_max: largest frame before authentication (`sasl.server.max.receive.size`).
+        passwords: passwords by user name.
+        receive_size_max: largest frame before authentication, in bytes (`sasl.server.max.receive.size`).
     """
 
     def __init__(self, passwords: Mapping[str, str], receive_size_max: int = RECEIVE_SIZE_MAX) -> None:
@@ -57,16 +58,16 @@ class SaslSession:
         self.mechanisms = [PLAIN]
 
     def frame_size_max(self, authenticated_max: int) -> int:
-        """The size limit of the next frame."""
+        """Largest size of the next frame, in bytes."""
         return authenticated_max if self.state is State.COMPLETE else min(authenticated_max, self._receive_size_max)
 
     def check_allowed(self, api_key: int) -> None:
-        """Refuses what may not be sent yet.
+        """Refuses a request that is not allowed in this state.
 
         Raises:
-            CloseConnection: naming what was expected.
-            KafkaError: ILLEGAL_SASL_STATE, for a request in the place of SaslAuthenticate. This one state of the
-                exchange is answered in Kafka; the connection is to be closed after the answer.
+            CloseConnection: the text names the API and the state.
+            KafkaError: ILLEGAL_SASL_STATE for a request in place of SaslAuthenticate. Only in this state Kafka sends a
+                response; the connection must be closed after it.
         """
         if self.state is State.COMPLETE or api_key in _ALLOWED.get(self.state, ()):
             return
@@ -79,15 +80,15 @@ class SaslSession:
         raise CloseConnection(f"API key {api_key} was sent before authentication ({self.state.name})")
 
     def versions_were_sent(self) -> None:
-        """A successful ApiVersions: a second one before authentication is not allowed (P-13)."""
+        """Notes a successful ApiVersions: a second one before authentication is not allowed (P-13)."""
         if self.state is State.VERSIONS_OR_HANDSHAKE:
             self.state = State.HANDSHAKE
 
     def choose(self, mechanism: str, handshake_version: int) -> None:
-        """Takes the client's choice of mechanism.
+        """Sets the mechanism that the client has chosen.
 
         Raises:
-            KafkaError: UNSUPPORTED_SASL_MECHANISM; the connection is to be closed after the answer (P-15).
+            KafkaError: UNSUPPORTED_SASL_MECHANISM; the connection must be closed after the response (P-15).
         """
         if mechanism not in self.mechanisms:
             self.state = State.FAILED
@@ -95,10 +96,10 @@ class SaslSession:
         self.state = State.RAW_TOKEN if handshake_version == 0 else State.AUTHENTICATE
 
     def authenticate(self, token: bytes) -> str:
-        """Checks a PLAIN token ``[authorization id] NUL user NUL password``; gives the user's name.
+        """Checks a PLAIN token ``[authorization id] NUL user NUL password``; returns the user name.
 
         Raises:
-            KafkaError: SASL_AUTHENTICATION_FAILED; wrong user and wrong password read the same (P-18).
+            KafkaError: SASL_AUTHENTICATION_FAILED; an unknown user and a wrong password have the same text (P-18).
         """
         self.state = State.FAILED
         parts = token.split(b"\0")
@@ -133,7 +134,7 @@ _JAAS_USER = re.compile(r'\buser_([^\s=]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+
 
 
 def passwords_from_jaas(jaas: str) -> dict[str, str]:
-    """The users of a ``PlainLoginModule required user_alice="secret" ...;`` setting."""
+    """Passwords by user name, from a ``PlainLoginModule required user_alice="secret" ...;`` setting."""
     return {
         name: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for name, quoted, bare in _JAAS_USER.findall(jaas)
     }

@@ -27,11 +27,11 @@ RESPONSE_SIZE_MAX = 1 << 16
 
 
 class LoginRefused(OSError):
-    """The other node does not let this one in; says what it said."""
+    """The other node has refused the login; the text is the other node's."""
 
 
 def with_login(open_stream: OpenStream, user: str, password: str) -> OpenStream:
-    """Connects as `open_stream`, and logs in. What it gives raises LoginRefused, an OSError, where that fails."""
+    """Function that connects by `open_stream` and logs in. It raises LoginRefused, an OSError, if the login fails."""
 
     async def open_and_log_in(host: str, port: int) -> trio.abc.Stream:
         stream = await open_stream(host, port)
@@ -59,7 +59,7 @@ async def _log_in(stream: trio.abc.Stream, user: str, password: str) -> None:
 
 
 async def _exchange(stream: trio.abc.Stream, message: Message, response: type[Message], number: int) -> Any:
-    """One request, in version 1, whose header carries no tags, and its response."""
+    """Sends a request in version 1, whose header has no tagged fields; returns the response."""
     data = request_header(message.KEY, VERSION, number, CLIENT_ID, False) + encode(message, VERSION)
     await stream.send_all(len(data).to_bytes(4, "big") + data)
     frames = FrameReader(RESPONSE_SIZE_MAX)

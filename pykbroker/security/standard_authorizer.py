@@ -1,6 +1,6 @@
-"""Authorization by the access control entries of the cluster, as Kafka's StandardAuthorizer decides.
+"""Authorization by the access control entries of the cluster, with the rules of Kafka's StandardAuthorizer.
 
-Pure but for the image that it reads: every answer follows from the entries, the super users and one default.
+A decision depends on the entries, the super users and one default, and on nothing else.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ ANY_PRINCIPAL = "User:*"
 
 REMEMBERED_ANSWERS_MAX = 10_000
 REMEMBERED_NAME_MAX = 249
-"""Answers are kept until the entries change, or this many are there: clients may make up names, also very long ones."""
+"""Largest number of cached decisions, and longest resource name of one: clients may invent names, also very long
+ones."""
 
-# An entry that allows one of these allows the other as well; denying does not spread.
+# An entry that allows an operation of the value also allows the key; a deny entry implies nothing.
 _ALLOWED_BY: Mapping[int, frozenset[int]] = {
     DESCRIBE: frozenset((ALL, DESCRIBE, READ, WRITE, DELETE, ALTER)),
     DESCRIBE_CONFIGS: frozenset((ALL, DESCRIBE_CONFIGS, ALTER_CONFIGS)),
@@ -47,7 +48,7 @@ _ALLOWED_BY: Mapping[int, frozenset[int]] = {
 
 
 class _Entries(NamedTuple):
-    """The entries of one resource type, by the name of their pattern."""
+    """Entries of one resource type, by the name of their pattern."""
 
     literal: dict[str, list[Acl]]
     prefixed: dict[str, list[Acl]]
@@ -55,12 +56,12 @@ class _Entries(NamedTuple):
 
 
 class StandardAuthorizer:
-    """Answers for the entries that there are at the moment of the question.
+    """Decides by the entries that exist at the moment of the call.
 
     Args:
-        acls: gives the newest table of entries; a changed table is another object.
-        super_users: principals (``User:name``) who may do everything.
-        allow_everyone_if_no_acl_found: what holds for a resource that no entry speaks of.
+        acls: returns the newest table of entries; a changed table is another object.
+        super_users: principals (``User:name``) that may do everything.
+        allow_everyone_if_no_acl_found: decision for a resource without any entry.
     """
 
     def __init__(
@@ -77,10 +78,10 @@ class StandardAuthorizer:
         self._answers: dict[tuple[str, str, int, int, str], bool] = {}
 
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
-        """True if this principal may do this from this address; numbers as in `protocol.acl_codes`.
+        """True if the principal may do the operation from this address; codes as in `protocol.acl_codes`.
 
-        An entry that denies wins over all that allow. Where entries speak of the resource but none of this question,
-        the answer is no, whatever the default. A refusal is logged when it is decided, not each time it is remembered.
+        A deny entry wins over all allow entries. A resource with entries, none of which matches, is refused whatever
+        the default is. A refusal is logged when it is decided, and not when it is found in the cache.
         """
         if self._acls() is not self._indexed:
             self._index()
@@ -98,10 +99,10 @@ class StandardAuthorizer:
         return answer
 
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """True if there is some resource of this type on which the principal may do this (KIP-679).
+        """True if the principal may do the operation on some resource of this type (KIP-679).
 
-        As Kafka asks it: operations do not imply others here, and a resource without entries counts only by the name
-        of one that hardly exists.
+        As in Kafka, no operation implies another one here, and the default for resources without entries is examined
+        with a name that hardly exists.
         """
         if self.allows(principal, host, operation, resource_type, "hardcode"):
             return True
@@ -151,7 +152,7 @@ class StandardAuthorizer:
         return is_allowed if is_spoken_of else self._default
 
     def _about(self, resource_type: int, name: str) -> Iterable[Acl]:
-        """All entries whose pattern the resource falls under."""
+        """Entries whose pattern matches the resource."""
         entries = self._entries.get(resource_type)
         if entries is None:
             return
@@ -164,7 +165,7 @@ class StandardAuthorizer:
 
 
 def _is_covered(allowing: Acl, denied: set[tuple[int, str]]) -> bool:
-    """True if entries that deny leave nothing of what this one allows."""
+    """True if deny entries cover everything that this entry allows."""
     name = allowing.resource_name
     if allowing.pattern_type == LITERAL and name == WILDCARD:
         return False
