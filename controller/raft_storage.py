@@ -246,11 +246,14 @@ class RaftStorage:
                 # An append failed and could not be cut off then; another epoch may have begun since.
                 self._log.truncate_to(output.entries[0].base_offset, now_ms)
             self._append(output.entries, now_ms)
-            self._sync_records()
+            self.sync_records()
         return self._log.log_end_offset
 
-    def _sync_records(self) -> None:
-        """One sync per commit: every unclean start reads all records and rebuilds indexes and epochs from them."""
+    def sync_records(self) -> None:
+        """Make the records durable, by one sync for each commit.
+
+        The other files wait: an unclean start reads all records and rebuilds indexes and epochs from them.
+        """
         work = self._log.begin_flush()
         if work is not None:
             try:

@@ -60,7 +60,7 @@ def commit(
     if shard.in_flight.is_ending(request.group_id):
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     elif producer is NO_PRODUCER:
-        error = _check_commit(shard, request, api_version, now_ms)
+        error = check_commit(shard, request, api_version, now_ms)
     else:
         error = _check_transactional_commit(shard, request, now_ms)
     if error is not ErrorCode.NONE:
@@ -92,8 +92,11 @@ def commit(
     return result
 
 
-def _check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: int, now_ms: int) -> ErrorCode:
-    """P-108 to P-110. A commit without a generation is from someone who manages partitions by hand."""
+def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: int, now_ms: int) -> ErrorCode:
+    """The error of a commit as a whole, NONE if the group takes it (P-108 to P-110).
+
+    A commit without a generation is that of a consumer which assigns its partitions itself.
+    """
     generation_id, member_id = request.generation_id_or_member_epoch, request.member_id
     group = shard.groups.get(request.group_id)
     if group is None:

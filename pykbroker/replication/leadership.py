@@ -170,7 +170,7 @@ class Leadership:
             follower.is_lost = image.is_lost_on(broker_id)
         if image.partition_epoch == self.partition_epoch and image.leader_epoch == self.leader_epoch:
             return False
-        self._confirm(image.isr)
+        self.confirm(image.isr)
         is_new_leader = self.leader_epoch < 0
         is_new_epoch = image.leader_epoch > self.leader_epoch
         if is_new_epoch:
@@ -191,7 +191,8 @@ class Leadership:
             if broker_id != self._brokers.node_id
         }
 
-    def _confirm(self, isr: Iterable[int]) -> None:
+    def confirm(self, isr: Iterable[int]) -> None:
+        """Take over an in-sync set that the controller has committed; no proposal is pending then."""
         self.isr = tuple(isr)
         self._maximal_isr = frozenset(self.isr)
         self.pending = None
@@ -284,11 +285,11 @@ class Leadership:
         """The controller's answer; False when it is out of date, as the metadata was faster."""
         if self.pending is not proposal or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
-        self._confirm(isr)
+        self.confirm(isr)
         self.partition_epoch = partition_epoch
         return True
 
     def reject(self, proposal: Proposal) -> None:
         """The controller has certainly not taken the proposal, and will not: the confirmed set counts again."""
         if self.pending is proposal:
-            self._confirm(self.isr)
+            self.confirm(self.isr)

@@ -463,7 +463,7 @@ class Partition:
             OffsetOutOfRange: the offset is below the log start or above the log end (P-65).
         """
         if last_fetched_epoch != NO_EPOCH:
-            diverging = self._divergence(offset, last_fetched_epoch)
+            diverging = self.divergence(offset, last_fetched_epoch)
             if diverging is not None:
                 replica = self.replica
                 return PartitionRead(
@@ -471,8 +471,14 @@ class Partition:
                 )
         return self.replica.read(offset, size_max, bound, at_least_one=at_least_one)
 
-    def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-        """(epoch, end offset) at which the reader's log parts from ours, None if it does not (P-70)."""
+    def divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) where the log of a reader diverges from this one, None if it does not (P-70).
+
+        `offset` is the end of the reader's log, and `last_fetched_epoch` the epoch of the last record in it.
+
+        Raises:
+            OffsetOutOfRange: the epoch is unknown here, or the offset is below the log start.
+        """
         epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
         if epoch == NO_EPOCH or end_offset == -1:
             raise OffsetOutOfRange(f"{self}: the last fetched epoch {last_fetched_epoch} is unknown here")

@@ -1,7 +1,7 @@
 """Rules broken on purpose, one at a time: the simulation must find each. What it does not find it does not check.
 
-Each is a change of the running code, not of a file, so it breaks when what it changes is renamed: then it is to be
-brought after it.
+A mutation replaces public functions of the running code, and none that a leading underscore marks as private: it says
+which rule is broken, and not how the code keeps the rule. It fails when the function is renamed.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from pykbroker.controller.raft.log_view import LogView
 from pykbroker.controller.raft.quorum import VoterSet
 from pykbroker.controller.raft.roles import Role
 from pykbroker.controller.raft_storage import RaftStorage
-from pykbroker.coordination.loaded_shards import LoadedShards
 from pykbroker.coordination.replication_queue import ReplicationQueue
 from pykbroker.groups import offset_requests
-from pykbroker.handlers import fetch, produce
+from pykbroker.groups.shard import GroupShard
+from pykbroker.handlers import produce
 from pykbroker.logstore.loaded_log import LoadedLog
+from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.producer_state import ProducerState
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.replication.leadership import Leadership
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.replica import FetchBound, Replica
 from pykbroker.replication.transaction_markers import MarkerWriter
+from pykbroker.transactions.shard import TransactionShard
 
 Patch = tuple[Any, str, Any]
 
@@ -64,7 +66,7 @@ class Mutation(NamedTuple):
 
 
 def _no_divergence() -> list[Patch]:
-    return [(Partition, "_divergence", lambda self, offset, epoch: None)]
+    return [(Partition, "divergence", lambda self, offset, epoch: None)]
 
 
 def _high_watermark_at_the_end() -> list[Patch]:
@@ -92,7 +94,7 @@ def _shrinks_alone() -> list[Patch]:
     def shrink(self: Any, log_end_offset: int, now: float) -> Any:
         proposal = original(self, log_end_offset, now)
         if proposal is not None:
-            self._confirm(proposal.broker_ids)
+            self.confirm(proposal.broker_ids)
         return proposal
 
     return [
@@ -162,7 +164,7 @@ def _one_log_is_enough() -> list[Patch]:
 
 
 def _metadata_is_not_synced() -> list[Patch]:
-    return [(RaftStorage, "_sync_records", lambda self: None)]
+    return [(RaftStorage, "sync_records", lambda self: None)]
 
 
 def _metadata_does_not_diverge() -> list[Patch]:
@@ -173,21 +175,16 @@ def _metadata_does_not_diverge() -> list[Patch]:
 
 
 def _loads_nothing() -> list[Patch]:
-    async def read(self: Any, number: int, load: Any, partition: Any) -> Any:
-        return self._make_shard(load.epoch)
+    def load(self: Any, logged: Any, now_ms: int) -> None: ...
 
-    return [(LoadedShards, "_read", read)]
+    return [(GroupShard, "load", load), (TransactionShard, "load", load)]
 
 
 def _coordinators_answer_at_once() -> list[Patch]:
-    original = ReplicationQueue.push
-
     def push(self: Any, waiting: Any) -> bool:
-        started = original(self, waiting)
         waiting.on_replicated()
         waiting.answer(ErrorCode.NONE)
-        self._waiting.pop()
-        return started
+        return False
 
     return [(ReplicationQueue, "push", push)]
 
@@ -213,7 +210,7 @@ def _abort_is_commit() -> list[Patch]:
 
 
 def _aborted_are_not_told() -> list[Patch]:
-    return [(fetch, "_aborted", lambda partition, offset, found: [])]
+    return [(PartitionLog, "aborted_transactions_in", lambda self, offset, records: [])]
 
 
 def _open_transactions_are_read() -> list[Patch]:
@@ -233,7 +230,7 @@ def _duplicates_are_appended() -> list[Patch]:
 
 
 def _old_members_commit() -> list[Patch]:
-    return [(offset_requests, "_check_commit", lambda shard, request, version, now_ms: ErrorCode.NONE)]
+    return [(offset_requests, "check_commit", lambda shard, request, version, now_ms: ErrorCode.NONE)]
 
 
 MUTATIONS = (
