@@ -1,266 +1,32 @@
-"""The prepared process of LocalBroker: it imports a broker's modules and forks into a broker at each request.
-
-A broker from a new interpreter takes 170 ms, most of them imports; one from here 20 ms. The first broker does not wait
-for that: it is forked before the imports and makes them itself. They are made here when nothing was asked for a moment,
-so that the first broker has the processor to itself, and one by one, so that a request in between is served. Once there
-were two brokers more are to be expected: then what they import when clients come is imported here, too. Codecs of
-messages are compiled in the same way.
-
-`prepared_process` starts this
-process (`python -m pykbroker.cli.fork_server DESCRIPTOR`) and holds the other end of its connection.
-
-A request is JSON behind its length in four bytes. With `words` it starts a broker as `pykbroker start` does with these
-words, and three descriptors come with it: the broker's standard input, its output, and a channel (SOCK_SEQPACKET) of
-that broker alone. On the channel this process says `pid`, with a pidfd, and in the end `status`, the exit code or the
-negative signal as in subprocess; the broker itself says `address` when it is ready. A request with `folder` names a
-folder that is to be gone when the connection ends.
-
-The connection ends with the process that uses the brokers, however that one ends. Then the brokers are ended, those in
-the named folders at once, and the folders are removed: nobody else would, and a folder in memory would stay there.
-
-One thread, no trio here: a fork has nothing but this module's state and what was imported.
-"""
+"""`python -m pykbroker.cli.fork_server DESCRIPTOR`: the prepared process, whose forks run `pykbroker start`."""
 
 from __future__ import annotations
 
-import gc
-import json
 import os
-import selectors
-import shutil
-import signal
 import socket
-import struct
 import sys
-import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pykbroker.cli import preloaded
-from pykbroker.cli.standard_streams import take_standard_streams
+from pykbroker.processes.fork_server import ForkServer
 
 if TYPE_CHECKING:
-    from typing import NoReturn
-
-DESCRIPTORS_PER_REQUEST = 3
-END_TIMEOUT_S = 5.0
-"""A broker with data of the user's has so long to end after its user has gone; then it is killed."""
-
-FORKS_BEFORE_MORE = 2
-FIRST_QUIET_S = 0.3
-"""As long as the one broker of many programs takes to start."""
-QUIET_S = 0.05
-"""The nodes of a cluster are asked for one right after another."""
-_LENGTH = struct.Struct(">I")
-
-
-class ForkServer:
-    """Takes requests from `connection` until it ends; reports the end of each broker on its channel."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._selector = selectors.DefaultSelector()
-        self._channels: dict[int, socket.socket] = {}
-        # Brokers whose data nobody keeps.
-        self._temporary: set[int] = set()
-        self._folders: set[str] = set()
-        self._fork_count = 0
-        self._is_preparing = False
-        self._unprepared = list(preloaded.AT_START)
-        self._unprepared_for_clients = list(preloaded.FOR_CLIENTS)
-        self._wakeups, handlers_end = socket.socketpair()
-        for end in (self._wakeups, handlers_end):
-            end.setblocking(False)
-        self._handlers_end = handlers_end
-
-    def run(self) -> None:
-        """Serve until the connection ends, then end what is left."""
-        # Nothing happens in the handler: the selector wakes up by the socket.
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._handlers_end.fileno(), warn_on_full_buffer=False)
-        self._selector.register(self._connection, selectors.EVENT_READ)
-        self._selector.register(self._wakeups, selectors.EVENT_READ)
-        is_connected = True
-        while is_connected:
-            events = self._selector.select(self._preparation_delay_s())
-            if not events:
-                self._prepare_next()
-            for key, _ in events:
-                if key.fileobj is self._wakeups:
-                    self._empty_wakeups()
-                else:
-                    is_connected = self._serve_request()
-            self._reap()
-        self._end_all()
-
-    def _empty_wakeups(self) -> None:
-        with suppress(BlockingIOError):
-            while self._wakeups.recv(4096):
-                pass
-
-    def _preparation_delay_s(self) -> float | None:
-        """Seconds without requests until the next preparation; None when nothing is left to prepare."""
-        if self._fork_count >= FORKS_BEFORE_MORE:
-            self._unprepared += self._unprepared_for_clients
-            self._unprepared_for_clients = []
-        if not self._unprepared or not self._fork_count:
-            return None
-        if self._is_preparing:
-            return 0.0
-        return FIRST_QUIET_S if self._fork_count == 1 else QUIET_S
-
-    def _prepare_next(self) -> None:
-        self._is_preparing = True
-        preloaded.prepare(self._unprepared.pop(0))
-        if not self._unprepared:
-            # Nothing that was made by it is looked at for garbage, or copied for it, in a broker.
-            gc.collect()
-            gc.freeze()
-
-    # Requests
-
-    def _serve_request(self) -> bool:
-        """Read one request and do it; False when the connection has ended."""
-        try:
-            head, descriptors, _, _ = socket.recv_fds(self._connection, _LENGTH.size, DESCRIPTORS_PER_REQUEST)
-            request = self._receive_rest(head)
-        except OSError:
-            return False
-        if request is None:
-            return False
-        if "folder" in request:
-            self._folders.add(request["folder"])
-        if "words" in request:
-            self._start_broker(request, *descriptors)
-        return True
-
-    def _receive_rest(self, head: bytes) -> Any:
-        head += self._receive(_LENGTH.size - len(head)) if head else b""
-        if len(head) < _LENGTH.size:
-            return None
-        (size,) = _LENGTH.unpack(head)
-        body = self._receive(size)
-        return json.loads(body) if len(body) == size else None
-
-    def _receive(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size and (piece := self._connection.recv(size - len(data))):
-            data += piece
-        return data
-
-    def _start_broker(self, request: Any, stdin: int, output: int, channel_descriptor: int) -> None:
-        channel = socket.socket(fileno=channel_descriptor)
-        self._fork_count += 1
-        try:
-            pid = os.fork()
-        except OSError as error:
-            _send(channel, {"error": f"no process could be forked: {error.strerror}"})
-            channel.close()
-            pid = -1
-        if pid == 0:
-            self._be_a_broker(request, stdin, output, channel)
-        os.close(stdin)
-        os.close(output)
-        if pid < 0:
-            return
-        self._channels[pid] = channel
-        if request["is_temporary"]:
-            self._temporary.add(pid)
-        try:
-            # It cannot have been reaped yet, so this is no other process that has got its number.
-            pidfd = os.pidfd_open(pid)
-        except (AttributeError, OSError):
-            # A kernel, or a C library that Python was built with, from before 2019.
-            _send(channel, {"pid": pid})
-            return
-        _send(channel, {"pid": pid}, pidfd)
-        os.close(pidfd)
-
-    def _be_a_broker(self, request: Any, stdin: int, output: int, channel: socket.socket) -> NoReturn:
-        """Run the broker in a fork; does not return."""
-        code = 1
-        try:
-            # A session of its own: Ctrl-C in a terminal is for the program, which decides when its broker ends.
-            os.setsid()
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self._selector.close()
-            for other in (self._connection, self._wakeups, self._handlers_end, *self._channels.values()):
-                other.close()
-            take_standard_streams(stdin, output)
-            os.environ.clear()
-            os.environ.update(request["environment"])
-            os.chdir(request["directory"])
-            sys.argv = ["pykbroker", "start", *request["words"]]
-            code = _run_broker(request["words"], channel)
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            # Not by sys.exit: what the prepared process would do at its end is not for a broker to do.
-            os._exit(code)
-
-    # The end of brokers
-
-    def _reap(self) -> None:
-        while self._channels:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            self._temporary.discard(pid)
-            channel = self._channels.pop(pid)
-            _send(channel, {"status": os.waitstatus_to_exitcode(status)})
-            channel.close()
-
-    def _end_all(self) -> None:
-        """End the brokers that are left and remove the folders. Standard input has ended for each of them already."""
-        deadline = time.monotonic() + END_TIMEOUT_S
-        for pid in self._channels:
-            # One that is paused would not see the end of its input.
-            os.kill(pid, signal.SIGKILL if pid in self._temporary else signal.SIGCONT)
-        while self._channels and (left := deadline - time.monotonic()) > 0:
-            self._reap()
-            if self._channels and self._selector_has_wakeup(left):
-                self._empty_wakeups()
-        for pid in self._channels:
-            os.kill(pid, signal.SIGKILL)
-        for pid in self._channels:
-            os.waitpid(pid, 0)
-        for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _selector_has_wakeup(self, timeout_s: float) -> bool:
-        if self._connection in self._selector.get_map():
-            self._selector.unregister(self._connection)
-        return bool(self._selector.select(timeout_s))
-
-
-def _run_broker(words: list[str], channel: socket.socket) -> int:
-    from pykbroker.cli.start import start
-
-    def tell(address: str) -> None:
-        _send(channel, {"address": address})
-        channel.close()
-
-    return start(words, tell)
-
-
-def _send(channel: socket.socket, message: dict[str, Any], *descriptors: int) -> None:
-    # Whoever has thrown its broker away does not read any more.
-    with suppress(OSError):
-        socket.send_fds(channel, [json.dumps(message).encode()], descriptors)
+    from collections.abc import Callable
 
 
 def main() -> None:
     """Serve the connection whose descriptor is the one word of the command line."""
-    ForkServer(socket.socket(fileno=int(sys.argv[1]))).run()
+    ForkServer(socket.socket(fileno=int(sys.argv[1])), _run_broker).run()
     sys.stdout.flush()
     sys.stderr.flush()
     # At once: the program that used the brokers waits for this process at its own end.
     os._exit(0)
+
+
+def _run_broker(words: list[str], tell: Callable[[str], None]) -> int:
+    # A prepared process imports it when the first broker has started.
+    from pykbroker.cli.start import start
+
+    return start(words, tell)
 
 
 if __name__ == "__main__":

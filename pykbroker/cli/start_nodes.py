@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pykbroker.cli.errors import EXIT_FAILED, EXIT_USAGE, CliError, complain
 from pykbroker.cli.node_process import config_of, ignored_key_lines, run_until_stopped
 from pykbroker.cli.port_file import prepare_port_file, remove_if_there, write_atomically
-from pykbroker.cli.standard_streams import take_standard_streams
+from pykbroker.processes.forks import end_in_words, fork
 from pykbroker.testing.cluster_layout import (
     INTERNAL_HOST,
     LayoutError,
@@ -31,7 +31,6 @@ from pykbroker.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import NoReturn
 
     from pykbroker.cli.start_options import StartOptions
     from pykbroker.config.broker_config import BrokerConfig
@@ -76,7 +75,7 @@ def start_nodes(options: StartOptions) -> int:
     if options.port_file is not None:
         prepare_port_file(options.port_file)
     # The brokers' modules and codecs, for all nodes. What lives then is not looked at for garbage, nor copied for it.
-    from pykbroker.cli import preloaded
+    from pykbroker.processes import preloaded
 
     preloaded.prepare_all()
     gc.freeze()
@@ -123,8 +122,7 @@ class Node:
     @property
     def end(self) -> str:
         """How it ended, in words."""
-        code = os.waitstatus_to_exitcode(self.status or 0)
-        return f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+        return end_in_words(os.waitstatus_to_exitcode(self.status or 0))
 
 
 class Supervisor:
@@ -182,58 +180,40 @@ class Supervisor:
         output, nodes_output = os.pipe()
         ready, nodes_ready = os.pipe()
         nodes_stdin, lifeline = os.pipe()
-        for text_file in (sys.stdout, sys.stderr):
-            text_file.flush()
-        pid = os.fork()
-        if pid == 0:
+
+        def leave() -> None:
             # With a copy of a lifeline open in a node, that node, or another one, would outlive the supervisor.
             for descriptor in (output, ready, lifeline):
                 os.close(descriptor)
-            self._be_a_node(node_id, nodes_stdin, nodes_output, nodes_ready)
-        for descriptor in (nodes_output, nodes_ready, nodes_stdin):
-            os.close(descriptor)
+            self._selector.close()
+            for node in self._nodes:
+                os.close(node.output)
+                os.close(node.ready)
+                node.cut_lifeline()
+
+        pid = fork(lambda: self._be_a_node(node_id, nodes_ready), stdin=nodes_stdin, output=nodes_output, leave=leave)
+        os.close(nodes_ready)
         node = Node(node_id, pid, output, ready, lifeline)
         self._nodes.append(node)
         os.set_blocking(output, False)
         self._selector.register(output, selectors.EVENT_READ, lambda _: self._pass_on(node))
         self._selector.register(ready, selectors.EVENT_READ, lambda _: self._on_ready(node))
 
-    def _be_a_node(self, node_id: int, stdin: int, output: int, ready: int) -> NoReturn:
-        """Run one node in a fork; never returns."""
-        code = EXIT_FAILED
+    def _be_a_node(self, node_id: int, ready: int) -> int:
+        """Run one node, in a fork; returns the exit code."""
+
+        async def announce(address: BrokerAddress) -> None:
+            from pykbroker.config.listener_addresses import host_and_port
+
+            os.write(ready, f"{host_and_port(*address)}\n".encode())
+
         try:
-            # Ctrl-C in a terminal goes to its whole process group: only the supervisor is to hear it.
-            os.setpgid(0, 0)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
-                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-            signal.set_wakeup_fd(-1)
-            self._selector.close()
-            for node in self._nodes:
-                os.close(node.output)
-                os.close(node.ready)
-                node.cut_lifeline()
-            take_standard_streams(stdin, output)
-
-            async def announce(address: BrokerAddress) -> None:
-                from pykbroker.config.listener_addresses import host_and_port
-
-                os.write(ready, f"{host_and_port(*address)}\n".encode())
-
-            code = run_until_stopped(
+            return run_until_stopped(
                 self._configs[node_id], self._cluster_id, announce, lambda _: None, stop_with_stdin=True
             )
         except CliError as error:
             complain(error.text)
-            code = error.exit_code
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            # Not by sys.exit: what the supervisor would do at its end is not a node's to do.
-            os._exit(code)
+            return error.exit_code
 
     # What nodes say
 

@@ -3,7 +3,7 @@
 The broker runs in a process of its own, exactly as `pykbroker start` runs it: it can be killed with -9, it does not
 share this process's GIL, and any client in any thread may use it. Nothing here imports the broker or trio.
 
-As a rule that process is a fork of a prepared one (`broker_process`), which is ready in 20 ms, and its folder is in
+As a rule that process is a fork of a prepared one (`prepared_process`), which is ready in 20 ms, and its folder is in
 memory (`local_storage`).
 """
 
@@ -19,7 +19,9 @@ from types import TracebackType
 from typing import Self
 
 from pykbroker.node.process_memory import environment_for_brokers
-from pykbroker.testing.broker_process import CAN_FORK, BrokerProcess, InterpreterProcess, ProcessError, prepared_process
+from pykbroker.processes.broker_process import CAN_FORK, BrokerProcess, ProcessError
+from pykbroker.processes.interpreter_process import InterpreterProcess
+from pykbroker.processes.prepared_process import prepared_process
 from pykbroker.testing.local_client import LocalBrokerError, LocalClient, as_property
 from pykbroker.testing.local_storage import temporary_folder
 

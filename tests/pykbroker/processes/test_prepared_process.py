@@ -16,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from pykbroker.cli import fork_server, preloaded
-from pykbroker.testing import broker_process
-from pykbroker.testing.broker_process import CAN_FORK, ForkedProcess, InterpreterProcess, prepared_process
+from pykbroker.processes import fork_server, preloaded
+from pykbroker.processes.broker_process import CAN_FORK, ProcessError
+from pykbroker.processes.forked_process import STATUS_UNKNOWN, ForkedProcess
+from pykbroker.processes.interpreter_process import InterpreterProcess
+from pykbroker.processes.prepared_process import PreparedProcess, prepared_process
 from pykbroker.testing.local_broker import LocalBroker, LocalBrokerError, _environment
 from tests.pykbroker.testing.test_local_broker import wait_until_gone, wait_until_removed
 
@@ -58,7 +60,7 @@ def test_what_is_compiled_in_advance_is_declared(step: preloaded.CodecStep) -> N
 
 PREPARED_START = """
 import os, sys
-from pykbroker.cli import preloaded
+from pykbroker.processes import preloaded
 preloaded.prepare_all()
 from pykbroker.cli.start import start
 from pykbroker.protocol import codec
@@ -97,7 +99,7 @@ class Imports:
         monkeypatch.setattr(preloaded, "AT_START", ("one", "two"))
         monkeypatch.setattr(preloaded, "FOR_CLIENTS", ("three", "four"))
         self.ours, self.theirs = socket.socketpair()
-        self.server = fork_server.ForkServer(self.theirs)
+        self.server = fork_server.ForkServer(self.theirs, lambda words, tell: 0)
         self.imported: list[str] = []
         self.at_import: dict[str, Callable[[], object]] = {}
         monkeypatch.setattr(self.server, "_start_broker", self._fork)
@@ -227,7 +229,7 @@ def test_the_prepared_process_is_killed() -> None:
         assert broker.is_running
         with LocalBroker() as other:
             assert parent_of(other.pid) != killed
-        assert broker.stop() == broker_process.STATUS_UNKNOWN
+        assert broker.stop() == STATUS_UNKNOWN
         assert "stopping" in broker.log
 
 
@@ -282,3 +284,27 @@ def test_a_prepared_process_that_cannot_start_says_why(monkeypatch: pytest.Monke
     with pytest.raises(LocalBrokerError, match=r"exit code 3: no luck"):
         broker.start()
     broker.close()
+
+
+def test_a_broker_that_cannot_be_forked_leaves_no_descriptor(tmp_path: Path) -> None:
+    """The traceback of the error holds what `start` has made: it is closed, not left to the garbage collector."""
+    prepared = PreparedProcess(_environment())
+    os.kill(prepared.pid, signal.SIGKILL)
+    while prepared.is_running:
+        threading.Event().wait(0.01)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ProcessError, match="exit code -9") as caught:
+        prepared.start([], _environment(), str(tmp_path / "log"), is_temporary=True, timeout_s=10)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert caught.value.__traceback__ is not None
+
+
+def test_a_fork_that_takes_too_long_leaves_no_descriptor(tmp_path: Path) -> None:
+    prepared = PreparedProcess(_environment())
+    os.kill(prepared.pid, signal.SIGSTOP)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ProcessError, match=r"did not fork within 0\.01 s") as caught:
+        prepared.start([], _environment(), str(tmp_path / "log"), is_temporary=True, timeout_s=0.01)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert caught.value.__traceback__ is not None
+    os.kill(prepared.pid, signal.SIGKILL)

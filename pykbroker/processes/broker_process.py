@@ -1,0 +1,38 @@
+"""A broker's process as its user sees it, however it was started."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Protocol
+
+CAN_FORK = sys.platform == "linux"
+"""True where brokers can be forks of a prepared process: SOCK_SEQPACKET between processes and pidfds are Linux's."""
+
+
+class ProcessError(Exception):
+    """A process could not be started; the text says why."""
+
+
+class BrokerProcess(Protocol):
+    """A broker's process. `poll` and `wait` give the exit code, negative after a signal, as in subprocess."""
+
+    pid: int
+
+    def address(self) -> str | None:
+        """host:port once the broker is ready, None before."""
+
+    def wait_for_news(self, timeout_s: float) -> None:
+        """Wait until the broker may be ready or have ended, at most so long."""
+
+    def poll(self) -> int | None:
+        """The exit code, None while it lives."""
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for its end. Raises TimeoutError."""
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Nothing happens when it has ended."""
+
+    def close_stdin(self) -> None:
+        """Tell it that it is not needed any more."""
