@@ -42,7 +42,7 @@ def wait_until_gone(pid: int) -> None:
             with open(f"/proc/{pid}/stat", encoding="ascii") as file:
                 if file.read().rpartition(") ")[2].startswith("Z"):
                     return
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             return
         time.sleep(0.01)
     raise AssertionError(f"process {pid} still lives")
