@@ -1,4 +1,4 @@
-"""The index of aborted transactions of one segment (`.txnindex`): what a read_committed consumer must skip (P-67).
+"""Index of the aborted transactions of one segment (`.txnindex`), which read_committed consumers skip (P-67).
 
 Entries of 34 bytes, big-endian: version i16 = 0, producer id, first offset, last offset (the marker's), last stable
 offset at that time, i64 each (protocol.md 1.4). The file exists only when there are entries.
@@ -37,12 +37,12 @@ class AbortedTransactions(IndexFile):
         super().__init__(path, filesystem)
 
     def add(self, transaction: AbortedTransaction) -> None:
-        """Add a transaction whose marker is the last one so far. The file has it at once, if it can be written."""
+        """Add a transaction whose marker is behind all others. It is written to the file at once, if possible."""
         self.entries += _ENTRY.pack(0, *transaction)
         self._write_or_later()
 
     def _write_or_later(self) -> None:
-        # The log has the marker already. The segment's end writes what is missing here, and recovery makes it anew.
+        # The marker is in the log already. Missing entries are written at the segment's end, or rebuilt by recovery.
         with suppress(StorageError):
             self.write()
 

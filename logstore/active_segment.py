@@ -1,4 +1,4 @@
-"""The one segment of a log that is being written."""
+"""The active segment of a log: the one that is appended to."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pykbroker.logstore.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 
 
 class ActiveSegment(Segment):
-    """Appends at the end of the file, which while it is written may be longer than `size` by zeros.
+    """The segment that is appended to. Its file may be longer than `size`, by zeros.
 
-    The file is made by the first append. `max_timestamp_so_far` and `max_timestamp_offset` are what the time index
-    will say at the end; `first_batch_timestamp` is what `segment.ms` counts from, None until known.
+    The first append creates the file. `max_timestamp_so_far` and `max_timestamp_offset` become the last entry of the
+    time index; `first_batch_timestamp` is the beginning of `segment.ms`, None until it is known.
     """
 
     __slots__ = (
@@ -44,7 +44,7 @@ class ActiveSegment(Segment):
         return self.max_timestamp_so_far, self.max_timestamp_offset
 
     def resume(self) -> None:
-        """Take up a segment that is on disk with valid indexes."""
+        """Continue a segment that is on disk with valid indexes."""
         if not (self.offset_index.load() and self.offset_index.is_sane(self.size)) or not (
             self.time_index.load() and self.time_index.is_sane()
         ):
@@ -94,13 +94,13 @@ class ActiveSegment(Segment):
     def must_roll(self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """True if a batch of `size` bytes needs a new segment (P-165)."""
         if self.size > config.segment_bytes - size or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
-            # It would be too large, or the distance from the base offset would not fit the index.
+            # The segment would be too large, or the relative offset would not fit into the index.
             return True
         if self.size == 0:
             return False
         segment_ms = config.segment_ms if config.max_compaction_lag_ms >= config.segment_ms else config.roll_ms
         if config.segment_jitter_ms > 0:
-            # Spreads rolls over time, by what stays the same for one segment.
+            # Spreads the rolls of many logs over time by a hash of the path, which is constant for one segment.
             segment_ms -= crc32(self.file.path.encode()) % config.segment_jitter_ms
         first = self.first_batch_timestamp
         if first is None:
@@ -114,9 +114,9 @@ class ActiveSegment(Segment):
         )
 
     def create_file(self) -> None:
-        """Make the empty log file now, where the base offset itself must survive."""
+        """Create the empty log file now, so that the base offset survives a restart."""
         self.file.descriptor(create=True)
-        # There is nothing in it that a failed close could lose.
+        # The file is empty, so a failed close loses nothing.
         with suppress(StorageError):
             self.file.close()
 
@@ -138,20 +138,20 @@ class ActiveSegment(Segment):
             if header.max_timestamp > self.max_timestamp_so_far:
                 self.max_timestamp_so_far = header.max_timestamp
                 self.max_timestamp_offset = header.base_offset + header.last_offset_delta
-        # Junk behind the last whole batch goes too: the next append must not come after it.
+        # Bytes after the last whole batch are cut off too, because the next append must follow that batch.
         self.size = end
         self.filesystem.truncate(self.file.descriptor(create=True), end)
         if self.size == 0:
             self.first_batch_timestamp = None
 
     def write_indexes(self, *, is_final: bool) -> None:
-        """Bring the index files up to date; at the end of the segment note its largest timestamp and trim the log."""
+        """Write the indexes to their files; `is_final` adds the largest timestamp and trims the log file."""
         if is_final and self.size:
             self.time_index.maybe_add(self.max_timestamp_so_far, self.max_timestamp_offset)
             if self.file.is_open:
                 self.filesystem.trim(self.file.descriptor())
             if self.filesystem.file_size(self.file.path) != self.size:
-                # It was closed when it could not be trimmed.
+                # The file was closed without being trimmed, because trimming failed.
                 self.filesystem.truncate(self.file.descriptor(), self.size)
             if not self.aborted.is_written:
                 self.aborted.write()
@@ -161,8 +161,8 @@ class ActiveSegment(Segment):
     def sync_all(self, epochs_path: str, snapshots: Sequence[int]) -> None:
         """Make log, indexes, leader epochs, producer snapshots (by offset) and directory durable, if there are records.
 
-        A start after a clean stop believes what they say: zeros in the place of a time index would make every record
-        seem old enough for retention. Raises StorageError.
+        A start after a clean stop trusts these files: with zeros in its time index a segment would look old enough for
+        retention. Raises StorageError.
         """
         if not self.size:
             return
@@ -173,8 +173,8 @@ class ActiveSegment(Segment):
         self.filesystem.sync_directory(self.directory)
 
     def sealed(self, open_files: OpenFiles) -> SealedSegment:
-        """This segment, whose indexes were written to the end, as one that never changes."""
+        """This segment as a sealed one; its indexes must be written already."""
         segment = SealedSegment(self.directory, self.base_offset, open_files)
-        # Leases and the descriptor go on in the same file object.
+        # The same file object keeps the leases and the descriptor.
         segment.adopt(self)
         return segment

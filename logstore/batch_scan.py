@@ -1,6 +1,6 @@
-"""Hops over record batches by their headers: the loops that run once per batch.
+"""Search over record batches by their headers: the loops that run once per batch.
 
-Checks CRCs, and decodes no records. Knows the old message formats too, which a log of Kafka's may hold.
+CRCs are checked, records are not decoded. Old message formats, which a log written by Kafka may contain, are supported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIMESTAMP: Final = Struct(">q")
 
 
 class Located(NamedTuple):
-    """A batch in a file: where it is and what offsets it covers."""
+    """Position, size and offsets of a batch in a file."""
 
     position: int
     size: int
@@ -41,9 +41,9 @@ class Located(NamedTuple):
 def first_batch_reaching(chunk: bytes, chunk_position: int, offset: int) -> tuple[Located | None, int]:
     """The first batch in `chunk` whose last offset is `offset` or more.
 
-    `chunk` holds file bytes from `chunk_position`, where a batch begins. Returns (batch or None, file position from
-    which to go on when there is none: the first batch whose header the chunk does not hold whole). A length that no
-    batch can have ends the search at its position as well; the caller sees no progress.
+    `chunk` contains the file's bytes from `chunk_position`, where a batch begins. Returns (batch or None, file position
+    at which to continue the search: that of the first batch whose header is not complete in the chunk). An impossible
+    batch length ends the search at its position too; the caller then sees no progress.
     """
     position = 0
     limit = len(chunk) - HOP_SIZE
@@ -68,7 +68,7 @@ def last_offset_at(chunk: bytes, position: int) -> int:
 
 
 def is_valid(view: memoryview, position: int, length: int, magic: int) -> bool:
-    """True if the batch at `position` with this length field has the CRC that its header says."""
+    """True if the batch at `position` with this length field matches the CRC in its header."""
     end = position + LENGTH_OVERHEAD + length
     if magic >= 2:
         if length < HEADER_SIZE - LENGTH_OVERHEAD:

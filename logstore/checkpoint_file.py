@@ -1,4 +1,4 @@
-"""Small text files that hold offsets, written in one step (protocol.md 1.4).
+"""Checkpoint files: small text files with offsets, replaced atomically (protocol.md 1.4).
 
 Format: a line with the version 0, a line with the number of entries, one line per entry.
 """
@@ -14,9 +14,9 @@ _VERSION = "0"
 
 
 def read_lines(filesystem: FileSystem, path: str) -> list[str]:
-    """The entries' lines; none when the file is missing or empty (Kafka creates empty ones).
+    """Lines of the entries; none when the file is missing or empty (Kafka creates empty files).
 
-    Raises CorruptFile for an unknown version, a count that does not fit, or a last line that does not end.
+    Raises CorruptFile for an unknown version, a wrong number of lines, or a last line without a line end.
     """
     content = filesystem.read_file(path)
     if not content:
@@ -38,7 +38,7 @@ def write_lines(filesystem: FileSystem, path: str, entries: Iterable[str], *, du
 
 
 def create_lines(filesystem: FileSystem, path: str, entries: Iterable[str]) -> None:
-    """Make the file, which does not exist yet, not durably. A crash may leave a part of it, which `read_lines` sees."""
+    """Create a new file, without syncing it. A crash may leave a part of it, which `read_lines` detects."""
     filesystem.create_file(path, _encoded(entries))
 
 

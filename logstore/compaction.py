@@ -1,9 +1,9 @@
 """Log compaction: keep the last record of every key (P-161 to P-163).
 
-Only sealed segments are cleaned. `plan_cleaning` says what would be gained, `begin_compaction` captures what is needed,
-`CompactionWork.run` reads and writes in any thread, `finish` puts the result in place. Offsets never change; a batch
-that loses records keeps its offset range, sequence and epoch. Until `finish` the log is untouched; a crash at any
-moment leaves the old or the new segments (see `log_loader`).
+Only sealed segments are cleaned. `plan_cleaning` computes the dirty range, `begin_compaction` captures the state of the
+log, `CompactionWork.run` reads and writes in any thread, `finish` replaces the old segments by the new ones. Offsets
+never change; a batch that loses records keeps its offset range, sequence and epoch. The log does not change before
+`finish`; a crash at any moment leaves the old or the new segments (see `log_loader`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pykbroker.logstore.partition_log import PartitionLog
 
 KEY_BYTES_MAX: Final = 64 << 20
-"""Keys held in memory while a log is cleaned; what does not fit is cleaned by the next run."""
+"""Bytes of keys in memory while a log is cleaned; a log with more keys is cleaned in several runs."""
 
 _WRITE_SIZE: Final = 1 << 20
 _ENTRY_OVERHEAD: Final = 130
@@ -34,8 +34,8 @@ _ENTRY_OVERHEAD: Final = 130
 class CleaningPlan(NamedTuple):
     """A possible cleaning of one log.
 
-    Segments below `first_dirty_offset` were cleaned before; those from `first_uncleanable_offset` on are not touched.
-    `is_overdue`: something in between is older than `max.compaction.lag.ms`.
+    Segments below `first_dirty_offset` were cleaned before; those from `first_uncleanable_offset` on do not change.
+    `is_overdue`: a record in between is older than `max.compaction.lag.ms`.
     """
 
     first_dirty_offset: int
@@ -46,19 +46,19 @@ class CleaningPlan(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """Dirty bytes over all bytes that would be read."""
+        """Ratio of dirty bytes to all bytes that the cleaning reads."""
         return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
 
     def is_due(self, config: LogConfig) -> bool:
-        """True if it is worth doing: `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` is exceeded."""
+        """True if `min.cleanable.dirty.ratio` or `max.compaction.lag.ms` is exceeded."""
         return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > config.min_cleanable_dirty_ratio)
 
 
 def plan_cleaning(log: PartitionLog, checkpoint: int | None, stable_offset: int, now_ms: int) -> CleaningPlan:
     """The cleaning that is possible now.
 
-    `checkpoint` is where the last cleaning ended (cleaner-offset-checkpoint), None when there was none; `stable_offset`
-    bounds what is decided: nothing at or above the last stable offset is cleaned.
+    `checkpoint` is the end offset of the last cleaning (cleaner-offset-checkpoint), None without one. Nothing at or
+    above `stable_offset`, the last stable offset, is cleaned, because transactions there may be undecided.
     """
     segments = log.segments
     start = log.log_start_offset
@@ -86,7 +86,7 @@ def plan_cleaning(log: PartitionLog, checkpoint: int | None, stable_offset: int,
 
 
 class CompactionWork:
-    """One cleaning of one log. `run` may be called in another thread; the rest belongs in the log's own."""
+    """One cleaning of one log. `run` may be called in another thread, the other methods only in the log's thread."""
 
     def __init__(self, log: PartitionLog, plan: CleaningPlan, high_watermark: int, now_ms: int) -> None:
         self._log = log
@@ -102,7 +102,7 @@ class CompactionWork:
             if end <= plan.first_uncleanable_offset and segment is not log.segments[-1]
         ]
         self._aborted = log.aborted_transactions(log.log_start_offset, plan.first_uncleanable_offset)
-        # The batch that holds a producer's last sequence must stay, else the producer would be told it is out of order.
+        # A producer's last batch must stay: without its sequence the producer's next batch would be out of order.
         self._last_offsets = {
             producer_id: entry.batches[-1].last_offset if entry.batches else -1 - entry.epoch
             for producer_id, entry in log.producers.producers.items()
@@ -110,10 +110,10 @@ class CompactionWork:
         self._replacements: list[tuple[SealedSegment, list[Segment]]] = []
         self._end_offset = plan.first_dirty_offset
         self._is_complete = False
-        # Whether `run` found records that cannot be read: trying again would not help.
+        # True once `run` has found unreadable records: another attempt would fail too.
         self.is_unreadable = False
         self._source_name = ""
-        # Descriptors and caches of the log's own segments belong to the log's thread.
+        # Own descriptors, because those of the log's segments are used by the log's thread.
         self._open_files = OpenFiles(self._filesystem, 16)
 
     @property
@@ -123,13 +123,13 @@ class CompactionWork:
 
     @property
     def topic_partition(self) -> tuple[str, int]:
-        """The name of the log."""
+        """(topic, partition) of the log."""
         return self._log.topic, self._log.partition
 
     def run(self) -> None:
-        """Write the cleaned segments beside the old ones, durably.
+        """Write the cleaned segments to `.cleaned` files, durably.
 
-        Raises StorageError, CorruptSegment where records cannot be read; `finish` must be called all the same.
+        Raises StorageError, and CorruptSegment for unreadable records; `finish` must be called even then.
         """
         try:
             self._run()
@@ -162,9 +162,9 @@ class CompactionWork:
         self._is_complete = True
 
     def finish(self, now_ms: int) -> int:
-        """Put the cleaned segments in place of the old ones, unless `run` failed or those changed meanwhile.
+        """Replace the old segments by the cleaned ones, unless `run` failed or the old ones changed meanwhile.
 
-        Returns the offset up to which the log is clean now: what the cleaner checkpoint is to hold.
+        Returns the offset up to which the log is clean now, for the cleaner checkpoint.
         """
         self._open_files.close_all()
         end_offset = self._plan.first_dirty_offset
@@ -185,7 +185,7 @@ class CompactionWork:
         return SealedSegment(segment.directory, segment.base_offset, self._open_files)
 
     def _latest_offsets(self) -> dict[bytes, int]:
-        """Key -> last offset, over the dirty part of the log as far as the keys fit in memory."""
+        """Last offset of each key in the dirty part of the log, as far as the keys fit in memory."""
         latest: dict[bytes, int] = {}
         room = KEY_BYTES_MAX
         tracker = TransactionTracker(self._aborted)
@@ -207,7 +207,7 @@ class CompactionWork:
         return latest
 
     def _groups(self, sources: Sequence[tuple[Segment, int]]) -> list[list[tuple[Segment, int]]]:
-        """Neighbouring segments that may become one: small enough together, and near enough in offsets."""
+        """Groups of neighbouring segments that can become one: their total size and range of offsets fit a segment."""
         groups: list[list[tuple[Segment, int]]] = []
         size = index_size = 0
         for source in sources:
@@ -236,7 +236,7 @@ class CompactionWork:
         batch_filter: BatchFilter,
         tracker: TransactionTracker,
     ) -> None:
-        """Write what stays of a group of segments to one `.cleaned` segment."""
+        """Write the remaining records of a group of segments to one `.cleaned` segment."""
         for path in cleaned.paths():
             self._filesystem.remove(path)
         builder = IndexBuilder(cleaned, self._config.index_interval_bytes)
@@ -269,16 +269,16 @@ class CompactionWork:
 
 
 def begin_compaction(log: PartitionLog, plan: CleaningPlan, high_watermark: int, now_ms: int) -> CompactionWork:
-    """Capture what a cleaning needs of the log. Call `run` and then, always, `finish` on the result.
+    """Capture the state of the log for a cleaning. Call `run` and then, always, `finish` on the result.
 
-    Raises StorageError when the result of an earlier one cannot be put in its place yet.
+    Raises StorageError if the files of an earlier cleaning still cannot be renamed.
     """
     log.finish_swaps(now_ms)
     return CompactionWork(log, plan, high_watermark, now_ms)
 
 
 def compact(log: PartitionLog, checkpoint: int | None, stable_offset: int, high_watermark: int, now_ms: int) -> int:
-    """Clean a log here and now, due or not; returns the new checkpoint."""
+    """Clean a log at once, due or not; returns the new cleaner checkpoint."""
     plan = plan_cleaning(log, checkpoint, stable_offset, now_ms)
     work = begin_compaction(log, plan, high_watermark, now_ms)
     try:

@@ -13,15 +13,15 @@ from pykbroker.protocol.records.record import Record
 
 
 class TransactionTracker:
-    """Follows transactions through a log that is read from its beginning.
+    """State of transactions while a log is read from its beginning.
 
-    `kept` collects the aborted transactions of which something stays, for the new segment's index.
+    `kept` collects the aborted transactions with remaining batches, for the new segment's index.
     """
 
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset)
         self._aborting: dict[int, AbortedTransaction] = {}
-        # Producers of which transactional data was seen since their last marker.
+        # Producers with transactional data after their last marker.
         self._with_data: set[int] = set()
         self.kept: list[AbortedTransaction] = []
 
@@ -35,14 +35,14 @@ class TransactionTracker:
         return batch.producer_id in self._aborting
 
     def on_data(self, batch: RecordBatch) -> None:
-        """A transactional batch stays in the log, with or without records."""
+        """Notes a transactional batch that stays in the log, with or without records."""
         self._with_data.add(batch.producer_id)
 
     def on_marker(self, batch: RecordBatch) -> bool:
-        """A control batch: whether it ends a transaction of which nothing is left in the log (P-163)."""
+        """True if a control batch ends a transaction that has no data left in the log (P-163)."""
         marker = marker_of(batch) if batch.record_count else None
         if marker is None:
-            # Emptied by an earlier compaction, or no marker of a transaction.
+            # An earlier compaction removed its record, or it is not a transaction marker.
             return batch.record_count == 0
         has_data = batch.producer_id in self._with_data
         self._with_data.discard(batch.producer_id)
@@ -56,8 +56,8 @@ class TransactionTracker:
 class BatchFilter:
     """Decides by key (P-161), tombstone age (P-162) and transaction (P-163).
 
-    `latest` is key -> last offset below `end_offset`; records above it are not touched. `last_offsets` is, per
-    producer, the last offset of its data, or -1 - epoch when a marker is the last that is known of it.
+    `latest` has the last offset below `end_offset` of each key; later records stay. `last_offsets` has, for each
+    producer, the last offset of its data, or -1 - epoch if its last batch is a marker.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class BatchFilter:
         self._tracker = tracker
 
     def filtered(self, batch: RecordBatch) -> bytes | None:
-        """The bytes that stay of a batch: all, fewer records, a header without records, or None for nothing."""
+        """The remaining bytes of a batch: all, fewer records, a header without records, or None."""
         horizon_ms = batch.base_timestamp if batch.has_delete_horizon else None
         is_past = horizon_ms is not None and horizon_ms <= self._now_ms
         if batch.is_control:

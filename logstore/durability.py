@@ -1,4 +1,4 @@
-"""Up to where one log is durable, and what is in doubt."""
+"""Durability of one log: its recovery point, and doubts after a failed sync."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pykbroker.logstore.segment_list import SegmentList
 
 
 class Durability:
-    """The offset up to which a log is durable, and what later syncs must still do.
+    """The recovery point of a log, and the files that the next sync must include.
 
     Attributes:
-        recovery_point: records below it are durable; a start after an unclean stop begins to look there.
-        on_point_lowered: writes down a recovery point that is lower than it was. Raises StorageError when it cannot.
+        recovery_point: records below it are durable; recovery after an unclean stop begins there.
+        on_point_lowered: writes the checkpoint after the recovery point became lower. Raises StorageError.
     """
 
     __slots__ = ("_has_new_names", "_is_doubtful", "_sealed_to", "_truncations", "on_point_lowered", "recovery_point")
@@ -26,12 +26,12 @@ class Durability:
         self.recovery_point = recovery_point
         self._sealed_to = sealed_to
         self.on_point_lowered = on_point_lowered
-        # True if files were made since the directory was last synced.
+        # True if files were created since the last sync of the directory.
         self._has_new_names = True
-        # True if a sync has failed: the system may have dropped what it could not write, and says so only once. Then
-        # the recovery point stays, so that the next start looks at everything behind it.
+        # True after a failed sync: the system may have dropped pages that it could not write, and reports this only
+        # once. The recovery point then stays, so that the next start checks everything after it.
         self._is_doubtful = False
-        # How often something was cut off, which a sync that is under way does not know of.
+        # Number of truncations. A sync that was begun before a truncation does not move the recovery point.
         self._truncations = 0
 
     def is_sealed_durable(self, segments: SegmentList) -> bool:
@@ -80,7 +80,7 @@ class Durability:
 
         synced_directory = directory if paths or with_names else None
         work = FlushWork(offset, active.filesystem, files, paths, synced_directory, ended)
-        # A change meanwhile takes the marks away again.
+        # A change during the sync resets these marks.
         epochs.is_durable = True
         self._has_new_names = False
         return work
@@ -91,24 +91,24 @@ class Durability:
             self._sealed_to = max(self._sealed_to, sealed_to)
 
     def note_all_synced(self, segments: SegmentList, epochs: LeaderEpochs) -> None:
-        """Everything was made durable as it is now. What a failed sync has put in doubt stays so."""
+        """Notes that all files are durable as they are now. The doubt after a failed sync remains."""
         epochs.is_durable = True
         self._has_new_names = False
         self._synced(segments.end_offset, segments.active.base_offset)
 
     def note_new_file(self) -> None:
-        """A file was made whose name is not durable yet."""
+        """Notes that a file was created whose name is not durable yet."""
         self._has_new_names = True
 
     def begin_truncation(self) -> None:
-        """Something is cut off: a sync that is under way does not know of it, and moves the recovery point no more."""
+        """Notes that a truncation begins, so that a sync under way no longer moves the recovery point."""
         self._truncations += 1
 
     def lower(self, offset: int) -> None:
-        """Lower the recovery point to `offset`, durably, before anything at or behind it is written anew.
+        """Lower the recovery point to `offset`, durably, before records from there on are written again.
 
-        After a loss of power a start looks only at what lies behind the point that was noted, and would take what is
-        left of new records below it for whole. Raises StorageError, and then the point is what it was.
+        After a loss of power only records from the recovery point on are checked; incomplete new records below it would
+        be taken for valid. Raises StorageError; the recovery point is then unchanged.
         """
         if offset < self.recovery_point:
             before, self.recovery_point = self.recovery_point, offset
@@ -119,9 +119,9 @@ class Durability:
                 raise
 
     def limit_sealed(self, offset: int) -> None:
-        """No segment above `offset` is sealed any more."""
+        """Notes that no sealed segment ends above `offset` any more."""
         self._sealed_to = min(self._sealed_to, offset)
 
     def note_restart(self) -> None:
-        """There is no sealed segment any more, so that none is left to be synced."""
+        """Notes that there is no sealed segment any more, and so none to sync."""
         self._sealed_to = self.recovery_point

@@ -1,8 +1,8 @@
 """Errors of the log store.
 
-Three families, so that callers can tell whose fault it was: the request asked for something the log cannot give
-(`OffsetOutOfRange`, the producer errors), the disk failed (`StorageError`, `StorageFull`), or files were damaged
-(`CorruptSegment`, `CorruptFile`). Each class names the Kafka error code that a client would see.
+Three families by cause: the request is wrong (`OffsetOutOfRange`, the producer errors), the disk failed
+(`StorageError`, `StorageFull`), or files are damaged (`CorruptSegment`, `CorruptFile`). Each class has the Kafka error
+code for the client.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 
 
 class LogError(Exception):
-    """Base of all errors of the log store. `error_code` is what a client is told."""
+    """Base of all errors of the log store. `error_code` is the Kafka error code for the client."""
 
     error_code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -35,7 +35,7 @@ class OutOfOrderSequence(LogError):
 
 
 class InvalidProducerEpoch(LogError):
-    """A producer's epoch is lower than the one last seen (P-55)."""
+    """A producer's epoch is lower than its last epoch in the log (P-55)."""
 
     error_code = ErrorCode.INVALID_PRODUCER_EPOCH
 
@@ -47,13 +47,13 @@ class InvalidTransactionState(LogError):
 
 
 class TransactionCoordinatorFenced(LogError):
-    """A transaction marker carries a coordinator epoch lower than the one last seen (P-133)."""
+    """The coordinator epoch of a transaction marker is lower than that of an earlier marker (P-133)."""
 
     error_code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 class UnexpectedAppendOffset(LogError):
-    """Batches that carry their own offsets start below the log end, or are out of order."""
+    """Batches from a leader start below the log end, or are out of order."""
 
 
 class StorageError(LogError):
@@ -68,11 +68,11 @@ class StorageError(LogError):
 
 
 class StorageFull(StorageError):
-    """No space or quota left. Nothing of the failed write is in the log, which goes on working when space returns."""
+    """No space or quota left. The failed write left nothing in the log, which can be used again once there is space."""
 
 
 class CorruptSegment(StorageError):
-    """Bytes inside a segment that had been valid are not. `position` is the byte position in the file."""
+    """Bytes of a segment that were valid before are damaged. `position` is the byte position in the file."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(path, f"corrupt at byte {position}: {reason}")

@@ -1,12 +1,12 @@
-"""The only door from the log store to the operating system.
+"""All calls of the log store to the operating system.
 
-Everything below takes a `FileSystem`, so that tests can pass one that lives in memory, fills up, loses unsynced
-writes or tears them (`tests/support/fake_filesystem.py`; both pass `tests/conformance`).
+The other modules of the log store take a `FileSystem`, so that tests can pass one in memory that fills up and that
+loses or tears unsynced writes (`tests/support/fake_filesystem.py`; both implementations pass `tests/conformance`).
 
-The active segment of a log is written by `append_mapped`: by gathering writes while it gets little, through a mapping
-of space that was allocated ahead (see `append_mapping`) when it gets much. Files that are written once and then left,
-as compaction does, are written by `append`, one gathering write. Where space cannot be allocated ahead both are the
-same.
+The active segment of a log is written by `append_mapped`: with gathering writes while there are few appends, and
+through a mapping of space that was allocated ahead (see `append_mapping`) when there are many. Files that are written
+once, such as those of a compaction, are written by `append`, a gathering write. Where space cannot be allocated ahead,
+both are the same.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ class FileSystem(Protocol):
         """
 
     def append_mapped(self, descriptor: int, parts: Sequence[Buffer], size: int, position: int, path: str) -> None:
-        """Like `append`, for a file that more will be appended to, from the one thread that owns it.
+        """Like `append`, for a file that gets many appends, all from the thread that owns it.
 
         Until `trim`, `truncate` or `close` the file may be longer than its data, by zeros. The first 64 KiB between two
-        calls of `trim_idle` are written plainly: a mapping is made for a file that gets more.
+        calls of `trim_idle` are gathering writes; a file that gets more is mapped.
         """
 
     def trim(self, descriptor: int) -> None:
-        """Make a file that was written by `append_mapped` exactly as long as its data again."""
+        """Truncate a file that was written by `append_mapped` to its data."""
 
     def trim_idle(self) -> int:
-        """Trim the files that little or nothing was appended to since the last call; returns how many are left."""
+        """Trim the mapped files with less than 64 KiB of appends since the last call; returns how many stay mapped."""
 
     def truncate(self, descriptor: int, size: int) -> None:
         """Set the length of a file."""
@@ -71,7 +71,7 @@ class FileSystem(Protocol):
         """Make content and length of a file durable."""
 
     def sync_file(self, path: str) -> None:
-        """Make content and length of a file durable by its path; none there is no error."""
+        """Make content and length of the file at a path durable; a missing file is no error."""
 
     def view(self, descriptor: int, size: int) -> memoryview:
         """A read-only view of the first `size` bytes; the caller releases it. The file must not shrink meanwhile."""
@@ -95,38 +95,38 @@ class FileSystem(Protocol):
         """Replace the file in one step: a reader sees the old or the new content (temporary file and rename)."""
 
     def create_file(self, path: str, content: Buffer) -> None:
-        """Make a file that does not exist yet, not durably. A crash may leave it with a part of the content.
+        """Create a new file without syncing it. A crash may leave it with a part of the content.
 
-        Cheaper than `write_file`, for files whose content is checked when they are read. On failure there is none.
+        Cheaper than `write_file`, for files whose content is checked by their readers. On failure there is no file.
         """
 
     def rename(self, old_path: str, new_path: str) -> None:
         """Rename a file or directory; an existing file at the new path is replaced."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; none there is no error."""
+        """Remove a file; a missing file is no error."""
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its missing parents; an existing one is no error."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with its files and directories; none there is no error."""
+        """Remove a directory with its files and directories; a missing directory is no error."""
 
     def sync_directory(self, path: str) -> None:
         """Make created, renamed and removed names of a directory durable."""
 
     def sync_volume(self, handle: int) -> bool:
-        """Make all files and names durable on the volume that holds the file of a `lock`, in one step.
+        """Make all files and names durable on the volume of a `lock` file, in one call.
 
-        False, and nothing was done, where the system has no such call or would not say that it failed. It fails for
-        whatever could not be written there since the lock was taken, without a word on which file that was.
+        False without doing anything if the system has no such call, or has one that does not report failures. It raises
+        for any write to the volume that failed since the lock was taken; the error does not name the file.
         """
 
     def lock(self, path: str) -> int:
-        """Take an exclusive lock on a file, made when missing; `DirectoryLocked` if another holds it."""
+        """Take an exclusive lock on a file, which is created when missing. Raises DirectoryLocked if it is taken."""
 
     def unlock(self, handle: int) -> None:
-        """Give back a lock of `lock`."""
+        """Release a lock of `lock`."""
 
     def space(self, path: str) -> tuple[int, int]:
         """(total, usable) bytes of the volume that holds `path`."""
@@ -139,7 +139,7 @@ def storage_error(error: OSError, path: str) -> StorageError:
     return StorageError(path, error.strerror or str(error))
 
 
-# What posix_fallocate says where space cannot be allocated ahead: the C library or the file system does not do it.
+# Errors of posix_fallocate where the C library or the file system cannot allocate space ahead.
 _NO_ALLOCATION: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV)
 
 
@@ -154,19 +154,19 @@ def _sync_to_the_medium(descriptor: int) -> None:
 def _choose_sync() -> Callable[[int], None]:
     if _FULL_SYNC >= 0:
         return _sync_to_the_medium
-    # Content and length, which is all that matters here, without the time of the last write; not everywhere.
+    # Syncs content and length without the time of the last write, which is not needed; some systems lack it.
     return getattr(os, "fdatasync", os.fsync)
 
 
 _sync_data: Callable[[int], None] = _choose_sync()
 
 
-# The system takes 1024 at most in one call.
+# The system takes at most 1024 parts in one call.
 _PARTS_MAX: Final = 1000
 
 
 def _write_joined(descriptor: int, parts: Sequence[Buffer], position: int) -> int:
-    """pwritev for systems that have none."""
+    """Replacement of pwritev for systems that lack it."""
     return os.pwrite(descriptor, b"".join(parts), position)
 
 
@@ -174,7 +174,7 @@ _write_parts: Callable[[int, Sequence[Buffer], int], int] = getattr(os, "pwritev
 
 
 def _write_whole(path: str, content: Buffer, *, durable: bool) -> None:
-    """Make or overwrite a file with this content. Raises OSError, and then leaves what was written so far."""
+    """Create or overwrite a file with this content. Raises OSError; the file may then have a part of it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         rest = memoryview(content)
@@ -191,11 +191,11 @@ class OsFileSystem:
 
     def __init__(self) -> None:
         self._mappings: dict[int, AppendMapping] = {}
-        # Bytes that were appended plainly since the last look for idle files.
+        # Bytes of gathering writes to each descriptor since the last `trim_idle`.
         self._appended: dict[int, int] = {}
-        # Whether the system and the file system allocate space ahead; both are found out by the first append.
+        # False once an append has shown that the system or the file system cannot allocate space ahead.
         self._can_allocate = True
-        # For error messages: the path that an open file had when it was opened.
+        # Path of each open file when it was opened, for error messages.
         self._paths: dict[int, str] = {}
 
     def _name_of(self, descriptor: int) -> str:
@@ -213,7 +213,7 @@ class OsFileSystem:
         try:
             self.trim(descriptor)
         finally:
-            # Another file may get this number next.
+            # The system may give this number to another file next.
             self._mappings.pop(descriptor, None)
             self._appended.pop(descriptor, None)
             path = self._paths.pop(descriptor, "")
@@ -236,7 +236,7 @@ class OsFileSystem:
             if written != size:
                 self._append_rest(descriptor, parts, position, written)
         except OSError as error:
-            # A write that filled the last free blocks may have stored a part: take it back.
+            # A write that used up the last free blocks may have stored a part, which is cut off here.
             with suppress(OSError):
                 os.ftruncate(descriptor, position)
             raise storage_error(error, path) from error
@@ -365,7 +365,7 @@ class OsFileSystem:
             _write_whole(temporary, content, durable=durable)
             os.replace(temporary, path)
         except OSError as error:
-            # On a full disk what was written so far would only take space.
+            # The incomplete temporary file would only take space on a full disk.
             with suppress(OSError):
                 os.unlink(temporary)
             raise storage_error(error, path) from error
@@ -425,7 +425,7 @@ class OsFileSystem:
             raise storage_error(error, path) from error
 
     def sync_volume(self, handle: int) -> bool:
-        # A stop needs it, and only of a broker with many logs.
+        # Imported here, because only the stop of a broker with many logs needs it.
         from pykbroker.logstore.volume_sync import sync_volume
 
         try:

@@ -1,4 +1,4 @@
-"""Making a log durable in three steps, so that the slow one can run in a thread."""
+"""Flush of a log in three steps, so that the slow one (`run`) can run in a thread."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pykbroker.logstore.open_files import SegmentFile
 
 
 class FlushWork:
-    """A flush up to `offset`: the logs, side files, and the names in the directory.
+    """A flush up to `offset`: log files, side files, and the names in the directory.
 
-    Made by `PartitionLog.begin_flush`; takes leases on the files, for which it raises StorageError.
+    `PartitionLog.begin_flush` makes it. It takes leases on the files, which may raise StorageError.
 
-    `run` only syncs files and may be called from another thread; `finish` belongs in the log's own thread and must
-    be called once, whether `run` succeeded or not.
+    `run` only syncs files and may be called in another thread. `finish` must be called once, in the log's thread,
+    whether `run` succeeded or not.
     """
 
     __slots__ = ("_directory", "_done", "_files", "_filesystem", "_on_end", "_paths", "offset")
@@ -51,8 +51,8 @@ class FlushWork:
     def run(self, *, with_side_files: bool = True) -> None:
         """Sync logs, side files, directory. Raises StorageError.
 
-        Without side files a start after an unclean stop must recover the log from an earlier offset than this flush's:
-        recovery rebuilds them. For logs that are synced with every append.
+        Without side files, for logs that are synced with every append, recovery after an unclean stop must begin at an
+        offset before this flush's, because it rebuilds the side files.
         """
         for _, descriptor in self._files:
             self._filesystem.sync(descriptor)
@@ -64,6 +64,6 @@ class FlushWork:
         self._done = True
 
     def finish(self) -> None:
-        """Give the leases back; if `run` came to its end, the recovery point moves."""
+        """Release the leases, and move the recovery point if `run` succeeded."""
         self._release()
         self._on_end(self.offset, self._done)

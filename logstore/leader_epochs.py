@@ -1,4 +1,4 @@
-"""Leader epochs and the offsets at which they began (`leader-epoch-checkpoint`, KIP-101, KIP-279).
+"""Leader epochs with their start offsets (`leader-epoch-checkpoint`, KIP-101, KIP-279).
 
 One line "epoch start_offset" per epoch, ascending in both. The last epoch is open: it ends at the log end.
 """
@@ -19,26 +19,26 @@ UNDEFINED_OFFSET = -1
 class LeaderEpochs:
     """The epochs of one partition.
 
-    Changes are in the file at once, except those a reload would make again: an epoch that begins with records behind
-    the recovery point, which a recovery finds in these. The log writes it (`write_pending`) before the records are
-    sealed or made durable, and at a stop. A change that cannot be written raises StorageError and has not been made.
+    Changes are written to the file at once. The exception is an epoch that begins with records after the recovery
+    point, because recovery finds it in these records: the log writes it (`write_pending`) before the records are sealed
+    or made durable, and at a stop. A change that cannot be written raises StorageError and is not made.
     """
 
     __slots__ = ("_entries", "_filesystem", "_has_file", "_is_pending", "is_durable", "latest_epoch", "path")
 
     def __init__(self, filesystem: FileSystem, path: str, *, is_new: bool = False) -> None:
-        """Read the file; a new one is known to be missing."""
+        """Read the file, unless the log is new and has none."""
         self._filesystem = filesystem
         self.path = path
         self._entries: list[tuple[int, int]] = []
         # The epoch of the last entry.
         self.latest_epoch = UNDEFINED_EPOCH
-        # Whether the file was synced since it was last written; who syncs it says so here.
+        # True if the file was synced since the last write; set by the code that syncs it.
         self.is_durable = True
         self._is_pending = False
         entries = []
         lines = [] if is_new else read_lines(filesystem, path)
-        # An empty file may be there where there are no lines; it is made anew like a missing one.
+        # A file without lines is created again, like a missing one.
         self._has_file = bool(lines)
         for line in lines:
             try:
@@ -62,7 +62,8 @@ class LeaderEpochs:
         if self._has_file:
             write_lines(self._filesystem, self.path, lines, durable=False)
         else:
-            # What a kill leaves of the first one is read as damaged, or as empty: all that it says is found in records.
+            # A kill may leave the first file incomplete; it is then read as damaged or empty, and records give its
+            # data.
             create_lines(self._filesystem, self.path, lines)
             self._has_file = True
         self.is_durable = False
@@ -70,9 +71,9 @@ class LeaderEpochs:
         self._set(entries)
 
     def assign(self, epoch: int, start_offset: int, *, with_records: bool = False) -> None:
-        """Note that `epoch` begins at `start_offset`; later epochs and those that begin later are dropped.
+        """Note that `epoch` begins at `start_offset`; later epochs and those with later start offsets are removed.
 
-        With records that are appended now it need not be in the file at once: see `write_pending`.
+        An epoch that begins `with_records` is not written to the file at once: see `write_pending`.
         """
         if self._entries:
             last_epoch, last_start = self._entries[-1]
@@ -90,7 +91,7 @@ class LeaderEpochs:
             self._write(entries)
 
     def write_pending(self) -> None:
-        """Bring the file up to date. Raises StorageError, and is to be called again then."""
+        """Write pending epochs to the file. Raises StorageError; it must then be called again."""
         if self._is_pending:
             self._write(self._entries)
 
@@ -130,5 +131,5 @@ class LeaderEpochs:
             self._write(self._entries[number - 1 :])
 
     def clear(self) -> None:
-        """Forget all epochs."""
+        """Remove all epochs."""
         self._write([])

@@ -1,15 +1,15 @@
-"""Callbacks of a log, and those that do nothing."""
+"""Callbacks of a log, and implementations that do nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Report = Callable[[str], None]
-"""Takes a line about what was found damaged."""
+"""Callback that takes a line of text about a damaged file."""
 
 
 def no_report(text: str) -> None:
-    """Ignore the report: the opener looks at `cut`."""
+    """Ignore the report; the caller of `open` can read `cut` instead."""
 
 
 def nobody_listens() -> None:

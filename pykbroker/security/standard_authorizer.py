@@ -37,8 +37,7 @@ ANY_PRINCIPAL = "User:*"
 
 REMEMBERED_ANSWERS_MAX = 10_000
 REMEMBERED_NAME_MAX = 249
-"""Largest number of cached decisions, and longest resource name of one: clients may invent names, also very long
-ones."""
+"""Largest number of cached decisions, and longest resource name of one, in characters: clients may invent names."""
 
 # An entry that allows an operation of the value also allows the key; a deny entry implies nothing.
 _ALLOWED_BY: Mapping[int, frozenset[int]] = {
