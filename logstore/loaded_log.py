@@ -1,6 +1,6 @@
-"""A log in use: appends, truncates and deletes over its segments, epochs, producers, durability and pending files.
+"""A log in use: append, truncation and deletion over its segments, epochs, producers, durability and pending files.
 
-See `PartitionLog`, through which it is used, for what its methods do and raise.
+Callers use it through `PartitionLog`, which documents the methods and their errors.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from pykbroker.protocol.records.validation import AppendPolicy, validate_client_
 
 
 class AppendOrigin(Enum):
-    """Source of an append, which decides what is checked.
+    """Source of an append, which decides the checks.
 
-    CLIENT: one batch of a producer, everything is checked. COORDINATOR: batches that this broker's coordinators made,
-    markers among them: only producer epochs are checked. RAFT: the metadata log; control batches allowed.
+    CLIENT: one batch of a producer, with all checks. COORDINATOR: batches and markers of this broker's coordinators;
+    only producer epochs are checked. RAFT: the metadata log, with control batches.
     """
 
     CLIENT = 0
@@ -47,8 +47,8 @@ class AppendOrigin(Enum):
 
 
 class AppendResult(NamedTuple):
-    """Result of an append. `log_append_time_ms` is -1 unless the topic uses LogAppendTime; a duplicate (P-51) carries
-    the original's offsets and its largest timestamp."""
+    """Result of an append. `log_append_time_ms` is -1 unless the topic uses LogAppendTime; the result of a duplicate
+    (P-51) has the offsets and the largest timestamp of the original."""
 
     first_offset: int
     last_offset: int
@@ -59,7 +59,7 @@ class AppendResult(NamedTuple):
 
 @lru_cache(maxsize=256)
 def append_policy(config: LogConfig) -> AppendPolicy:
-    """The rules for client batches under these settings; partitions with the same settings share them."""
+    """Rules for client batches under these settings; partitions with the same settings share one object."""
     levels = {
         "gzip": config.compression_gzip_level,
         "lz4": config.compression_lz4_level,
@@ -78,15 +78,15 @@ def append_policy(config: LogConfig) -> AppendPolicy:
 
 
 class LoadedLog:
-    """One log whose files are known.
+    """One log whose directory was read.
 
     Attributes:
         path: its directory.
         log_start_offset: the first offset that may be read.
-        segments: its records.
-        epochs: which leader epoch began where.
-        history: its producers.
-        durability: up to where it is durable.
+        segments: its segments.
+        epochs: its leader epochs with their start offsets.
+        history: state of its producers, with the snapshots.
+        durability: its recovery point.
         pending: files still to be renamed or deleted.
     """
 
@@ -167,7 +167,7 @@ class LoadedLog:
                 must_be_verified=config.transaction_partition_verification_enable,
             )
             if duplicate is not None:
-                # It may be the one whose sync failed.
+                # The original's sync may have failed, so the duplicate asks for one again.
                 self._flush_if_due()
                 return AppendResult(
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, self.log_start_offset, True
@@ -206,8 +206,8 @@ class LoadedLog:
         verification: Verification | None,
         transaction_version: int,
     ) -> AppendResult:
-        """Append batches that this broker made: offsets and epoch are assigned to each, and the time where the topic
-        asks for it; the rest is taken as it is."""
+        """Append batches that this broker has built: offset and leader epoch are assigned to each, and the append time
+        if the topic uses LogAppendTime; nothing else changes."""
         if self._config.message_timestamp_type == "LogAppendTime":
             data = bytearray(data)
             for batch in iter_batches(data):
@@ -244,7 +244,7 @@ class LoadedLog:
         size_max = self._config.segment_bytes
         start = 0
         while start < len(batches):
-            # As many as go into one segment.
+            # As many batches as fit into one segment.
             size, stop = batches[start][1].size_bytes, start + 1
             while stop < len(batches) and size + batches[stop][1].size_bytes <= size_max:
                 size += batches[stop][1].size_bytes
@@ -254,7 +254,7 @@ class LoadedLog:
         return AppendResult(first_offset, self.segments.end_offset - 1, -1, self.log_start_offset, False)
 
     def _check_followed(self, view: memoryview, leader_epoch: int) -> list[tuple[int, BatchHeader]]:
-        """(position, header) of the batches to append. Raises as `append_as_follower` for what no leader would send."""
+        """(position, header) of the batches to append. Raises as `append_as_follower` for invalid batches."""
         next_offset = self.segments.end_offset
         batches: list[tuple[int, BatchHeader]] = []
         for position, header in iter_headers(view):
@@ -320,7 +320,7 @@ class LoadedLog:
             producers.check_marker(header.producer_id, header.producer_epoch, marker[1], transaction_version)
 
     def _record_trusted(self, view: memoryview, position: int, header: BatchHeader, offset: int) -> None:
-        """Note what a batch that is in the log at `offset` says of its producer."""
+        """Update the producer's state by a batch or marker that is in the log at `offset`."""
         producers = self.history.state
         if header.is_control:
             completed = record_marker(producers, RecordBatch(view, position), offset)
@@ -348,7 +348,7 @@ class LoadedLog:
         segments = self.segments
         old = segments.active
         base_offset = max(base_offset, segments.end_offset)
-        # First what a full disk can refuse: until all of it is done the old segment stays the active one.
+        # Steps that can fail on a full disk come first: the old segment stays active until all of them are done.
         self.epochs.write_pending()
         if old.size:
             old.write_indexes(is_final=True)
@@ -358,7 +358,7 @@ class LoadedLog:
         segments.append_segment(active)
         self.durability.note_new_file()
         if not old.size:
-            # An empty segment that cannot hold the next offset is replaced, not kept.
+            # An empty segment that cannot contain the next offset is replaced.
             self._remove_segments([old], now_ms)
         return active
 
@@ -383,7 +383,8 @@ class LoadedLog:
             return False
         self.log_start_offset = offset
         self.durability.recovery_point = max(self.durability.recovery_point, offset)
-        # Epochs go with the segments that hold them: a kill may take the new start back, which is noted now and then.
+        # Epochs are removed together with their segments: after a kill the log start may be an older one, because its
+        # checkpoint is written only at intervals.
         self.history.state.on_high_watermark(offset)
         return True
 
@@ -405,9 +406,9 @@ class LoadedLog:
         return count
 
     def _remove_segments(self, removed: list[Segment], now_ms: int) -> None:
-        """Take segments out of the log and mark their files, with their producer snapshots.
+        """Remove segments from the log and rename their files and producer snapshots to `.deleted`.
 
-        Raises StorageError when a file could not be marked: the segments are out of the log all the same.
+        Raises StorageError if a file could not be renamed; the segments are removed from the log even then.
         """
         for segment in removed:
             self.segments.remove(segment)
@@ -426,7 +427,7 @@ class LoadedLog:
         self.history.state.remove_expired(now_ms, self._config.producer_id_expiration_ms)
 
     def replace_segments(self, cleaned: SealedSegment, olds: Sequence[Segment], now_ms: int) -> None:
-        # From its new name on it holds: a start would put it in place.
+        # With the `.swap` name the segment is valid: the next start would complete the replacement.
         cleaned.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
         self.segments.replace(olds, cleaned)
         self.pending.swap(cleaned, olds, self._due_ms(now_ms))
@@ -453,7 +454,7 @@ class LoadedLog:
         self.durability.limit_sealed(segments.active.base_offset)
         self.epochs.truncate_from_end(end_offset)
         self.history.load(segments.segments, self.log_start_offset, end_offset, self._config.producer_id_expiration_ms)
-        # Last: while it is the old one, another call does all of this again.
+        # Set last: until then, after a failure, another call repeats all steps.
         segments.end_offset = end_offset
         return True
 
@@ -472,8 +473,8 @@ class LoadedLog:
         self.durability.note_restart()
 
     def _drop_from(self, number: int, now_ms: int) -> None:
-        """Drop the segments from a number on, the last one first, each when its files no longer have their names: a
-        segment that begins at the same offset may come after it."""
+        """Remove the segments from a number on, the last one first, each after its files were renamed: a new segment
+        may begin at the same offset."""
         segments = self.segments
         while len(segments.segments) > number:
             self.pending.mark_deleted(segments.segments[-1], self._due_ms(now_ms))
@@ -503,8 +504,8 @@ class LoadedLog:
                 work.finish()
 
     def _flush_if_due(self) -> None:
-        """Sync the log if `flush.messages` asks for it. Where that fails the records are in the log all the same: to be
-        called when all is noted that they say of producers and transactions."""
+        """Sync the log if `flush.messages` requires it. If the sync fails, the records are still in the log; so call
+        this after the state of producers and transactions was updated."""
         if self.segments.end_offset - self.durability.recovery_point >= self._config.flush_messages:
             self.flush()
 
@@ -537,7 +538,7 @@ class LoadedLog:
 
 
 def _retention_timestamp(segment: Segment) -> int:
-    """Largest timestamp in a segment, or when its file was last written where no record has one."""
+    """Largest timestamp of a segment in ms, or the time of the last write to its file if no record has a timestamp."""
     timestamp_ms = segment.max_timestamp()[0]
     if timestamp_ms >= 0 or segment.size == 0:
         return timestamp_ms

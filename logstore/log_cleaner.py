@@ -1,6 +1,6 @@
-"""Chooses which compacted log of a data directory is cleaned next, and keeps the cleaner checkpoint.
+"""Choice of the compacted log that is cleaned next, and the cleaner checkpoint of a data directory.
 
-The caller owns time and threads:
+The caller provides time and threads:
 
     work = cleaner.begin(now_ms, bounds)
     if work is not None:
@@ -17,7 +17,7 @@ from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.logstore.partition_log import PartitionLog
 
 Bounds = Callable[[str, int], tuple[int, int] | None]
-"""(topic, partition) -> (last stable offset, high watermark); None leaves the log alone."""
+"""Function of (topic, partition) that returns (last stable offset, high watermark), None to skip the log."""
 
 
 class LogCleaner:
@@ -25,13 +25,13 @@ class LogCleaner:
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
-        # Up to where each log is clean. By the log, not its name: another log may have that later.
+        # Offset up to which each log is clean. By the log object, because a later log may have the same name.
         self._clean_to: dict[PartitionLog, int] | None = None
-        # Logs with records that cannot be read: not tried again before the next start.
+        # Logs with unreadable records, which are not cleaned again before the next start.
         self._unreadable: set[PartitionLog] = set()
 
     def begin(self, now_ms: int, bounds: Bounds) -> CompactionWork | None:
-        """The work on the dirtiest log that is due, None when none is. Logs unused since the start are passed over.
+        """The cleaning of the dirtiest log that is due, or None. Logs that were not used since the start are skipped.
 
         Raises StorageError.
         """
@@ -56,9 +56,9 @@ class LogCleaner:
         return begin_compaction(log, plan, high_watermark, now_ms)
 
     def finish(self, work: CompactionWork, now_ms: int) -> int:
-        """Put the result in place and note it in the checkpoint; returns up to where the log is clean.
+        """Replace the segments and write the checkpoint; returns the offset up to which the log is clean.
 
-        Raises StorageError; the log is then whole, and recovery puts the rest in order at the next start.
+        Raises StorageError; the log is then complete, and the next start finishes the replacement.
         """
         end_offset = work.finish(now_ms)
         if work.is_unreadable:

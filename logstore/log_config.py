@@ -1,4 +1,4 @@
-"""Topic-level settings that the log store obeys, with Kafka's names and defaults (protocol.md 3.13)."""
+"""Topic settings of the log store, with Kafka's names and defaults (protocol.md 3.13)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class LogConfig(NamedTuple):
-    """Settings of one log. Sizes in bytes, times in ms, -1 = unlimited where Kafka says so."""
+    """Settings of one log. Sizes in bytes, times in ms; -1 means unlimited where it does in Kafka."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000
@@ -38,7 +38,7 @@ class LogConfig(NamedTuple):
     preallocate: bool = False
     unclean_leader_election_enable: bool = False
     producer_id_expiration_ms: int = 86_400_000
-    # Off for a log that stands alone: only a broker has a coordinator to ask.
+    # False by default, because a log without a broker has no transaction coordinator to ask.
     transaction_partition_verification_enable: bool = False
 
     @property
@@ -60,7 +60,7 @@ class LogConfig(NamedTuple):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
-        """From topic properties such as `segment.bytes`; unknown names are ignored, values are taken as valid."""
+        """Settings from topic properties such as `segment.bytes`; unknown names are ignored, values must be valid."""
         values: dict[str, object] = {}
         for name, default in cls._field_defaults.items():
             text = properties.get(name.replace("_", "."))

@@ -1,13 +1,13 @@
-"""One data directory (`log.dirs`): its identity and lock, its partitions' logs, and the files that speak of them all.
+"""One data directory (`log.dirs`): its identity and lock, the logs of its partitions, and their checkpoints.
 
 .lock                              held while a broker runs
 .kafka_cleanshutdown               left by a clean stop, with the broker's epoch
 meta.properties                    cluster, node and directory ids
-recovery-point-offset-checkpoint   up to where each log is durable
+recovery-point-offset-checkpoint   offset up to which each log is durable
 log-start-offset-checkpoint        log starts that lie above the first segment's base offset
 replication-offset-checkpoint      high watermarks
-cleaner-offset-checkpoint          up to where compacted logs were cleaned
-<topic>-<partition>/               a log; ".<32 hex>-delete" or "-stray" behind the name: no longer one
+cleaner-offset-checkpoint          offset up to which compacted logs were cleaned
+<topic>-<partition>/               a log; with ".<32 hex>-delete" or "-stray" after the name: a deleted or stray log
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 METADATA_TOPIC: Final = "__cluster_metadata"
 DIRECTORIES_AT_ONCE: Final = 100
-"""So many directories are made or renamed right when logs come and go; the others follow by `finish_directories`."""
+"""Directories that `create_log` and `delete_log` create or rename at once; `finish_directories` does the rest."""
 LOGS_SYNCED_AT_ONCE: Final = 16
-"""A stop with so many logs in use syncs the volume instead, which costs as much as some tens of files, and what other
-programs have written."""
+"""Number of logs in use from which on a stop syncs the whole volume. That takes as long as syncing some tens of files,
+plus the data that other programs have written."""
 _NAME_MAX: Final = 255
 _NO_ID: Final = bytes(16)
 
@@ -46,7 +46,7 @@ TopicPartition = tuple[str, int]
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
-    """(topic, partition) of a log's directory; None for other names, deleted and stray logs among them."""
+    """(topic, partition) of a log's directory; None for other names, such as those of deleted and stray logs."""
     topic, dash, partition = name.rpartition("-")
     if not topic or not dash or not partition.isdigit():
         return None
@@ -54,34 +54,34 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 
 class LogDirectory:
-    """A locked data directory and the logs in it. Build it with `open`, end with `close`."""
+    """A locked data directory and its logs. Made by `open`, ended by `close`."""
 
     def __init__(self, path: str, open_files: OpenFiles) -> None:
         self.path = path
         self.open_files = open_files
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        # Whether the last stop was clean, and the broker epoch it left (-1 unknown).
+        # True if the last stop was clean; the broker epoch of that stop (-1 if unknown).
         self.was_clean = False
         self.previous_broker_epoch = -1
         self._lock_handle = -1
         self._report: Report | None = None
         self._deleted_directories: list[tuple[int, str]] = []
-        # New logs whose directories are still to be made, and how many directories were made or renamed at once since
-        # the last `finish_directories`.
+        # New logs whose directories are still to be created, and the number of directories that were created or renamed
+        # at once since the last `finish_directories`.
         self._due_directories: dict[TopicPartition, PartitionLog] = {}
         self._at_once_count = 0
-        # Deleted logs whose directories still have their names: there were many, or the file system refused.
+        # Deleted logs whose directories are still to be renamed: there were many, or the file system failed.
         self._unrenamed: dict[TopicPartition, PartitionLog] = {}
-        # Names of logs that are gone and may still stand in checkpoints.
+        # Names of deleted logs that may still be in checkpoints.
         self._removed: set[TopicPartition] = set()
-        # One for all logs: thousands of bound methods would be half a megabyte.
+        # One bound method for all logs: thousands of them would take half a megabyte.
         self._note_recovery_points = self.checkpoint_recovery_points
 
     @classmethod
     def open(cls, path: str, *, filesystem: FileSystem, open_file_limit: int = 512) -> LogDirectory:
-        """Create the directory when missing, lock it, and read how the last stop went.
+        """Create the directory if it is missing, lock it, and read the mark of the last clean stop.
 
-        Raises DirectoryLocked, StorageError. Nothing is read of the logs: see `load_logs`.
+        Raises DirectoryLocked, StorageError. The logs are not read; `load_logs` does that.
         """
         filesystem.make_directory(path)
         directory = cls(path, OpenFiles(filesystem, open_file_limit))
@@ -117,11 +117,11 @@ class LogDirectory:
     # Logs
 
     def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int, report: Report | None = None) -> None:
-        """Find every log in the directory, and recover them unless the last stop was clean (P-171).
+        """Find every log in the directory, and recover the logs unless the last stop was clean (P-171).
 
-        `config_for` gives the settings of a topic. `__cluster_metadata` belongs to the controller and is left out.
-        The clean-shutdown mark is taken away: from here on only a clean stop makes the logs clean. What is damaged and
-        could be mended or cut off is told to `report`, also when it is found later. Raises StorageError.
+        `config_for` returns the settings of a topic. `__cluster_metadata` belongs to the controller and is left out.
+        The clean-shutdown mark is removed; the next clean stop writes it again. `report` is called with a text for each
+        damage that was repaired or cut off, also for one that is found later. Raises StorageError.
         """
         self._report = report
         recovery_points = self._read_checkpoint(RECOVERY_POINTS)
@@ -159,7 +159,7 @@ class LogDirectory:
         self._removed = {key for key in (*recovery_points, *start_offsets) if key not in self.logs}
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint that is damaged costs a longer recovery after an unclean stop, not the start."""
+        """Entries of a checkpoint. A damaged one is read as empty, which makes a recovery longer but not impossible."""
         try:
             return read_offsets(self.filesystem, f"{self.path}/{name}")
         except CorruptFile as error:
@@ -168,7 +168,7 @@ class LogDirectory:
             return {}
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log of a partition, None when there is none here."""
+        """The log of a partition; None if it is not in this directory."""
         return self.logs.get((topic, partition))
 
     def __iter__(self) -> Iterator[PartitionLog]:
@@ -180,10 +180,10 @@ class LogDirectory:
     def create_log(
         self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, now_ms: int
     ) -> PartitionLog:
-        """The log of a partition, made when it does not exist. Raises StorageFull, StorageError.
+        """The log of a partition, which is created if it does not exist. Raises StorageFull, StorageError.
 
-        When many are made, the directories of most follow later: at the first use, or by `finish_directories`. A start
-        in between finds the log missing and makes it again.
+        Of many new logs, most get their directories later, at their first use or by `finish_directories`. If the broker
+        restarts before that, the log is missing and is created again.
         """
         key = topic, partition
         log = self.logs.get(key)
@@ -211,8 +211,7 @@ class LogDirectory:
         return log
 
     def finish_directories(self, now_ms: int, count_max: int = 1 << 62) -> bool:
-        """Make and rename at most `count_max` directories of logs that came and went many at a time; True if some are
-        left.
+        """Create and rename at most `count_max` pending directories of new and deleted logs; True if some are left.
 
         Raises StorageError.
         """
@@ -225,17 +224,18 @@ class LogDirectory:
         return bool(self._due_directories or self._unrenamed)
 
     def delete_log(self, topic: str, partition: int, now_ms: int) -> None:
-        """Rename a log's directory away; `delete_due_logs` removes it after `file.delete.delay.ms`.
+        """Delete a log: rename its directory, which `delete_due_logs` removes after `file.delete.delay.ms`.
 
-        When many go, most are renamed by `finish_directories`; what a crash leaves of them the next start calls stray.
-        Raises StorageError when it cannot be renamed: the log is gone all the same, and the renaming is tried again.
+        Of many deleted logs, most are renamed by `finish_directories`; the next start after a crash treats those that
+        are left as stray. Raises StorageError if the directory cannot be renamed; the log is deleted even then, and the
+        renaming is tried again.
         """
         key = topic, partition
         log = self.logs.pop(key, None)
         if log is not None:
             self._removed.add(key)
             self._due_directories.pop(key, None)
-            # Whoever listens holds the log: thousands of such rings would wait for the garbage collector.
+            # The callback refers to the log: thousands of such cycles would wait for the garbage collector.
             log.on_shortened = nobody_listens
             if not log.is_directory_due:
                 self._unrenamed[key] = log
@@ -244,7 +244,7 @@ class LogDirectory:
                     self._rename_deleted(key, now_ms)
 
     def _rename_deleted(self, key: TopicPartition, now_ms: int) -> None:
-        """Rename the directory of a deleted log away, if it still has its name. Raises StorageError."""
+        """Rename the directory of a deleted log, if that was not done yet. Raises StorageError."""
         log = self._unrenamed.get(key)
         if log is not None:
             self._rename_away(log, "-delete")
@@ -253,7 +253,7 @@ class LogDirectory:
             heapq.heappush(self._deleted_directories, (now_ms + log.config.file_delete_delay_ms, log.path))
 
     def mark_stray(self, topic: str, partition: int) -> None:
-        """Rename the directory of a log that the cluster's metadata does not know; it stays for the operator to see."""
+        """Rename the directory of a log that is not in the cluster's metadata. It is kept for the operator."""
         log = self.logs.pop((topic, partition), None)
         if log is not None:
             self._removed.add((topic, partition))
@@ -262,7 +262,7 @@ class LogDirectory:
             log.close_files()
 
     def _rename_away(self, log: PartitionLog, mark: str) -> None:
-        # The topic's id tells two deletions of one name apart without a random source; a number helps where it cannot.
+        # The topic id makes the names of two deletions different without randomness; a number does so without an id.
         unique = int.from_bytes(log.topic_id or _NO_ID, "big")
         while True:
             suffix = f".{unique:032x}{mark}"
@@ -273,7 +273,7 @@ class LogDirectory:
         log.move(f"{self.path}/{name}")
 
     def delete_due_logs(self, now_ms: int, count_max: int = 1 << 62) -> int:
-        """Remove the directories of deleted logs whose delay has passed, some of them; returns how many.
+        """Remove at most `count_max` directories of deleted logs whose delay has passed; returns their number.
 
         Raises StorageError.
         """
@@ -287,23 +287,26 @@ class LogDirectory:
         return count
 
     def delete_due_files(self, now_ms: int, logs_max: int = 1 << 62) -> int:
-        """Remove deleted segments of all logs, and so many deleted logs, whose delay has passed; returns how many."""
+        """Remove deleted segments of all logs, and at most `logs_max` deleted logs, whose delay has passed.
+
+        Returns the number of files and logs.
+        """
         return sum(log.delete_due_files(now_ms) for log in self) + self.delete_due_logs(now_ms, logs_max)
 
     # Checkpoints
 
     def checkpoint_recovery_points(self) -> None:
-        """Write up to where each log is durable."""
+        """Write the recovery point of each log."""
         points = {key: log.recovery_point for key, log in self.logs.items()}
         write_offsets(self.filesystem, f"{self.path}/{RECOVERY_POINTS}", points)
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write the log starts that the segments do not tell."""
+        """Write the log starts that are not the base offset of the first segment."""
         starts = {key: log.log_start_offset for key, log in self.logs.items() if log.has_hidden_start}
         write_offsets(self.filesystem, f"{self.path}/{LOG_START_OFFSETS}", starts)
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write the high watermarks that the replicas know."""
+        """Write the high watermarks of the replicas."""
         write_offsets(self.filesystem, f"{self.path}/{HIGH_WATERMARKS}", high_watermarks)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
@@ -311,16 +314,19 @@ class LogDirectory:
         return self._read_checkpoint(HIGH_WATERMARKS)
 
     def cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """Up to where each compacted log was cleaned."""
+        """Offset up to which each compacted log was cleaned."""
         return self._read_checkpoint(CLEANER_OFFSETS)
 
     def checkpoint_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write up to where compacted logs were cleaned."""
+        """Write the offsets up to which compacted logs were cleaned."""
         write_offsets(self.filesystem, f"{self.path}/{CLEANER_OFFSETS}", offsets)
 
     def forget_removed_logs(self) -> None:
-        """Take logs that are gone out of the checkpoints: what is noted of an old log is not true of a new one with its
-        name, whose records a start would throw away as being of a lost log, or not look at. Raises StorageError."""
+        """Remove deleted logs from the checkpoints. Raises StorageError.
+
+        The offsets of a deleted log are wrong for a new log of the same name: a start would discard its records, or
+        would not check them.
+        """
         if not self._removed:
             return
         for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS):
@@ -331,9 +337,10 @@ class LogDirectory:
         self._removed.clear()
 
     def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """The clean stop: logs durable and closed, checkpoints and the clean-shutdown mark written, lock given back.
+        """Clean stop: flush and close the logs, write checkpoints and the clean-shutdown mark, release the lock.
 
-        Raises StorageError, and then leaves no mark: the next start recovers. So it does when a sync had failed before.
+        Raises StorageError; then there is no mark, and the next start recovers the logs. There is no mark either if a
+        sync failed earlier.
         """
         try:
             if not self._close_at_once():
@@ -351,10 +358,10 @@ class LogDirectory:
             self.abandon()
 
     def _close_at_once(self) -> bool:
-        """Close many logs with one sync of the volume; False where each has to be synced by itself.
+        """Close many logs with one sync of the volume; False if each log must be synced by itself.
 
-        What was appended since the last sync may be refused. The system does not say then of which log that was: each
-        is asked, and only what its own sync refuses is in doubt.
+        If the sync of the volume fails, the system does not report the file. Each log is then synced by itself, and
+        only a log whose own sync fails is in doubt.
         """
         used = [log for log in self if log.is_loaded]
         if len(used) < LOGS_SYNCED_AT_ONCE:
@@ -372,7 +379,7 @@ class LogDirectory:
         return True
 
     def abandon(self) -> None:
-        """Give back files and lock without the marks of a clean stop. What cannot be closed keeps nothing else open."""
+        """Close all files and release the lock without the mark of a clean stop, even if closing a file fails."""
         for log in self:
             with suppress(StorageError):
                 log.close_files()

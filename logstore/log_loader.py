@@ -1,4 +1,4 @@
-"""From a partition's directory to its segments: what an interrupted stop left is put in order first."""
+"""Loading of a partition's directory: completes interrupted deletions and compactions, and recovers after a crash."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pykbroker.protocol.records.layout import HEADER_SIZE
 
 
 class LoadRequest(NamedTuple):
-    """A partition as known before its directory is read. The directory of a new one, without a segment, is not read."""
+    """Facts of a partition before its directory is read. The directory of a new log has no segment and is not read."""
 
     directory: str
     log_start_offset: int
@@ -50,7 +50,7 @@ class Cut(NamedTuple):
 
 
 class LoadedParts(NamedTuple):
-    """The parts of a log, ready to be used."""
+    """Parts of a loaded log."""
 
     segments: SegmentList
     epochs: LeaderEpochs
@@ -61,8 +61,8 @@ class LoadedParts(NamedTuple):
 
 
 class _Recovery(NamedTuple):
-    """Result of a recovery: the base offset of the first segment that was scanned, what was cut, and by the base
-    offsets of scanned segments the last batches of their producers."""
+    """Result of a recovery: base offset of the first scanned segment, the end that was cut off, and the last batches of
+    each scanned segment's producers, by base offset."""
 
     scanned_from: int
     cut: Cut | None
@@ -70,13 +70,13 @@ class _Recovery(NamedTuple):
 
 
 def base_offset_of(name: str) -> int:
-    """The offset that a segment file's name begins with, -1 when it is no such name."""
+    """Base offset in the name of a segment's file; -1 for another name."""
     digits = name.partition(".")[0]
     return int(digits) if len(digits) == 20 and digits.isdigit() and name[20:21] == "." else -1
 
 
 def first_base_offset(filesystem: FileSystem, directory: str) -> int:
-    """Base offset of a partition's first segment, from a look at its directory only; 0 when there is none."""
+    """Base offset of a partition's first segment, from the file names alone; 0 without a segment."""
     names = [entry.name for entry in filesystem.list(directory) if entry.name.endswith(LOG_SUFFIX)]
     return max(min(map(base_offset_of, names), default=0), 0)
 
@@ -98,7 +98,7 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
     _drop_overtaken(segments)
     end_offset = segments[-1].next_offset() if segments else request.log_start_offset
     if segments and end_offset < request.log_start_offset:
-        # The files that the start offset speaks of are gone.
+        # The log ends below its start offset: later segments are lost, and the rest is no longer readable.
         for segment in segments:
             segment.mark_deleted()
         epochs.clear()
@@ -113,7 +113,7 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
         filesystem,
         directory,
         snapshots,
-        # A clean stop leaves a snapshot where there is something to say, as Kafka's does.
+        # A clean stop writes a snapshot if there are producers, as in Kafka.
         known_none_to=end_offset if request.is_clean and not snapshots else log_start_offset,
         now_ms=request.now_ms,
     )
@@ -131,14 +131,14 @@ def load_log(request: LoadRequest, open_files: OpenFiles, epochs: LeaderEpochs) 
 
 
 def _drop_overtaken(segments: list[Segment]) -> None:
-    """Drop an empty last segment if the one before it goes on behind its beginning: it was made by a roll that failed
-    later, and appends went on where they were."""
+    """Remove an empty last segment if the segment before it ends after its base offset: a roll created it and then
+    failed, and appends continued in the old segment."""
     if len(segments) > 1 and segments[-1].size == 0 and segments[-2].next_offset() > segments[-1].base_offset:
         segments.pop().mark_deleted()
 
 
 def _activate(segments: list[Segment], end_offset: int, open_files: OpenFiles, request: LoadRequest) -> ActiveSegment:
-    """Turn the last segment into the one that is written, or begin one."""
+    """Make the last segment the active one, or create one."""
     if segments:
         last = segments.pop()
         active = ActiveSegment(request.directory, last.base_offset, open_files, request.now_ms, last.size)
@@ -153,7 +153,7 @@ def _activate(segments: list[Segment], end_offset: int, open_files: OpenFiles, r
 
 
 def _clean_up(filesystem: FileSystem, open_files: OpenFiles, request: LoadRequest) -> list[str]:
-    """Finish or undo what an interrupted deletion or compaction left; returns the names that remain."""
+    """Complete or undo interrupted deletions and compactions; returns the remaining file names."""
     directory = request.directory
     names = [entry.name for entry in filesystem.list(directory) if not entry.is_directory]
     if all(name.endswith((*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)) or "." not in name[20:] for name in names):
@@ -165,7 +165,7 @@ def _clean_up(filesystem: FileSystem, open_files: OpenFiles, request: LoadReques
         if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX)) and base_offset_of(name) >= 0:
             filesystem.remove(f"{directory}/{name}")
         elif name.endswith(SWAP_SUFFIX):
-            # A swap file at or above a cleaned one belongs to a split that did not get far enough.
+            # A swap file at or above a cleaned file belongs to an incomplete split of a segment.
             if base_offset_of(name) >= first_cleaned:
                 filesystem.remove(f"{directory}/{name}")
             else:
@@ -176,12 +176,12 @@ def _clean_up(filesystem: FileSystem, open_files: OpenFiles, request: LoadReques
 
 
 def _finish_swap(filesystem: FileSystem, open_files: OpenFiles, directory: str, swaps: list[str]) -> None:
-    """A compaction was interrupted after its result was complete: put it in place of what it replaces."""
+    """Complete an interrupted compaction: replace the old segments by the complete `.swap` segments."""
     first, end = 1 << 63, -1
     whole = {base_offset_of(name) for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)}
     for name in swaps:
         if base_offset_of(name) not in whole:
-            # An index of one that did not get so far: the log is renamed last.
+            # An index whose log file has no `.swap` name: logs are renamed last, so this result is not complete.
             filesystem.remove(f"{directory}/{name}")
         elif name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             segment = SealedSegment(directory, base_offset_of(name), open_files, SWAP_SUFFIX)
@@ -203,7 +203,7 @@ def _remove_orphans(filesystem: FileSystem, directory: str, names: list[str], ba
 
 
 def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs) -> _Recovery:
-    """Scan the segments from the recovery point on; cut at the first invalid batch, and drop what comes after it."""
+    """Scan the segments from the recovery point on; cut the log at the first invalid batch."""
     cut = None
     last_batches: dict[int, LastBatches | None] = {}
     start = len(segments) - 1
@@ -224,7 +224,7 @@ def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs
             segment.close()
             segments[number] = SealedSegment(request.directory, segment.base_offset, segment.file.open_files)
             if recovered.ends_in_zeros and any(s.base_offset == recovered.next_offset for s in segments[number + 1 :]):
-                # Space that was allocated ahead of the data; power was lost before its being cut off was durable.
+                # Space that was allocated ahead of the data; its truncation was not durable when power was lost.
                 continue
             if not recovered.ends_in_zeros or segments[number + 1 :]:
                 dropped = len(segments) - number - 1
@@ -237,6 +237,6 @@ def _recover(segments: list[Segment], request: LoadRequest, epochs: LeaderEpochs
 
 
 def _may_end_in_zeros(segment: Segment, size: int) -> bool:
-    """True if a durable segment may have kept space that was allocated ahead of its data."""
+    """True if a durable segment may still have space that was allocated ahead of its data."""
     length = min(size, HEADER_SIZE)
     return not any(segment.filesystem.read(segment.file.descriptor(), length, size - length))

@@ -14,7 +14,7 @@ _TO_MEND: Final = "it is damaged; restore it, its lines are version=1, cluster.i
 
 
 class MetaProperties(NamedTuple):
-    """Identity of a data directory. `directory_id` is the 22-character text of a uuid, "" when never given one."""
+    """Identity of a data directory. `directory_id` is the 22-character text of a uuid, "" if it has none."""
 
     cluster_id: str
     node_id: int

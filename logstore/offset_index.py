@@ -1,8 +1,8 @@
-"""The sparse index from offsets to byte positions of one segment (`.index`).
+"""Sparse index from offsets to byte positions of one segment (`.index`).
 
 Entries of 8 bytes, big-endian: offset minus the segment's base offset, i32; position in the `.log` file, i32
-(protocol.md 1.4). An entry names the last offset of a batch and the position where this batch begins; one is added
-when more than `index.interval.bytes` were written since the last one. An index is a cache of the log: it is written
+(protocol.md 1.4). An entry has the last offset of a batch and the position where this batch begins; an entry is added
+when more than `index.interval.bytes` were written since the previous one. An index is a cache of the log: it is written
 lazily and rebuilt by recovery, so it needs no checksum.
 """
 
@@ -18,12 +18,12 @@ from pykbroker.logstore.filesystem import FileSystem
 ENTRY_SIZE: Final = 8
 _ENTRY: Final = Struct(">ii")
 MAX_RELATIVE_OFFSET: Final = 0x7FFFFFFF
-# Entries wait in memory until this many bytes are worth a write.
+# Bytes of entries that are gathered in memory before a write.
 _WRITE_SIZE: Final = 512
 
 
 class IndexFile:
-    """The file behind an index: entries in memory, the file a prefix of them."""
+    """Base of the indexes: the entries in memory, and a file that has the first of them."""
 
     __slots__ = ("_shrunk", "_written", "entries", "filesystem", "is_building", "path")
 
@@ -34,9 +34,9 @@ class IndexFile:
         self.filesystem = filesystem
         self.entries = bytearray()
         self._written = 0
-        # While all entries are made anew nothing is written, see finish_building.
+        # True while all entries are rebuilt; nothing is written then, see finish_building.
         self.is_building = False
-        # Whether the file may be longer than what was written of it.
+        # True if the file may have more entries than the memory, and must be truncated.
         self._shrunk = False
 
     def __len__(self) -> int:
@@ -44,11 +44,11 @@ class IndexFile:
 
     @property
     def is_written(self) -> bool:
-        """True if the file has just these entries."""
+        """True if the file has exactly these entries."""
         return not self._shrunk and self._written == len(self.entries)
 
     def write(self) -> None:
-        """Bring the file up to date; makes it when missing."""
+        """Write the entries that the file lacks; creates a missing file."""
         descriptor = self.filesystem.open(self.path, create=True)
         try:
             if self._shrunk:
@@ -63,7 +63,7 @@ class IndexFile:
             self.filesystem.close(descriptor)
 
     def finish_building(self) -> None:
-        """Write entries that were made anew, unless the file has just these: most recoveries change nothing."""
+        """Write the rebuilt entries, unless the file has exactly these: most recoveries change nothing."""
         self.is_building = False
         if self.filesystem.read_file(self.path) == bytes(self.entries):
             self._written = len(self.entries)
@@ -72,7 +72,7 @@ class IndexFile:
             self.write()
 
     def reset(self) -> None:
-        """Forget all entries; the file follows at the next write."""
+        """Remove all entries; the next write truncates the file."""
         self._cut(0)
 
     def _cut(self, count: int) -> None:
@@ -82,12 +82,12 @@ class IndexFile:
 
     def _added(self) -> None:
         if len(self.entries) - self._written >= _WRITE_SIZE and not self.is_building:
-            # The batch is in the log already; what does not fit on a full disk now is written later or rebuilt.
+            # The batch is in the log already; entries that cannot be written now are written later or rebuilt.
             with suppress(StorageError):
                 self.write()
 
     def load(self) -> bool:
-        """Read the file; False when it is missing or its length is no multiple of an entry.
+        """Read the file; False if it is missing or its length is not a multiple of the entry size.
 
         Zero entries at the end (an index that Kafka had preallocated when it was killed) are dropped.
         """
@@ -106,7 +106,7 @@ class IndexFile:
 
 
 class OffsetIndex(IndexFile):
-    """Offsets to positions, ascending in both."""
+    """Index entries from offsets to file positions, ascending in both."""
 
     __slots__ = ("base_offset",)
 
@@ -125,7 +125,7 @@ class OffsetIndex(IndexFile):
         return self.base_offset + relative, position
 
     def entry_for(self, offset: int) -> tuple[int | None, int]:
-        """Beginning of a search for `offset`: (offset, position) of the last entry at or below it, else (None, 0)."""
+        """Start of a search for `offset`: (offset, position) of the last entry at or below it, else (None, 0)."""
         number = self._last_at_or_below(offset)
         return self.entry(number) if number >= 0 else (None, 0)
 
@@ -134,7 +134,7 @@ class OffsetIndex(IndexFile):
         unpack = _ENTRY.unpack_from
         relative = offset - self.base_offset
         high = len(entries) // ENTRY_SIZE - 1
-        # Most readers are at the end.
+        # Most readers read at the end of the log.
         if high >= 0 and unpack(entries, high * ENTRY_SIZE)[0] <= relative:
             return high
         low = -1
@@ -148,7 +148,7 @@ class OffsetIndex(IndexFile):
         return low
 
     def offset_above(self, position: int) -> int | None:
-        """The offset of the first entry that points to `position` or behind it."""
+        """Offset of the first entry whose position is `position` or more; None if there is none."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) >> 1

@@ -1,4 +1,4 @@
-"""Segment files and how many of them are open.
+"""Segment files, and a limit on the number of open ones.
 
 A partition that is not used holds no file descriptor. A file is opened at its first use; when more than
 `OpenFiles.limit` are open, the least recently used ones without a lease are closed and reopen when needed.
@@ -31,14 +31,13 @@ class OpenFiles:
         self._files[file] = None
         excess = len(self._files) - self.limit
         if excess > 0:
-            # Not a list of all that could be closed: where more logs are in use than files may be open, every use comes
-            # here.
+            # A generator and no list: if more logs are in use than files may be open, every use comes here.
             idle = (other for other in self._files if other.leases == 0 and other is not file)
             for other in list(islice(idle, excess)):
                 other.close()
 
     def close_all(self) -> None:
-        """Close everything that has no lease."""
+        """Close every file without a lease."""
         for file in list(self._files):
             file.close()
 
@@ -54,7 +53,7 @@ class OpenFiles:
 class SegmentFile:
     """One `.log` file: its path, and a descriptor while it is in use.
 
-    Leases keep the descriptor open although the file was renamed, removed or fell out of use; POSIX keeps the bytes.
+    A lease keeps the descriptor open and its bytes readable after the file was renamed, removed or closed.
     """
 
     __slots__ = ("_descriptor", "_is_closing", "leases", "on_close", "open_files", "path")
@@ -62,7 +61,7 @@ class SegmentFile:
     def __init__(self, path: str, open_files: OpenFiles) -> None:
         self.path = path
         self.leases = 0
-        # Called after a close, so that what was cached beside the descriptor goes with it.
+        # Called after a close, to drop the caches of the file.
         self.on_close: Callable[[], None] | None = None
         self.open_files = open_files
         self._descriptor = -1
@@ -95,19 +94,19 @@ class SegmentFile:
         return descriptor
 
     def release(self) -> None:
-        """Give one lease back."""
+        """Release one lease."""
         self.leases -= 1
         if self._is_closing and self.leases == 0:
             self.close()
 
     def close(self) -> None:
-        """Close the descriptor now, or when the last lease is given back; the next use opens it again."""
+        """Close the descriptor now, or when the last lease is released; the next use opens the file again."""
         if self.leases:
             self._is_closing = True
         elif self._descriptor >= 0:
             self._is_closing = False
             self.open_files.closed(self)
-            # The descriptor is gone even when the system refuses what closing would have written.
+            # The descriptor is closed even if the system fails to write the rest of the data.
             descriptor, self._descriptor = self._descriptor, -1
             if self.on_close is not None:
                 self.on_close()

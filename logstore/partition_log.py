@@ -1,10 +1,10 @@
-"""One partition's log: ordered segments, of which the last is written.
+"""The log of one partition: ordered segments, of which the last is the active one.
 
-Knows record batches and offsets, not requests, replicas or the high watermark; where a reader may read to, and up to
-where segments may be deleted, comes as an argument. Synchronous; one thread uses it (`begin_flush` says what may run
-elsewhere).
+The log handles record batches and offsets, and no requests, replicas or high watermarks: the end of the readable
+records, and the offset up to which segments may be deleted, are arguments. Synchronous, for one thread (`begin_flush`
+makes work that may run in another one).
 
-Nothing is read or opened before the first use: until then the log is an `UnloadedLog`, from then on a `LoadedLog`.
+No file is read or opened before the first use: until then the log is an `UnloadedLog`, from then on a `LoadedLog`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _EPOCH_MAX: Final = 0x7FFFFFFF
 
 
 class PartitionLog:
-    """The log of one partition. Build it with `open`.
+    """The log of one partition. Made by `open`.
 
-    Every method that needs the records may raise what loading them raises: StorageError, CorruptFile, CorruptSegment.
+    Every method that needs the records may load them, and so raise StorageError, CorruptFile or CorruptSegment.
 
     Attributes:
-        topic, partition: whose log it is.
-        cut: what recovery took away when the log was loaded, None for nothing but unused space.
-        on_shortened: called when the log turns out to end before what `log_end_offset` has said.
+        topic, partition: the partition of the log.
+        cut: the end that recovery cut off when the log was loaded; None if that was at most unused space.
+        on_shortened: called when loading finds that the log ends before the `log_end_offset` of the unloaded log.
     """
 
     __slots__ = (
@@ -100,14 +100,18 @@ class PartitionLog:
         report: Report | None = None,
         make_directory: bool = True,
     ) -> PartitionLog:
-        """Open the log in the directory `path`, which is made when missing.
+        """Open the log in the directory `path`, which is created if it is missing.
 
-        After a clean stop (`is_clean`) nothing is read until the first use, and then nothing is scanned; `end_offset`,
-        when the caller knows it (a clean stop leaves it as the recovery point), is answered without reading. Otherwise
-        the log is recovered now. `topic_id` is noted in a new directory. Logs of one broker share `open_files`; a log
-        that stands alone may give just the `filesystem`. What is damaged or missing, seen now or later, is told to
-        `report`. Without `make_directory` the caller knows that there is no directory; the method of that name makes
-        it, or the first use that needs it. Raises StorageError, CorruptFile.
+        After a clean stop (`is_clean`) no file is read before the first use, and no segment is scanned then; otherwise
+        the log is recovered now. Raises StorageError, CorruptFile.
+
+        Args:
+            end_offset: log end offset, if it is known (the recovery point after a clean stop); saves reading files.
+            topic_id: written to a new directory.
+            open_files, filesystem: logs of one broker share `open_files`; a single log needs only a `filesystem`.
+            report: called with a text for each damaged or missing file, now or later.
+            make_directory: False for a new log whose directory is created later, by the method of this name or by the
+                first use that needs it.
         """
         if open_files is None:
             open_files = OpenFiles(filesystem or OsFileSystem())
@@ -130,7 +134,7 @@ class PartitionLog:
         return log
 
     def make_directory(self) -> None:
-        """Make the directory of a new log, if that was not done yet. Raises StorageError."""
+        """Create the directory of a new log, if that was not done yet. Raises StorageError."""
         if isinstance(self._state, UnloadedLog):
             self._state.make_directory(self._topic_id)
 
@@ -162,7 +166,7 @@ class PartitionLog:
             self.on_shortened()
         return loaded
 
-    # What it is and where it stands
+    # Identity and offsets
 
     @property
     def path(self) -> str:
@@ -171,7 +175,7 @@ class PartitionLog:
 
     @property
     def topic_id(self) -> bytes | None:
-        """The topic id noted in the directory, None when none was."""
+        """Topic id in the directory's `partition.metadata`; None without one."""
         if self._topic_id is None:
             self._topic_id = read_topic_id(self.filesystem, self.path)
         return self._topic_id
@@ -194,12 +198,12 @@ class PartitionLog:
 
     @property
     def is_directory_due(self) -> bool:
-        """True while the directory of a new log is still to be made."""
+        """True while the directory of a new log is still to be created."""
         return isinstance(self._state, UnloadedLog) and self._state.is_directory_due
 
     @property
     def is_loaded(self) -> bool:
-        """True once the log was used. One that was not has no appends to flush."""
+        """True from the first use on. An unloaded log has no appends to flush."""
         return isinstance(self._state, LoadedLog)
 
     @property
@@ -209,7 +213,7 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """Offset of the next record."""
         state = self._state
         if isinstance(state, LoadedLog):
             return state.segments.end_offset
@@ -217,19 +221,19 @@ class PartitionLog:
 
     @property
     def recovery_point(self) -> int:
-        """Offset up to which the log is known to be durable; recovery begins here."""
+        """Offset below which all records are durable; recovery begins here."""
         return self._state.recovery_point
 
     @property
     def is_known_empty(self) -> bool:
-        """True if it takes no reading to know that there is no record."""
+        """True if the log is known to be empty, without reading its files."""
         state = self._state
         end_offset = state.end_offset if isinstance(state, UnloadedLog) else state.log_end_offset
         return end_offset == state.log_start_offset
 
     @property
     def has_hidden_start(self) -> bool:
-        """True if the log start lies above the first segment's base offset, so that the files do not tell it."""
+        """True if the log start is above the first segment's base offset, so that only the checkpoint has it."""
         return self._state.has_hidden_start
 
     @property
@@ -241,12 +245,12 @@ class PartitionLog:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments, ascending; the last one is being written."""
+        """The segments in order of their offsets; the last one is active."""
         return tuple(self._loaded().segments.segments)
 
     @property
     def segment_base_offsets(self) -> tuple[int, ...]:
-        """Base offsets of the segments, ascending; the last one is being written."""
+        """Base offsets of the segments, ascending; the last segment is active."""
         return tuple(self._loaded().segments.base_offsets)
 
     @property
@@ -270,10 +274,10 @@ class PartitionLog:
         return self._loaded().history.state.first_unstable_offset
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """End of what read_committed consumers may read, given the end of what all may read (P-68).
+        """Last stable offset: read_committed consumers may read below it (P-68).
 
-        A transaction holds readers back until its marker lies below the high watermark. One that began before the log
-        start (DeleteRecords) holds them back there.
+        It is the first offset of the oldest transaction whose marker is not below the high watermark, else the high
+        watermark. For a transaction that began below the log start (DeleteRecords) it is the log start.
         """
         return self._loaded().last_stable_offset(high_watermark)
 
@@ -282,10 +286,11 @@ class PartitionLog:
     def start_verification(
         self, producer_id: int, epoch: int, first_sequence: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> Verification | None:
-        """The verification that a transactional batch brings to its append once the coordinator has agreed (P-135).
+        """Begin the verification of a transactional batch; `append_as_leader` takes it after the coordinator's consent.
 
-        None when it may be appended as it is: its transaction is open here. `supports_epoch_bump`: the client begins
-        every transaction with a new epoch (transaction.version 2). Raises InvalidProducerEpoch (P-55).
+        None if no verification is needed, because the transaction is open in this log (P-135). `supports_epoch_bump`:
+        the client begins every transaction with a new epoch (transaction.version 2). Raises InvalidProducerEpoch
+        (P-55).
         """
         return self.producers.start_verification(
             producer_id, epoch, first_sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
@@ -302,7 +307,7 @@ class PartitionLog:
         verification: Verification | None = None,
         transaction_version: int = 0,
     ) -> AppendResult:
-        """Check batches as `origin` asks, give them the next offsets, and write them.
+        """Check batches with the checks of `origin`, give them the next offsets, and write them.
 
         Args:
             data: is not changed unless LogAppendTime asks for it and it is writable.
@@ -321,24 +326,24 @@ class PartitionLog:
         return state.append_as_leader(data, leader_epoch, now_ms, origin, header, verification, transaction_version)
 
     def append_as_follower(self, data: Buffer, now_ms: int, leader_epoch: int = _EPOCH_MAX) -> AppendResult:
-        """Append batches fetched from a leader as they are: offsets and epochs are the leader's, CRCs are checked.
+        """Append batches that were fetched from a leader, with the leader's offsets and epochs. CRCs are checked.
 
-        A batch that is not whole ends them, as one of an epoch above `leader_epoch` does, which that leader cannot have
-        written. Raises UnexpectedAppendOffset when they do not come after the log end, CorruptRecord when there is not
-        one whole batch or one is damaged: then nothing was appended. StorageFull, StorageError: what was appended
-        before is complete.
+        The append ends before an incomplete batch, and before a batch with an epoch above `leader_epoch`, which this
+        leader cannot have written. Raises UnexpectedAppendOffset if the batches do not follow the log end, and
+        CorruptRecord if there is no complete batch or one is damaged; then nothing was appended. After StorageFull and
+        StorageError the batches that were appended are complete.
         """
         return self._loaded().append_as_follower(data, now_ms, leader_epoch)
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """Note that a leader epoch begins at the log end, whether or not anything is ever appended in it (KIP-279).
+        """Note that a leader epoch begins at the log end, even if no record will be appended in it (KIP-279).
 
         Raises StorageError.
         """
         self._loaded().begin_leader_epoch(leader_epoch)
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new segment at the log end, unless the active one is empty and begins there."""
+        """Start a new segment at the log end, unless the active one is empty and starts there."""
         self._loaded().roll(now_ms)
 
     # Reading
@@ -346,9 +351,9 @@ class PartitionLog:
     def read(self, offset: int, size_max: int, bound_offset: int, *, at_least_one: bool) -> LogRead:
         """Batches from the one that holds `offset`, up to `size_max` bytes and below `bound_offset` (P-60 to P-62).
 
-        The range may end within a batch. When its first batch is larger than `size_max`, it is that batch whole if
-        `at_least_one`, else nothing. At or above the bound: nothing, no error. Raises OffsetOutOfRange (P-65),
-        StorageError.
+        The range may end within a batch. If the first batch is larger than `size_max`, the result is this whole batch
+        with `at_least_one`, else nothing. At or above the bound the result is nothing, and no error. Raises
+        OffsetOutOfRange (P-65), StorageError.
         """
         state = self._state
         if not isinstance(state, LoadedLog):
@@ -361,16 +366,16 @@ class PartitionLog:
         return state.segments.read(offset, size_max, bound_offset, at_least_one)
 
     def size_between(self, offset: int, end_offset: int) -> int | None:
-        """Bytes from the batch that holds `offset` up to `end_offset`, which begins a batch or is the log end.
+        """Number of bytes from the batch with `offset` up to `end_offset`, which begins a batch or is the log end.
 
-        None when they lie in more than one segment.
+        None if they are in more than one segment.
         """
         return self._loaded().segments.size_between(offset, end_offset)
 
     def iter_batches(self, from_offset: int | None = None) -> Iterator[RecordBatch]:
         """Copies of all batches from the one that holds `from_offset` (default: log start) to the log end, for replay.
 
-        Batches appended meanwhile may be seen or not.
+        Batches that are appended meanwhile may be included or not.
         """
         loaded = self._loaded()
         yield from loaded.segments.batches(max(loaded.log_start_offset, from_offset or 0))
@@ -385,14 +390,14 @@ class PartitionLog:
         return self._loaded().segments.max_timestamp_offset()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest known leader epoch at or below `epoch`, where it ends), (-1, -1) when unknown (P-87)."""
+        """(largest known leader epoch at or below `epoch`, its end offset), (-1, -1) if unknown (P-87)."""
         loaded = self._loaded()
         return loaded.epochs.end_offset_for(epoch, loaded.log_end_offset)
 
     def aborted_transactions_in(self, offset: int, records: FileRange) -> list[AbortedTransaction]:
-        """Aborted transactions that a reader of `records`, read at `offset`, must know of (P-67).
+        """Aborted transactions in `records`, which were read at `offset`, for a read_committed consumer (P-67).
 
-        The end of the records is found in the sparse index, so a few more than these may be named, as by Kafka.
+        The end of the records comes from the sparse index, so the result may contain a few later ones, as in Kafka.
         """
         return self._loaded().aborted_transactions_in(offset, records)
 
@@ -403,17 +408,17 @@ class PartitionLog:
     # Deleting and truncating
 
     def advance_log_start(self, offset: int) -> bool:
-        """Hide everything below `offset` (DeleteRecords, P-150); whole segments below go with `delete_old_segments`.
+        """Move the log start to `offset` (DeleteRecords, P-150); `delete_old_segments` deletes whole segments below.
 
-        False when the log start is there or beyond. Raises OffsetOutOfRange above the log end.
+        False if the log start is there already or above. Raises OffsetOutOfRange above the log end.
         """
         return self._loaded().advance_log_start(offset)
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
-        """Delete what retention allows (P-164); the log start moves along. Returns the number of segments.
+        """Delete segments by retention (P-164), and move the log start. Returns the number of deleted segments.
 
-        Files are renamed to `.deleted` and go with a later `delete_due_files`. When everything may go, the active
-        segment is rolled first. Raises StorageError.
+        Files are renamed to `.deleted`; a later `delete_due_files` removes them. If all segments can be deleted, the
+        active one is rolled first. Raises StorageError.
         """
         state = self._state
         has_one_segment = isinstance(state, UnloadedLog) or len(state.segments.base_offsets) == 1
@@ -422,57 +427,57 @@ class PartitionLog:
         return self._loaded().delete_old_segments(now_ms, high_watermark)
 
     def delete_due_files(self, now_ms: int) -> int:
-        """Remove `.deleted` files whose `file.delete.delay.ms` has passed; returns how many.
+        """Remove `.deleted` files whose `file.delete.delay.ms` has passed; returns their number.
 
-        What the file system refused before is tried again. Raises StorageError.
+        Renames and deletions that failed before are tried again. Raises StorageError.
         """
         return self._state.delete_due_files(now_ms)
 
     def remove_expired_producers(self, now_ms: int) -> None:
-        """Forget producers that have been idle for `producer.id.expiration.ms` (P-56)."""
+        """Remove the state of producers that have been idle for `producer.id.expiration.ms` (P-56)."""
         self._state.remove_expired_producers(now_ms)
 
     def replace_segments(self, cleaned: SealedSegment, olds: Sequence[Segment], now_ms: int) -> None:
-        """Put a `.cleaned` segment in place of neighbouring sealed ones. A crash leaves all old ones or the new one.
+        """Replace neighbouring sealed segments by a `.cleaned` one. A crash leaves all old ones or the new one.
 
-        Raises StorageError. Then the old segments are still in the log; or the new one is, which waits for its place,
-        see `finish_swaps`.
+        Raises StorageError. Then the log has either still the old segments, or the new one without its final file
+        names, see `finish_swaps`.
         """
         self._loaded().replace_segments(cleaned, olds, now_ms)
 
     def finish_swaps(self, now_ms: int) -> None:
-        """Give cleaned segments the names of those that they replace. Raises StorageError; then it can be tried again.
+        """Give cleaned segments the file names of those that they replace. Raises StorageError; it can be called again.
 
-        What was tried half may not be compacted again before.
+        Segments whose replacement is incomplete must not be compacted before this has succeeded.
         """
         self._loaded().finish_swaps(now_ms)
 
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
-        """Drop everything from `offset` on; a batch that holds it goes whole. False when the log ends there.
+        """Remove all batches from the one with `offset` on. False if the log ends there or below.
 
-        Raises StorageError; the log must not be used then before a truncation to this offset or below has succeeded.
+        Raises StorageError; the log must then not be used before a truncation to this offset or below has succeeded.
         """
         return self._loaded().truncate_to(offset, now_ms)
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
-        """Drop everything; the next record gets `offset`. Raises StorageError as `truncate_to` does."""
+        """Remove all batches; the next record gets `offset`. Raises StorageError as `truncate_to` does."""
         self._loaded().truncate_fully_and_start_at(offset, now_ms)
 
     # Durability and the end
 
     @property
     def is_durable(self) -> bool:
-        """True if everything was made durable, so that a start need not look at it."""
+        """True if all records are durable, so that the next start need not recover the log."""
         return self._state.is_durable
 
     @property
     def has_unflushed_segments(self) -> bool:
-        """True if sealed segments are not durable yet, their indexes among them."""
+        """True if sealed segments or their indexes are not durable yet."""
         return self._state.has_unflushed_segments
 
     @property
     def on_point_lowered(self) -> Callable[[], None]:
-        """Called when the recovery point is lower than it was, to write it down. Raises StorageError if that fails."""
+        """Callback that writes the checkpoint after the recovery point became lower. Raises StorageError."""
         return self._on_point_lowered
 
     @on_point_lowered.setter
@@ -482,34 +487,34 @@ class PartitionLog:
             self._state.durability.on_point_lowered = listener
 
     def begin_flush(self, *, include_active: bool = True) -> FlushWork | None:
-        """Start to make the log durable; None when there is nothing to do. See FlushWork for what follows.
+        """Begin a flush; None if there is nothing to do. `FlushWork` describes the next steps.
 
-        Of the active segment only the log file is synced: recovery makes its indexes anew.
+        Of the active segment only the log file is synced, because recovery rebuilds its indexes.
         """
         return self._state.begin_flush(include_active=include_active)
 
     def flush(self) -> None:
-        """Make everything durable, here and now. Raises StorageError."""
+        """Make the whole log durable at once. Raises StorageError."""
         self._state.flush()
 
     def close(self) -> None:
-        """Write what a clean stop leaves (producer snapshot, indexes to the end), durably, and close the files.
+        """Write the files of a clean stop (producer snapshot, complete indexes), durably, and close all files.
 
-        The log may be used again afterwards; it then opens its files anew.
+        The log can still be used; it then opens its files again.
         """
         self._state.close()
 
     def write_end(self, *, without_empty_snapshot: bool = False) -> bool:
-        """Write what a clean stop leaves, without making it durable; True if there are files. Raises StorageError.
+        """Write the files of a clean stop without making them durable; True if there are any. Raises StorageError.
 
-        A stop with many logs leaves out the snapshots of those that never had a producer: after a clean stop no
-        snapshot at all means no producer, to Kafka as well, which then makes empty ones.
+        `without_empty_snapshot` leaves out the snapshot of a log that never had a producer, for a stop with many logs:
+        a log without any snapshot after a clean stop has no producers, in Kafka as well, which then writes an empty
+        one.
         """
         return self._state.write_end(without_empty_snapshot=without_empty_snapshot)
 
     def note_synced(self) -> None:
-        """All files of the log were made durable as they are now, and their names. What a failed sync has put in doubt
-        stays so."""
+        """Note that all files and names are durable as they are now. The doubt after a failed sync remains."""
         self._state.note_synced()
 
     def close_files(self) -> None:
@@ -517,5 +522,5 @@ class PartitionLog:
         self._state.close_files()
 
     def move(self, path: str) -> None:
-        """Rename the directory, for instance to mark it for deletion; open ranges stay valid. Raises StorageError."""
+        """Rename the directory, for example to mark it for deletion; open ranges stay valid. Raises StorageError."""
         self._state.rename_directory(path)

@@ -11,11 +11,11 @@ _TO_MEND = "if it is damaged, delete it: the topic is known by the directory's n
 
 
 def read_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
-    """The topic id of a partition's directory, None when it was never noted. Raises CorruptFile."""
+    """The topic id of a partition's directory; None without one. Raises CorruptFile."""
     path = f"{directory}/{FILE_NAME}"
     content = filesystem.read_file(path)
     if not content or not content.strip(b"\0"):
-        # Not written to the medium before the power failed: the name was there first.
+        # The name of the file was durable before its content when power was lost.
         return None
     fields = dict(line.split(": ", 1) for line in content.decode("utf-8", "replace").splitlines() if ": " in line)
     if fields.get("version") != "0":
@@ -27,6 +27,6 @@ def read_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
 
 
 def write_topic_id(filesystem: FileSystem, directory: str, topic_id: bytes, *, durable: bool = False) -> None:
-    """Note the topic id. The last line has no line end, as Kafka writes it."""
+    """Write the topic id. The last line has no line end, as in Kafka."""
     content = f"version: 0\ntopic_id: {uuid_to_text(topic_id)}"
     filesystem.write_file(f"{directory}/{FILE_NAME}", content.encode(), durable=durable)

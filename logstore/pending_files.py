@@ -1,6 +1,6 @@
 """Files of a log that are still to be renamed or deleted.
 
-A file system may refuse at any time. What it refused stays here and is tried again, while the log goes on without it.
+Any call to the file system may fail. Files whose renaming or deletion has failed stay here and are tried again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pykbroker.logstore.segment import SWAP_SUFFIX, SealedSegment, Segment
 
 
 class PendingFiles:
-    """Segments that are out of the log, and cleaned ones that still lack their names.
+    """Files of removed segments, and cleaned segments that still lack their final names.
 
-    Times are ms; `due_ms` is when files that get the suffix `.deleted` now may go (`file.delete.delay.ms`).
+    Times are in ms; files that get the suffix `.deleted` may be deleted from `due_ms` on (`file.delete.delay.ms`).
     """
 
     __slots__ = ("_deleted", "_filesystem", "_history", "_removed", "_swaps")
@@ -25,14 +25,14 @@ class PendingFiles:
         self._history = history
         # (due, paths) of files with the suffix `.deleted`.
         self._deleted: list[tuple[int, list[str]]] = []
-        # Segments that are out of the log and whose files still have their names.
+        # Removed segments whose files are still to be renamed.
         self._removed: list[Segment] = []
-        # Cleaned segments that are in use and not in place yet, with those whose names they will get.
+        # Cleaned segments without their final names, and the old segments that have these names.
         self._swaps: list[tuple[SealedSegment, list[Segment]]] = []
 
     @property
     def has_removed(self) -> bool:
-        """True while files of removed segments still have their names, which a start would take for the log's."""
+        """True while files of removed segments are still to be renamed; a start would load them."""
         return bool(self._removed)
 
     def mark_deleted(self, segment: Segment, due_ms: int) -> None:
@@ -41,32 +41,32 @@ class PendingFiles:
         self._deleted.append((due_ms, paths + self._history.mark_deleted(segment.base_offset)))
 
     def remove(self, segments: Sequence[Segment], due_ms: int) -> None:
-        """Mark the files of segments that are out of the log. Raises StorageError; what is left waits."""
+        """Rename the files of removed segments to `.deleted`. Raises StorageError; the rest stays pending."""
         self._removed += segments
         self.mark_removed(due_ms)
 
     def mark_removed(self, due_ms: int) -> None:
-        """Mark the files of removed segments that still have their names. Raises StorageError."""
+        """Rename the pending files of removed segments to `.deleted`. Raises StorageError."""
         while self._removed:
             self.mark_deleted(self._removed[0], due_ms)
             del self._removed[0]
 
     def swap(self, cleaned: SealedSegment, olds: Sequence[Segment], due_ms: int) -> None:
-        """Give a `.swap` segment the names of those that it replaces. Raises StorageError; what is left waits."""
+        """Give a `.swap` segment the names of the old ones. Raises StorageError; the rest stays pending."""
         self._swaps.append((cleaned, list(olds)))
         self.finish_swaps(due_ms)
 
     def finish_swaps(self, due_ms: int) -> None:
-        """Give cleaned segments the names of those that they replace. Raises StorageError; then it can be tried again.
+        """Give cleaned segments the file names of those that they replace. Raises StorageError; it can be called again.
 
-        What was tried half may not be compacted again before.
+        Segments whose replacement is incomplete must not be compacted before this has succeeded.
         """
         while self._swaps:
             cleaned, olds = self._swaps[0]
             while olds:
                 old = olds[-1]
                 if old.base_offset == cleaned.base_offset:
-                    # The producer snapshot there is the cleaned segment's too.
+                    # The producer snapshot at this offset also belongs to the cleaned segment.
                     self._deleted.append((due_ms, old.mark_deleted()))
                 else:
                     self.mark_deleted(old, due_ms)
@@ -75,7 +75,7 @@ class PendingFiles:
             del self._swaps[0]
 
     def delete_due(self, now_ms: int) -> int:
-        """Delete the files whose time has come; returns how many. Raises StorageError."""
+        """Delete the files whose delay has passed; returns their number. Raises StorageError."""
         count = 0
         while self._deleted and self._deleted[0][0] <= now_ms:
             for path in self._deleted[0][1]:

@@ -35,8 +35,8 @@ class ProducerHistory:
         known_none_to: int,
         now_ms: int,
     ) -> None:
-        """`known_none_to`: up to this offset no producer is known, although no snapshot says so. `now_ms`: the time at
-        which producers of a snapshot must not have been idle for too long."""
+        """`known_none_to`: offset up to which there are certainly no producers, even without a snapshot. `now_ms`: time
+        at which the idle time of a snapshot's producers is computed."""
         self._filesystem = filesystem
         self._directory = directory
         self._known_none_to = known_none_to
@@ -53,16 +53,16 @@ class ProducerHistory:
         recovered_from: int = NOT_RECOVERED,
         last_batches: Mapping[int, LastBatches | None] | None = None,
     ) -> None:
-        """Make the state at `end_offset`: the newest usable snapshot and the batches after it.
+        """Compute the state at `end_offset` from the newest usable snapshot and the batches after it.
 
-        Producers of the snapshot that were idle for `expiration_ms` when the log was opened are forgotten.
-        Snapshots that cannot be used are deleted. After a recovery that means those above `recovered_from`, the first
-        segment that was scanned; they are taken anew at the segments' beginnings. `last_batches`: by base offsets of
-        scanned segments the last batches of their producers. Raises StorageError.
+        Producers of the snapshot that were idle for `expiration_ms` when the log was opened are left out. Unusable
+        snapshots are deleted: after a recovery these are the ones above `recovered_from`, the base offset of the first
+        scanned segment; new snapshots are written at the base offsets of the segments. `last_batches` has the last
+        batches of each scanned segment's producers, by base offset. Raises StorageError.
         """
-        # Only once it is whole does it take the place of the one before.
+        # The new state replaces the old one only when it is complete.
         state = ProducerState()
-        # What comes behind a truncation may have producers.
+        # Batches that are appended after a truncation may have producers.
         self._known_none_to = min(self._known_none_to, end_offset)
         state.end_offset = max(log_start_offset, self._known_none_to)
         for offset in self.snapshots[:]:
@@ -93,7 +93,7 @@ class ProducerHistory:
         self.state = state
 
     def clear(self, end_offset: int) -> None:
-        """Forget all producers; the log is empty and ends at `end_offset`. Raises StorageError."""
+        """Remove all producers; the log is empty and ends at `end_offset`. Raises StorageError."""
         for offset in self.snapshots:
             self._filesystem.remove(self._path_of(offset))
         self.snapshots.clear()
@@ -102,10 +102,10 @@ class ProducerHistory:
         self.state.end_offset = end_offset
 
     def take_snapshot(self, log_start_offset: int, *, unless_empty: bool = False) -> None:
-        """Write the state at the log end, unless there is a snapshot of it. Raises StorageError.
+        """Write a snapshot of the state at the log end, unless there is one. Raises StorageError.
 
-        `unless_empty`: not where no producer was ever known. After a clean stop no snapshot at all means just that, to
-        Kafka as well, which then makes empty ones.
+        `unless_empty`: do not write it if the log never had a producer. A log without any snapshot after a clean stop
+        has no producers, in Kafka as well, which then writes an empty one.
         """
         if unless_empty and not (self.state.producers or self.snapshots):
             return
@@ -113,7 +113,7 @@ class ProducerHistory:
             self._write(self.state)
 
     def _write(self, state: ProducerState) -> None:
-        """Write a snapshot. Not durable: a flush of the log makes it so; of a torn one the CRC does not fit."""
+        """Write a snapshot without syncing it: a flush of the log does that, and the CRC detects a torn one."""
         self._filesystem.create_file(self._path_of(state.end_offset), encode_snapshot(state.producers))
         self.snapshots.append(state.end_offset)
 
@@ -129,7 +129,8 @@ class ProducerHistory:
         return [self._path_of(snapshot) for snapshot in self.snapshots if snapshot > offset]
 
     def mark_deleted(self, offset: int) -> list[str]:
-        """Rename the snapshot at an offset, if there is one, to `.deleted`; its new path. Raises StorageError."""
+        """Rename the snapshot at an offset to `.deleted`; returns its new path, if there is one. Raises
+        StorageError."""
         if offset not in self.snapshots:
             return []
         path = self._path_of(offset)
@@ -139,5 +140,5 @@ class ProducerHistory:
         return [path + DELETED_SUFFIX]
 
     def move(self, directory: str) -> None:
-        """The log's directory has a new name."""
+        """Notes the new path of the log's directory."""
         self._directory = directory

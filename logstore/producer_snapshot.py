@@ -26,7 +26,7 @@ _ENTRY: Final = Struct(">qhiqiqiq")
 
 
 def encode_snapshot(producers: dict[int, ProducerEntry]) -> bytes:
-    """A snapshot file's content. Only the last batch of each producer is kept, as in Kafka."""
+    """Content of a snapshot file. It has only the last batch of each producer, as in Kafka."""
     body = bytearray(_COUNT.pack(len(producers)))
     for producer_id, entry in producers.items():
         last = entry.batches[-1] if entry.batches else None
@@ -62,7 +62,7 @@ def decode_snapshot(content: bytes, path: str) -> list[tuple[int, ProducerEntry]
     for producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, txn_first in entries:
         entry = ProducerEntry(epoch, coordinator_epoch, timestamp_ms, txn_first if txn_first >= 0 else NO_OFFSET)
         if last_offset >= 0:
-            # Wraps backwards over 2147483647 just as last_sequence_of wraps forwards.
+            # Wraps backwards from 0 to 2147483647, as last_sequence_of wraps forwards.
             first_sequence = NO_SEQUENCE if last_sequence < 0 else last_sequence_of(last_sequence, -delta)
             entry.batches.append(CachedBatch(first_sequence, last_sequence, last_offset, delta, timestamp_ms))
         producers.append((producer_id, entry))

@@ -1,7 +1,7 @@
 """Producers of one partition: epochs, the last five batches of each, open transactions (P-51 to P-58).
 
-Pure: no clock, no disk. A check never changes anything; the caller writes the batch and then records it, so that a
-full disk leaves no trace here. Offsets, sequences and epochs of -1 mean none.
+Pure: no clock, no disk. A check changes no state; the caller writes the batch and then records it here, so that a
+failed write has no effect. Offsets, sequences and epochs of -1 mean none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_SEQUENCE: Final = 0x7FFFFFFF
 
 
 class CachedBatch(NamedTuple):
-    """One of the last batches of a producer; `timestamp_ms` is its largest timestamp."""
+    """One of the last batches of a producer; `timestamp_ms` is the largest timestamp of the batch."""
 
     first_sequence: int
     last_sequence: int
@@ -46,12 +46,12 @@ class CompletedTransaction(NamedTuple):
 
 
 class Verification:
-    """A transaction's first append here, while the coordinator is asked whether the partition is part of it (P-135).
+    """Verification with the coordinator, before a transaction's first append, that the partition is part of it (P-135).
 
-    The object itself is the proof (KIP-890): the append has to bring the one that is still kept for its producer. A
-    marker that ends the transaction meanwhile takes it away, so an answer that comes too late verifies nothing.
+    The object itself is the proof (KIP-890): the append must present the object that is stored for its producer. A
+    marker that ends the transaction meanwhile removes that object, so that a late answer verifies nothing.
 
-    `lowest_sequence` holds back what comes after a batch whose verification failed and will be tried again.
+    Batches after `lowest_sequence` are refused while a batch whose verification has failed is to be sent again.
     """
 
     __slots__ = ("created_ms", "epoch", "lowest_sequence", "supports_epoch_bump")
@@ -63,7 +63,7 @@ class Verification:
         self.supports_epoch_bump = supports_epoch_bump
 
     def see(self, epoch: int, sequence: int) -> None:
-        """Note one more batch that waits: a lower sequence of the same epoch, or any of a higher epoch."""
+        """Note another waiting batch: a lower sequence of the same epoch, or any sequence of a higher epoch."""
         if epoch > self.epoch:
             self.epoch = epoch
             self.lowest_sequence = sequence
@@ -91,11 +91,11 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record, -1 when no batch of this epoch is known."""
+        """Sequence of the last record; -1 if no batch of this epoch is known."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def is_in_transaction(self, epoch: int) -> bool:
-        """True if a transaction of this very epoch is open; one of an older epoch may have ended elsewhere."""
+        """True if a transaction of exactly this epoch is open; one of an older epoch may have ended elsewhere."""
         return self.current_txn_first_offset != NO_OFFSET and self.epoch == epoch
 
     def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> CachedBatch | None:
@@ -108,7 +108,7 @@ class ProducerEntry:
         return None
 
     def set_epoch(self, epoch: int) -> None:
-        """Move to an epoch; batches of another one are forgotten."""
+        """Set the epoch; the cached batches of another epoch are removed."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
@@ -131,7 +131,7 @@ class ProducerState:
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
-        # Producer id -> what its first append in a transaction has to bring. Not kept over a restart: asked again.
+        # Verification of each producer's first append in a transaction. After a restart it is made again.
         self._verifications: dict[int, Verification] = {}
         self.end_offset = 0
         # First offset -> producer id. Transactions begin at ascending offsets, so insertion order is offset order.
@@ -142,10 +142,10 @@ class ProducerState:
     def start_verification(
         self, producer_id: int, epoch: int, first_sequence: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> Verification | None:
-        """Before a transactional batch: what to bring to its append once the coordinator has agreed (P-135).
+        """Begin the verification of a transactional batch; its append takes the result (P-135).
 
-        None when a transaction of this epoch is open here already, which the coordinator knows of then.
-        `first_sequence` is -1 for a coordinator's own batches. Raises InvalidProducerEpoch (P-55).
+        None if a transaction of this epoch is open here already: it was verified. `first_sequence` is -1 for a
+        coordinator's own batches. Raises InvalidProducerEpoch (P-55).
         """
         entry = self.producers.get(producer_id)
         if entry is not None:
@@ -161,7 +161,7 @@ class ProducerState:
         return verification
 
     def check_verified(self, producer_id: int, epoch: int, verification: Verification | None) -> None:
-        """Check that a transactional batch belongs to a transaction that the coordinator knows of (P-135).
+        """Check that a transactional batch belongs to a verified transaction (P-135).
 
         Raises InvalidProducerEpoch (P-55) or InvalidTransactionState (P-138).
         """
@@ -184,7 +184,7 @@ class ProducerState:
         *,
         must_be_verified: bool = False,
     ) -> CachedBatch | None:
-        """Check a client's data batch: the original when it is a duplicate, None when it may be appended.
+        """Check a client's data batch. Returns the original if it is a duplicate, None if it may be appended.
 
         With `must_be_verified` a transactional batch needs its `verification`, unless the transaction is open here.
         Raises InvalidProducerEpoch (P-55), OutOfOrderSequence (P-52) or InvalidTransactionState (P-135, P-138).
@@ -201,7 +201,7 @@ class ProducerState:
         if self._verifications:
             self._check_waiting_sequence(producer_id, entry, first_sequence)
         if entry is None:
-            # P-54: expired, or first contact: any sequence will do.
+            # P-54: the producer has expired or is new: any sequence is accepted.
             return None
         if epoch != entry.epoch:
             if first_sequence != 0 and entry.epoch != NO_EPOCH:
@@ -219,12 +219,12 @@ class ProducerState:
         return None
 
     def _check_waiting_sequence(self, producer_id: int, entry: ProducerEntry | None, first_sequence: int) -> None:
-        """The sequence of a producer whose transaction is being verified."""
+        """Check the sequence of a producer whose transaction is being verified."""
         waiting = self._verifications.get(producer_id)
         if waiting is None:
             return
         if waiting.supports_epoch_bump and first_sequence != 0 and (entry is None or not entry.batches):
-            # P-54: where each transaction has its own epoch, a later sequence means that batches before it are missing.
+            # P-54: if each transaction has its own epoch, a sequence above 0 means that earlier batches are missing.
             raise OutOfOrderSequence(f"producer {producer_id} begins its transaction with {first_sequence}, not 0")
         if first_sequence > waiting.lowest_sequence:
             raise OutOfOrderSequence(
@@ -232,7 +232,7 @@ class ProducerState:
             )
 
     def check_coordinator_append(self, producer_id: int, epoch: int) -> None:
-        """Check a data batch that a coordinator of this broker writes for a producer: only its epoch."""
+        """Check the epoch of a data batch that a coordinator of this broker writes for a producer, and no sequence."""
         entry = self.producers.get(producer_id)
         if entry is not None:
             self._check_epoch(producer_id, entry, epoch)
@@ -269,7 +269,7 @@ class ProducerState:
         timestamp_ms: int,
         is_transactional: bool,
     ) -> None:
-        """A data batch is in the log."""
+        """Update the state by a data batch that was appended."""
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(epoch)
@@ -290,7 +290,7 @@ class ProducerState:
     def record_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp_ms: int, is_abort: bool
     ) -> CompletedTransaction | None:
-        """A transaction marker is in the log: what it ended, None when the producer had nothing open here."""
+        """Update the state by a marker that was appended; returns the transaction it has ended, None without one."""
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(epoch)
@@ -299,7 +299,7 @@ class ProducerState:
         entry.last_timestamp_ms = timestamp_ms
         verification = self._verifications.get(producer_id)
         if verification is not None and not (verification.supports_epoch_bump and verification.epoch == epoch):
-            # With an epoch for each transaction, one of the marker's own epoch is the next transaction: it stays.
+            # If each transaction has its own epoch, a verification of the marker's epoch is for the next transaction.
             del self._verifications[producer_id]
         first_offset = entry.current_txn_first_offset
         entry.current_txn_first_offset = NO_OFFSET
@@ -321,12 +321,12 @@ class ProducerState:
         return min((*self._open_transactions, *self._unreplicated))
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Ended transactions whose markers are below the high watermark no longer hold back readers."""
+        """Remove ended transactions whose markers are below the high watermark: they no longer hold back readers."""
         if self._unreplicated:
             self._unreplicated = {f: last for f, last in self._unreplicated.items() if last >= high_watermark}
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that have been idle, unless a transaction of theirs is open (P-56); and verifications."""
+        """Remove verifications, and producers without an open transaction, that have been idle for too long (P-56)."""
         if self.producers:
             expired = [
                 producer_id

@@ -1,7 +1,7 @@
-"""After a stop that was not clean: find where valid batches end, and make anew what can be made from them (P-171).
+"""Recovery after an unclean stop: finds the end of the valid batches and rebuilds the other files from them (P-171).
 
-Batches below the recovery point were made durable and are only hopped over; the others are checked by CRC on a
-mapping, without a copy. A segment's indexes are always rebuilt.
+Batches below the recovery point are durable, so only their headers are read. The CRC of the others is checked in a
+mapping, without a copy. The indexes of a scanned segment are always rebuilt.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ LastBatches = dict[int, list[BatchHeader]]
 
 
 class Recovered(NamedTuple):
-    """Result of the scan of one segment: where the valid batches end, as position and as offset, and its epochs.
+    """Result of the scan of one segment: the end of its valid batches, as position and as offset, and its epochs.
 
-    `ends_in_zeros`: nothing but zeros follows, as in space that was allocated and not written. `last_batches` are the
-    headers of each producer's last batches, which are all that its state depends on; None where a transaction is in the
-    segment, so that every batch counts.
+    `ends_in_zeros`: only zeros follow, such as space that was allocated and not written. `last_batches` are the headers
+    of each producer's last batches, which determine its state; None if the segment has a transaction, because then
+    every batch matters.
     """
 
     size: int
@@ -56,9 +56,9 @@ class Recovered(NamedTuple):
 
 
 def recover_segment(segment: Segment, size: int, recovery_point: int, index_interval_bytes: int) -> Recovered:
-    """Scan a segment of `size` bytes, rebuild its indexes, and say where the first invalid batch begins.
+    """Scan a segment of `size` bytes, find its first invalid batch, and rebuild its indexes.
 
-    The file itself is not cut here. `epochs` are (leader epoch, first offset) in order of appearance.
+    The file is not truncated here. `epochs` are (leader epoch, first offset) in order of appearance.
     """
     builder = IndexBuilder(segment, index_interval_bytes)
     due_above, newest = builder.due_above, builder.max_timestamp
@@ -72,7 +72,7 @@ def recover_segment(segment: Segment, size: int, recovery_point: int, index_inte
     unpack = RECOVERED.unpack_from
     with segment.filesystem.view(segment.file.descriptor(), size) as view:
         while position + LEGACY_SIZE_MIN <= size:
-            # One batch after another, of which there may be a million: no objects, no calls that can be avoided.
+            # This loop may run a million times, so it makes no objects and few calls.
             base_offset, length, leader_epoch, magic, crc, attributes, delta, max_timestamp, producer_id = (
                 unpack(view, position) if position + HEADER_SIZE <= size else _short_header(view, position, size)
             )
@@ -123,12 +123,12 @@ def recover_segment(segment: Segment, size: int, recovery_point: int, index_inte
 
 
 def _short_header(view: memoryview, position: int, size: int) -> tuple[int, ...]:
-    """The fields of a header at the end of a file that is too short for one of magic 2: it may be an old message."""
+    """Header fields at the end of a file with fewer bytes than a header of magic 2: it may be an old message."""
     return RECOVERED.unpack(bytes(view[position:size]).ljust(HEADER_SIZE, b"\0"))
 
 
 def _is_zero(view: memoryview, start: int, end: int) -> bool:
-    """True if there are only zeros; looked at in pieces, as damage near the beginning of a large segment has none."""
+    """True if the range has only zeros. Examined in pieces: other bytes are usually found near the beginning."""
     for position in range(start, end, _ZEROS_STEP):
         piece = bytes(view[position : min(position + _ZEROS_STEP, end)])
         if piece.count(0) != len(piece):
@@ -144,10 +144,10 @@ def replay_producers(
     is_recovered: bool,
     last_batches: LastBatches | None = None,
 ) -> None:
-    """Bring producer state on from its end offset by the batches of one segment below `end_offset` (P-57, P-58).
+    """Update producer state by the batches of one segment from its end offset to `end_offset` (P-57, P-58).
 
-    A segment that was recovered gets its index of aborted transactions made anew. `last_batches`, where recovery found
-    them, save a second walk over the segment.
+    The index of aborted transactions of a recovered segment is rebuilt. `last_batches`, if recovery has found them,
+    save a second scan of the segment.
     """
     segment.load_indexes()
     if is_recovered and len(segment.aborted):
@@ -211,7 +211,7 @@ def marker_of(batch: RecordBatch) -> tuple[ControlRecordType, int] | None:
 
 
 def record_marker(state: ProducerState, batch: RecordBatch, offset: int) -> CompletedTransaction | None:
-    """Reflect a control batch of a producer that has this offset in the log."""
+    """Update producer state by a control batch at this offset in the log."""
     marker = marker_of(batch)
     if marker is None:
         return None
@@ -227,7 +227,7 @@ def record_marker(state: ProducerState, batch: RecordBatch, offset: int) -> Comp
 
 
 def add_aborted(segment: Segment, state: ProducerState, completed: CompletedTransaction) -> None:
-    """Note in the segment's index that a transaction was aborted."""
+    """Add an aborted transaction to the segment's index."""
     stable = state.last_stable_offset_after(completed)
     segment.aborted.add(
         AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)

@@ -1,4 +1,4 @@
-"""Retention: how many of the oldest segments may go (P-164). Pure."""
+"""Retention: number of the oldest segments that may be deleted (P-164). Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykbroker.logstore.log_config import LogConfig
 
 
 class SegmentFacts(NamedTuple):
-    """A segment as retention sees it: size, largest timestamp in ms, and the offset at which the next one begins."""
+    """Facts of a segment for retention: size in bytes, largest timestamp in ms, base offset of the next segment."""
 
     size: int
     max_timestamp: int
@@ -19,10 +19,10 @@ class SegmentFacts(NamedTuple):
 def count_to_delete(
     segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int, log_start_offset: int, high_watermark: int
 ) -> int:
-    """Number of segments from the oldest on that may be deleted; the last one counts as the active one.
+    """Number of the oldest segments that may be deleted; the last of `segments` is the active one.
 
-    Segments below the log start always go. Size and time count only for logs whose policy has "delete". No segment
-    that reaches beyond the high watermark goes, and an empty active segment stays.
+    Segments below the log start are always deleted. Size and time matter only with the cleanup policy "delete". A
+    segment with records at or above the high watermark stays, and so does an empty active segment.
     """
     count = 0
     last = len(segments) - 1

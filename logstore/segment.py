@@ -1,7 +1,7 @@
-"""One segment of a log: a `.log` file and its indexes. What sealed and active segments have in common: reading.
+"""One segment of a log: a `.log` file and its indexes. `Segment` has the reading of sealed and active segments.
 
-`SealedSegment` never changes, opens nothing until it is read, and forgets its indexes when its file is closed for want
-of use. The segment being written is `ActiveSegment`.
+`SealedSegment` never changes, opens no file until it is read, and drops its indexes from memory when its file is closed
+after a time without reads. The segment that is appended to is `ActiveSegment`.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
-# One index interval and the header behind it: what a search for an offset usually needs.
+# Bytes that the search for an offset usually reads: one index interval and the header after it.
 _SEARCH_SIZE: Final = 4096 + HEADER_SIZE
 _SCAN_SIZE: Final = 1 << 16
 _REPLAY_SIZE: Final = 1 << 20
 
 
 class TimestampOffset(NamedTuple):
-    """Answer to a search by time: a record's offset, its timestamp and the leader epoch of its batch (-1: unknown)."""
+    """Result of a search by time: a record's offset, its timestamp and the leader epoch of its batch (-1: unknown)."""
 
     offset: int
     timestamp: int
@@ -82,15 +82,15 @@ class Segment:
         return f"{type(self).__name__}({self.file.path})"
 
     def load_indexes(self) -> None:
-        """Make sure that the indexes are in memory."""
+        """Load the indexes into memory, unless they are there."""
 
     def load_aborted(self) -> None:
-        """Make sure that the aborted transactions are in memory; the larger indexes may stay where they are."""
+        """Load the aborted transactions into memory, unless they are there; the larger indexes need not be."""
 
     def locate(self, offset: int) -> Located | None:
-        """The first batch whose last offset is `offset` or more, None when this segment ends below.
+        """The first batch whose last offset is `offset` or more; None if this segment ends below.
 
-        Raises CorruptSegment where the bytes cannot be a batch.
+        Raises CorruptSegment for bytes that cannot be a batch.
         """
         self.load_indexes()
         size = self.size
@@ -105,7 +105,7 @@ class Segment:
                 # The shortest message of the oldest format, at the end of the file.
                 chunk = chunk.ljust(HOP_SIZE, b"\0")
             if entry_offset is not None:
-                # An entry names the last offset of the batch that it points to.
+                # An entry has the last offset of the batch at its position; another one means that the index is wrong.
                 if last_offset_at(chunk, 0) != entry_offset:
                     return self._without_index(offset)
                 entry_offset = None
@@ -119,12 +119,12 @@ class Segment:
         return None
 
     def _without_index(self, offset: int) -> Located | None:
-        """The index does not fit the log: make it anew, and look again."""
+        """Rebuild an index that does not match the log, and search again."""
         self.rebuild_indexes()
         return self.locate(offset)
 
     def _search_start(self, offset: int) -> int:
-        """Position of a batch at or before the one that holds `offset`, near it."""
+        """Position of a batch at or shortly before the one with `offset`."""
         self.load_indexes()
         entry_offset, _ = self.offset_index.entry_for(offset)
         if entry_offset is None:
@@ -133,7 +133,7 @@ class Segment:
         return found.position if found is not None else 0
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of every batch from `position`, where one begins. Fields that old magics lack are junk."""
+        """(position, header) of every batch from `position`, where one begins; fields that old magics lack are junk."""
         size = self.size
         start = end = position
         chunk = b""
@@ -147,7 +147,7 @@ class Segment:
             if header.length < LEGACY_LENGTH_MIN:
                 raise CorruptSegment(self.file.path, position, f"a record batch of length {header.length}")
             yield position, header
-            # Of large batches only the headers are fetched: cheaper than reading what lies between them.
+            # Between large batches only the headers are read.
             want = HEADER_SIZE if header.length > _SEARCH_SIZE else _SCAN_SIZE
             position += header.size_bytes
 
@@ -182,7 +182,7 @@ class Segment:
                 yield RecordBatch(chunk, start)
                 start = end
             if start == 0:
-                # One batch larger than a step, or a tail that is none.
+                # A batch that is larger than a step, or an end without a complete batch.
                 length = read_header(chunk.ljust(HEADER_SIZE, b"\0")).size_bytes
                 if length < HEADER_SIZE or position + length > size:
                     raise CorruptSegment(self.file.path, position, "the last record batch is cut off")
@@ -191,7 +191,7 @@ class Segment:
             position += start
 
     def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
-        """Make the indexes anew from the batch headers. Raises CorruptSegment where offsets do not ascend."""
+        """Rebuild the indexes from the batch headers. Raises CorruptSegment if offsets do not ascend."""
         builder = IndexBuilder(self, interval_bytes)
         next_offset = self.base_offset
         for position, header in self.headers():
@@ -203,7 +203,7 @@ class Segment:
         builder.finish()
 
     def next_offset(self) -> int:
-        """The offset after the last batch; the base offset when empty. Raises CorruptSegment if that is not whole."""
+        """The offset after the last batch; the base offset if empty. Raises CorruptSegment for an incomplete batch."""
         self.load_indexes()
         end = self.base_offset
         end_position = 0
@@ -216,12 +216,12 @@ class Segment:
         return end
 
     def max_timestamp(self) -> tuple[int, int]:
-        """(largest timestamp, last offset of the batch that has it), (-1, base offset) when there is none."""
+        """(largest timestamp in ms, last offset of its batch), (-1, base offset) without a timestamp."""
         self.load_indexes()
         return self.time_index.last()
 
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first batch, -1 when empty: what `segment.ms` counts from (P-165)."""
+        """Largest timestamp of the first batch in ms, -1 if empty: the beginning of `segment.ms` (P-165)."""
         for _, header in self.headers():
             return header.max_timestamp
         return -1
@@ -239,7 +239,7 @@ class Segment:
         return None
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has this segment's largest timestamp (P-81); -1 where no record has a time."""
+        """The first record that has this segment's largest timestamp (P-81), -1 if no record has a timestamp."""
         timestamp_ms, offset = self.max_timestamp()
         found = self.locate(offset)
         if found is None:
@@ -259,9 +259,9 @@ class Segment:
         return self.file.path, self.offset_index.path, self.time_index.path, self.aborted.path
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files to `.deleted` and give up the segment; returns the new paths. Leased bytes stay readable.
+        """Rename the files to `.deleted`; returns the new paths. The segment ends, but leased bytes stay readable.
 
-        Raises StorageError; a later call goes on where this one had to end.
+        Raises StorageError; a later call continues with the files that are left.
         """
         for path in self.paths():
             self.filesystem.rename(path, path + DELETED_SUFFIX)
@@ -270,7 +270,7 @@ class Segment:
         return [path + DELETED_SUFFIX for path in self._possible_paths()]
 
     def change_suffix(self, old_suffix: str, new_suffix: str) -> None:
-        """Rename the files that exist, the log last: while it has its old name nothing has happened."""
+        """Rename the existing files, the log file last: its name alone decides what a later start does."""
         for owner in (self.aborted, self.time_index, self.offset_index, self.file):
             path = owner.path.removesuffix(old_suffix) + new_suffix
             if self.filesystem.exists(owner.path):
@@ -278,7 +278,7 @@ class Segment:
             owner.path = path
 
     def move(self, directory: str) -> None:
-        """The partition's directory has a new name."""
+        """Notes the new path of the partition's directory."""
         old = len(self.directory)
         self.directory = directory
         for owner in (self.file, self.offset_index, self.time_index, self.aborted):
@@ -309,7 +309,7 @@ class SealedSegment(Segment):
         return self._size
 
     def adopt(self, segment: Segment) -> None:
-        """Take over the open file and the indexes of the segment that this one was until now."""
+        """Take over the open file and the indexes of the active segment that becomes this sealed one."""
         self.file = segment.file
         self.file.on_close = self._forget
         self.offset_index = segment.offset_index
@@ -339,10 +339,10 @@ class SealedSegment(Segment):
 
 
 class IndexBuilder:
-    """Fills the two indexes of a segment batch by batch, where appends would have put entries.
+    """Builds the two indexes of a segment batch by batch, with the entries that appends would have added.
 
-    Batches follow one another without gaps. `due_above` is the position above which the next batch gets an entry: who
-    has a million batches calls `add` only for those, and keeps the largest timestamp itself.
+    Batches follow one another without gaps. `due_above` is the position above which the next batch gets an entry. A
+    caller with a million batches calls `add` only for such a batch, and tracks the largest timestamp itself.
     """
 
     __slots__ = ("_interval_bytes", "_segment", "due_above", "max_timestamp", "max_timestamp_offset")
@@ -358,7 +358,7 @@ class IndexBuilder:
             index.is_building = True
 
     def add(self, position: int, last_offset: int, max_timestamp: int) -> None:
-        """A batch begins at `position`."""
+        """Add a batch that begins at `position`."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -368,7 +368,7 @@ class IndexBuilder:
             self.due_above = position + self._interval_bytes
 
     def finish(self) -> None:
-        """The segment ends here: note its largest timestamp and write the files."""
+        """Add the segment's largest timestamp, and write the files."""
         self._segment.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
         self._segment.offset_index.finish_building()
         self._segment.time_index.finish_building()

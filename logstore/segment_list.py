@@ -1,4 +1,4 @@
-"""The segments of one log in order, of which the last is written, and what is found in them by offset or by time."""
+"""The segments of one log in order, the last of which is active, and searches in them by offset or by time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _POSITIONS_KEPT: Final = 64
 
 
 class LogRead(NamedTuple):
-    """Result of a read: a range to send and to release, or None when there is nothing; `first_offset` is the base
-    offset of its first batch (P-62), or the asked offset when there is nothing or it is not known without reading."""
+    """Result of a read: a range to send and to release, or None for nothing. `first_offset` is the base offset of its
+    first batch (P-62); it is the requested offset for nothing, or if the base offset is unknown without reading."""
 
     range: FileRange | None
     first_offset: int
@@ -30,8 +30,8 @@ class SegmentList:
     Attributes:
         segments: all of them.
         base_offsets: the base offset of each.
-        active: the last one, which is written.
-        end_offset: the offset that the next record gets.
+        active: the last one, which is appended to.
+        end_offset: the offset of the next record.
     """
 
     __slots__ = ("_end_positions", "_open_files", "_path", "active", "base_offsets", "end_offset", "segments")
@@ -45,7 +45,7 @@ class SegmentList:
         self.base_offsets = [segment.base_offset for segment in segments]
         self.active = active
         self.end_offset = end_offset
-        # Offset -> position in the active segment, of ends of the log that a reader came to.
+        # Position in the active segment by offset, for log ends that readers have reached.
         self._end_positions: dict[int, int] = {}
 
     @property
@@ -54,23 +54,23 @@ class SegmentList:
         return sum(segment.size for segment in self.segments)
 
     def number_at(self, offset: int) -> int:
-        """Number of the segment that holds an offset; the first one for what lies before it."""
+        """Number of the segment with an offset; 0 for offsets before the first segment."""
         return max(bisect_right(self.base_offsets, offset) - 1, 0)
 
     def from_offset(self, offset: int) -> list[Segment]:
-        """The segment that holds an offset, and those after it."""
+        """The segment with an offset, and all later ones."""
         return self.segments[self.number_at(offset) :]
 
     # Changes
 
     def new_segment(self, base_offset: int, now_ms: int) -> ActiveSegment:
-        """A segment with its empty file on disk, which is not in the list yet. Raises StorageError."""
+        """Create a segment with an empty file, without adding it to the list. Raises StorageError."""
         segment = ActiveSegment(self._path, base_offset, self._open_files, now_ms)
         segment.create_file()
         return segment
 
     def append_segment(self, segment: ActiveSegment) -> None:
-        """From now on `segment` is written; the one that was is sealed, unless it is empty."""
+        """Make `segment` the active one. The previous active segment is sealed, or removed if it is empty."""
         if self.active.size:
             self.segments[-1] = self.active.sealed(self._open_files)
         self.segments.append(segment)
@@ -79,12 +79,12 @@ class SegmentList:
         self._end_positions.clear()
 
     def remove(self, segment: Segment) -> None:
-        """Take one segment out."""
+        """Remove one segment from the list."""
         number = self.base_offsets.index(segment.base_offset)
         del self.segments[number], self.base_offsets[number]
 
     def replace(self, olds: Sequence[Segment], cleaned: SealedSegment) -> None:
-        """Put one segment in place of neighbours."""
+        """Replace neighbouring segments by one segment."""
         number = self.base_offsets.index(olds[0].base_offset)
         cleaned.close()
         cleaned.file.open_files = self._open_files
@@ -92,14 +92,17 @@ class SegmentList:
         self.base_offsets = [segment.base_offset for segment in self.segments]
 
     def restart(self, segment: ActiveSegment) -> None:
-        """`segment` is the only one now."""
+        """Make `segment` the only one."""
         self.segments = [segment]
         self.base_offsets = [segment.base_offset]
         self.active = segment
         self._end_positions.clear()
 
     def truncate_active(self, offset: int, now_ms: int) -> int:
-        """Cut the last segment at an offset and write on there; returns where it ends. Raises StorageError."""
+        """Truncate the last segment at an offset and make it the active one; returns its end offset.
+
+        Raises StorageError.
+        """
         last = self.segments[-1]
         if last is not self.active:
             last.close()
@@ -111,7 +114,7 @@ class SegmentList:
         return self.active.next_offset()
 
     def move(self, path: str) -> None:
-        """The log's directory has a new name."""
+        """Notes the new path of the log's directory."""
         self._path = path
         for segment in self.segments:
             segment.move(path)
@@ -124,7 +127,7 @@ class SegmentList:
     # Reading
 
     def read(self, offset: int, size_max: int, bound_offset: int, at_least_one: bool) -> LogRead:
-        """Batches from the one that holds `offset`, see `PartitionLog.read`; the offset is within the log."""
+        """Batches from the one with `offset` on, as `PartitionLog.read`; the offset must be within the log."""
         if offset >= bound_offset or offset == self.end_offset:
             if offset == self.end_offset:
                 self._note_end()
@@ -162,7 +165,7 @@ class SegmentList:
         return LogRead(FileRange(segment.file, position, size), first_offset)
 
     def _note_end(self) -> None:
-        """A reader has come to the end: its next read begins there, and needs no search."""
+        """Note the position of the log end that a reader has reached: its next read starts there without a search."""
         positions = self._end_positions
         if len(positions) >= _POSITIONS_KEPT:
             positions.clear()
@@ -178,7 +181,7 @@ class SegmentList:
         return position
 
     def size_between(self, offset: int, end_offset: int) -> int | None:
-        """Bytes from the batch that holds `offset` up to `end_offset`, None when they lie in more than one segment."""
+        """Number of bytes from the batch with `offset` up to `end_offset`; None if they are in several segments."""
         number = bisect_right(self.base_offsets, offset) - 1
         segment = self.segments[number]
         if segment is not self.active and self.base_offsets[number + 1] < end_offset:
@@ -187,7 +190,7 @@ class SegmentList:
         return 0 if found is None else self._position_of_bound(segment, end_offset) - found.position
 
     def batches(self, offset: int) -> Iterator[RecordBatch]:
-        """Copies of all batches from the one that holds `offset`. Those appended meanwhile may be seen or not."""
+        """Copies of all batches from the one with `offset` on, with or without those that are appended meanwhile."""
         for number in range(self.number_at(offset), len(self.segments)):
             segment = self.segments[number]
             found = segment.locate(offset) if segment.size else None
@@ -207,9 +210,9 @@ class SegmentList:
         return newest.offset_of_max_timestamp()
 
     def offset_behind(self, offset: int, records: FileRange) -> int | None:
-        """An offset at or above the end of a range that was read at `offset`, as the sparse index has it.
+        """An offset at or above the end of a range that was read at `offset`, from the sparse index.
 
-        None when the range's segment is no longer in the log.
+        None if the range's segment is no longer in the log.
         """
         number = self.number_at(offset)
         while number < len(self.segments) and not records.is_of(self.segments[number].file):

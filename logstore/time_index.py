@@ -1,4 +1,4 @@
-"""The sparse index from timestamps to offsets of one segment (`.timeindex`).
+"""Sparse index from timestamps to offsets of one segment (`.timeindex`).
 
 Entries of 12 bytes, big-endian: the largest timestamp so far, i64; the last offset of the batch that has it, minus
 the segment's base offset, i32 (protocol.md 1.4). Timestamps ascend. The last entry of a sealed segment is its largest
@@ -18,7 +18,7 @@ _ENTRY: Final = Struct(">qi")
 
 
 class TimeIndex(IndexFile):
-    """Timestamps to offsets, ascending in both."""
+    """Index entries from timestamps to offsets, ascending in both."""
 
     __slots__ = ("_last_timestamp", "base_offset")
 
@@ -27,11 +27,11 @@ class TimeIndex(IndexFile):
     def __init__(self, path: str, base_offset: int, filesystem: FileSystem) -> None:
         super().__init__(path, filesystem)
         self.base_offset = base_offset
-        # Timestamp of the last entry, None when it has to be looked up.
+        # Timestamp of the last entry; None if it must be read from the entries.
         self._last_timestamp: int | None = None
 
     def maybe_add(self, timestamp_ms: int, offset: int) -> None:
-        """Add an entry unless its timestamp is no larger than the last one's."""
+        """Add an entry if its timestamp is larger than that of the last one."""
         last_timestamp = self._last_timestamp
         if last_timestamp is None:
             last_timestamp = self.last()[0]
@@ -62,7 +62,7 @@ class TimeIndex(IndexFile):
         return timestamp_ms, self.base_offset + relative
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """An offset at which a search for the first record with this timestamp or a later one may begin."""
+        """An offset from which a search for the first record with this timestamp or a later one can start."""
         low, high = -1, len(self) - 1
         while low < high:
             middle = (low + high + 1) >> 1
@@ -81,10 +81,10 @@ class TimeIndex(IndexFile):
         self._cut(count)
 
     def is_sane(self) -> bool:
-        """True if first and last entry are in order, and the last is not of zeros.
+        """True if the first and the last entry are in order, and the last one is not zero.
 
-        Zeros are what a loss of power leaves of an index that was not synced: believed, they would make the segment
-        the oldest of all to retention. Where all records are of the time 0 they are right, and made again.
+        After a loss of power an index that was not synced has zeros, which would make the segment the oldest one for
+        retention. If all records really have the timestamp 0, the index is rebuilt with the same zeros.
         """
         if not self.entries:
             return True

@@ -1,4 +1,4 @@
-"""A log that nobody has used since it was opened: nothing of it was read, so that thousands cost next to nothing."""
+"""A log that was not used since it was opened: none of its files was read, so that thousands take little memory."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pykbroker.logstore.partition_metadata import write_topic_id
 
 
 class UnloadedLog:
-    """A log whose files were not read: known are the checkpoints' offsets, or that it is new.
+    """A log whose files were not read. It has the offsets of the checkpoints, or is new.
 
     Attributes:
-        path: its directory.
-        recovery_point: records below it are durable, as far as a checkpoint says.
-        end_offset: where it ends, if that is known: a clean stop leaves it as the recovery point.
-        is_clean: a clean stop left it, so that it need not be recovered.
-        is_new: nothing but its identity was ever in it.
-        is_directory_due: its directory is still to be made.
+        path: directory of the log.
+        recovery_point: records below it are durable, by the checkpoint.
+        end_offset: log end offset, or None if unknown; after a clean stop it is the recovery point.
+        is_clean: True after a clean stop, so that the log need not be recovered.
+        is_new: True if the log never had a record.
+        is_directory_due: True while the directory is still to be created.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class UnloadedLog:
         self.recovery_point = recovery_point
         self.is_new = self.is_directory_due = not has_directory
         self.is_clean = is_clean or not has_directory
-        # Nothing has to be read to know what is in a new one.
+        # A new log is empty, so its end is known without reading.
         self.end_offset = end_offset if has_directory else log_start_offset
         self._open_files = open_files
         self._opened_ms = now_ms
@@ -67,7 +67,7 @@ class UnloadedLog:
         self._first_base = 0  # Base offset of the first segment, as far as it is known.
 
     def make_directory(self, topic_id: bytes | None) -> None:
-        """Make the directory of a new log, if that was not done yet. Raises StorageError."""
+        """Create the directory of a new log, if that was not done yet. Raises StorageError."""
         if self.is_directory_due:
             self._open_files.filesystem.make_directory(self.path)
             if topic_id is not None:
@@ -76,9 +76,9 @@ class UnloadedLog:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that may be read; takes a look at the directory."""
+        """The first offset that may be read; lists the directory."""
         if not self._start_is_known:
-            # The checkpoint names only starts that the first segment does not tell.
+            # The checkpoint has only log starts that are not the base offset of the first segment.
             self._first_base = first_base_offset(self._open_files.filesystem, self.path)
             self._log_start_offset = max(self._log_start_offset, self._first_base)
             self._start_is_known = True
@@ -89,9 +89,9 @@ class UnloadedLog:
         return self._log_start_offset > self._first_base
 
     def load(self, name: str, config: LogConfig, report: Report, on_point_lowered: Callable[[], None]) -> LoadResult:
-        """Read the files, and recover the log unless a clean stop left it. What is damaged is told to `report`.
+        """Read the files, and recover the log unless the last stop was clean. `report` gets a text for each damage.
 
-        Raises StorageError, CorruptFile; then this log is what it was, and all of it will be looked at where something
+        Raises StorageError, CorruptFile; the log then stays unloaded, and the next attempt recovers all of it if a file
         was damaged.
         """
         epochs = self._load_epochs(report)
@@ -100,13 +100,13 @@ class UnloadedLog:
         except CorruptSegment:
             if not self.is_clean:
                 raise
-            # A clean stop left it, and yet it cannot be read: all of it is looked at, as after a kill.
+            # The log is damaged in spite of a clean stop, so all of it is recovered, as after a kill.
             self._distrust()
             parts = load_log(self._request(config), self._open_files, epochs)
         return LoadedLog(self.path, name, config, parts, on_point_lowered), parts.cut
 
     def _load_epochs(self, report: Report) -> LeaderEpochs:
-        """The leader epochs; if their file is damaged all of the log is looked at, which makes them anew."""
+        """The leader epochs. If their file is damaged, all of the log is recovered, which rebuilds them."""
         filesystem, path = self._open_files.filesystem, f"{self.path}/{EPOCHS_FILE}"
         try:
             return LeaderEpochs(filesystem, path, is_new=self.is_new)
@@ -132,7 +132,7 @@ class UnloadedLog:
             self.is_new,
         )
 
-    # What a log without anything new in it answers at once
+    # Operations that do not load the log
 
     @property
     def is_durable(self) -> bool:
@@ -146,7 +146,7 @@ class UnloadedLog:
         return None
 
     def flush(self) -> None:
-        """There is nothing to make durable."""
+        """Do nothing: the log has no new records."""
 
     def write_end(self, *, without_empty_snapshot: bool) -> bool:
         return False
@@ -155,7 +155,7 @@ class UnloadedLog:
         """No file is open."""
 
     def note_synced(self) -> None:
-        """Nothing was written."""
+        """Do nothing: no file was written."""
 
     def close_files(self) -> None:
         """No file is open."""
@@ -164,7 +164,7 @@ class UnloadedLog:
         return 0
 
     def remove_expired_producers(self, now_ms: int) -> None:
-        """No producer is known yet."""
+        """Do nothing: producers are not loaded yet."""
 
     def rename_directory(self, path: str) -> None:
         if not self.is_directory_due:

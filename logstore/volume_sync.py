@@ -1,11 +1,11 @@
-"""One sync for a whole volume (Linux' syncfs), where it can be relied on.
+"""One sync of a whole volume (syncfs of Linux), on file systems where it reports errors.
 
-syncfs writes what every program has written to the volume. That is the price; for thousands of files it is small beside
-a sync of each: of 9,000 partitions 54,000 syncs, each of them one commit of the file system's journal.
+syncfs also writes the data of other programs to the volume. For thousands of files this takes little time compared with
+a sync of each file: 9,000 partitions need 54,000 syncs, each of which commits the file system's journal.
 
-It says that something could not be written since Linux 5.8. The volume then remembers it for every descriptor that was
-open before, which is why the caller's has to be as old as what it has written. Layered and remote ones (overlay,
-FUSE, NFS) do not hand on all errors of those below them, so only file systems are asked that are known to.
+syncfs reports failed writes since Linux 5.8. The volume keeps such an error for every descriptor that was open when it
+occurred, so the caller's descriptor must be as old as its first write. Layered and remote file systems (overlay, FUSE,
+NFS) do not pass on all errors of the layers below, so syncfs is used only on types that are known to report them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _EXT: Final = 0xEF53
 _XFS: Final = 0x58465342
 _BTRFS: Final = 0x9123683E
 RELIABLE_TYPES: Final = frozenset({_EXT, _XFS, _BTRFS})
-"""Types of file systems, as statfs(2) has them, whose syncfs says what it could not write."""
+"""File system types of statfs(2) whose syncfs reports failed writes."""
 
 _STATFS_SIZE: Final = 512
-"""More than struct statfs has anywhere; the type is its first field, a long."""
+"""Bytes for struct statfs, more than it has on any system; the type is its first field, a long."""
 
 
 def sync_volume(descriptor: int) -> bool:
-    """Write all that was written to the volume of an open file; False, with nothing done, where that is not safe.
+    """Make all data on the volume of an open file durable; False, without doing anything, where that is not safe.
 
-    Raises OSError: something on the volume could not be written since the file was opened, by whomever.
+    Raises OSError: a write to the volume, of any program, has failed since the file was opened.
     """
     library = _library()
     if library is None or _type_of(library, descriptor) not in RELIABLE_TYPES:
@@ -41,7 +41,7 @@ def sync_volume(descriptor: int) -> bool:
 
 
 def _library() -> Any:
-    """The C library where there is a syncfs that tells of errors, else None."""
+    """The C library if its syncfs reports errors, else None."""
     if sys.platform != "linux" or release(os.uname().release) < _FIRST_RELEASE:
         return None
     library = ctypes.CDLL(None, use_errno=True)
@@ -49,7 +49,7 @@ def _library() -> Any:
 
 
 def release(text: str) -> tuple[int, int]:
-    """The first two numbers of a kernel's release such as ``6.1.0-18-amd64``; zeros for what is none."""
+    """The first two numbers of a kernel release such as ``6.1.0-18-amd64``; zeros for any other text."""
     parts = text.split(".")[:2]
     if len(parts) < 2 or not parts[0].isdigit():
         return 0, 0
