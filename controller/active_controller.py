@@ -1,8 +1,8 @@
 """ActiveController: sessions of brokers and periodic elections, on the node that leads the quorum.
 
-`run` it on every controller. It acts while its node leads, and keeps nothing from an epoch to the next. The decisions
-are in commands (`broker_commands`, `metadata.periodic_elections`) and in `heartbeats`, which is pure; here are the
-clock and the order.
+It runs on every controller, acts while its node leads, and keeps no state from one epoch to the next. The decisions are
+in commands (`broker_commands`, `metadata.periodic_elections`) and in `heartbeats`, which is pure; this module has the
+timers and the order of the duties.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ R = TypeVar("R")
 
 COMMAND_TIMEOUT_MS = 60_000
 RETRY_MS = 1000
-"""Pause before a command is submitted again that failed, on a full disk for instance."""
+"""Pause in ms before a failed command is submitted again; it fails on a full disk, for example."""
 
 LOOKS_S = (0.0, 0.1)
-"""Pauses before each check of a suspect: a process that ends closes its connections first and its ports later."""
+"""Pauses in seconds before each check of a suspect: a process that ends closes its connections before its ports."""
 
 
 class ActiveControllerSettings(NamedTuple):
@@ -78,13 +78,14 @@ class LeadingNode(Protocol):
 
 
 class ActiveController:
-    """See the module's text. Handlers call `register`, `heartbeat` and `connection_lost`.
+    """Duties of the active controller. Handlers call `register`, `heartbeat` and `connection_lost`.
 
     Args:
         node: this controller.
-        refuses: checks a broker whose connection broke, and all brokers after an election. If it is true the process
-            has ended, and the broker is fenced at once. Kafka waits for the end of the session. It is safe: a broker
-            that is fenced by mistake loses a moment, not data. None to wait for sessions only.
+        refuses: checks brokers whose connection broke, and all brokers after an election. True means that the process
+            has ended, and the broker is fenced at once, whereas Kafka waits for the end of the session. This is safe:
+            a broker that is fenced by mistake loses its leaderships for a moment, but no data. None to fence at the
+            end of sessions only.
     """
 
     def __init__(self, node: LeadingNode, settings: ActiveControllerSettings, refuses: Refuses | None = None) -> None:
@@ -104,13 +105,13 @@ class ActiveController:
         while True:
             async with trio.open_nursery() as nursery:
                 if self._node.is_leader:
-                    # Of this term, which may be over when the task begins.
+                    # The sessions are taken now: this term may be over when the task starts.
                     nursery.start_soon(self._lead, self._of_this_term())
                 await self._node.leadership_changed()
                 nursery.cancel_scope.cancel()
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Subscriber of images: a change of unclean.leader.election.enable makes the next unclean elections due now."""
+        """Makes unclean elections due now if unclean.leader.election.enable has changed. A subscriber of images."""
         for key in new.delta.configs:
             if new.configs.get(key, {}).get(UNCLEAN_KEY) != old.configs.get(key, {}).get(UNCLEAN_KEY):
                 self._unclean_due_ms = 0
@@ -130,7 +131,7 @@ class ActiveController:
         except CommandRefused as refused:
             existing = self._node.image.brokers.get(registration.broker_id)
             if refused.error.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION and existing is not None:
-                # A process that was restarted registers before the end of the one before was noticed.
+                # A restarted process may register before the end of its predecessor was noticed.
                 self.connection_lost(existing.broker_id, existing.epoch)
             raise
         if is_new:
@@ -147,12 +148,13 @@ class ActiveController:
         """Processes a heartbeat: session, fencing, unfencing, controlled shutdown.
 
         Raises:
-            CommandRefused: NOT_CONTROLLER, STALE_BROKER_EPOCH; REQUEST_TIMED_OUT: it has only extended the session.
+            CommandRefused: NOT_CONTROLLER, STALE_BROKER_EPOCH; REQUEST_TIMED_OUT: the heartbeat has extended the
+                session, and may have no other effect.
         """
         heartbeats = self._of_this_term()
         broker = self._node.image.brokers.get(heartbeat.broker_id)
         if broker is not None and broker.epoch == heartbeat.broker_epoch:
-            # Before the command: a busy controller must not fence brokers whose heartbeats wait for it.
+            # Before the command: a busy controller must not fence brokers whose heartbeats wait in its queue.
             is_first = heartbeats.next_expiry_ms() == NEVER_MS
             heartbeats.contact(heartbeat.broker_id, heartbeat.broker_epoch, self._now_ms())
             if is_first:
@@ -166,12 +168,12 @@ class ActiveController:
         return result
 
     def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
-        """The connection of a broker's heartbeats broke: a suspect until it is checked. Most brokers reconnect."""
+        """Marks a broker as suspect because the connection of its heartbeats broke. Most brokers reconnect."""
         self._suspects[(broker_id, broker_epoch)] = None
         self._has_suspects.set()
 
     def _of_this_term(self) -> BrokerHeartbeats:
-        """The sessions of the epoch that this node leads now.
+        """Sessions of the epoch in which this node leads now.
 
         Raises:
             CommandRefused: NOT_CONTROLLER.
@@ -202,7 +204,7 @@ class ActiveController:
             await self._watch(heartbeats)
 
     async def _watch(self, heartbeats: BrokerHeartbeats) -> None:
-        """Ends of sessions and periodic elections."""
+        """Fences brokers at the end of their sessions, and runs periodic elections."""
         balance_ms = self._settings.balance_interval_ms
         balance_due_ms = self._now_ms() + balance_ms if balance_ms else NEVER_MS
         self._unclean_due_ms = self._now_ms() + self._settings.unclean_interval_ms
@@ -218,13 +220,13 @@ class ActiveController:
                     self._unclean_due_ms = self._now_ms()
 
     async def _sleep_until(self, due_ms: int) -> None:
-        """Returns earlier when something else is due, or after a stall; the caller checks again."""
+        """Sleeps; returns earlier when another duty is due, or after a stall. The caller checks the time again."""
         with trio.move_on_at(self._node.clock.trio_time(due_ms)):
             await self._wakeup.wait()
         self._wakeup = trio.Event()
 
     async def _fence_expired(self, heartbeats: BrokerHeartbeats) -> None:
-        """One broker after the other, so that each election sees the result of the one before."""
+        """Fences brokers one after another, so that each election sees the result of the previous one."""
         while (expired := heartbeats.take_expired(self._now_ms())) is not None:
             broker_id, epoch = expired
             broker = self._node.image.brokers.get(broker_id)
@@ -235,7 +237,7 @@ class ActiveController:
                 heartbeats.contact(broker_id, epoch, self._now_ms() + RETRY_MS - self._settings.session_timeout_ms)
 
     async def _check_suspects(self, heartbeats: BrokerHeartbeats) -> None:
-        """Checks the brokers whose connection broke, all at the same time."""
+        """Checks the brokers whose connection broke, all concurrently."""
         if self._refuses is None:
             return
         async with trio.open_nursery() as nursery:

@@ -23,7 +23,7 @@ from pykbroker.protocol.log_messages.metadata_records import BrokerRegistrationC
 
 
 class CurrentImage(NamedTuple):
-    """Writes nothing; the result is the newest image. A new leader has it when it has applied all that is committed."""
+    """Writes no records; the result is the newest image, which on a new leader includes all committed records."""
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[ClusterImage]:
         return Plan((), image)
@@ -40,10 +40,10 @@ class HeartbeatResult(NamedTuple):
 
 
 class ProcessHeartbeat(NamedTuple):
-    """Fences, unfences or shuts down a broker as its heartbeat wants. The result is a HeartbeatResult.
+    """Fences, unfences or shuts down a broker as its heartbeat requests. The result is a HeartbeatResult.
 
     offline_log_dirs    ids of directories that the broker cannot use any more
-    cordoned_log_dirs   ids of directories that get no new replicas (KIP-1066); None while the broker does not know
+    cordoned_log_dirs   ids of directories that get no new replicas (KIP-1066); None if the heartbeat has no list
 
     They are ignored if metadata.version has no records for them.
 
@@ -70,7 +70,7 @@ class ProcessHeartbeat(NamedTuple):
             else:
                 records += StartControlledShutdown(broker_id, epoch).plan(image, context).records
         records += self._about_directories(image, context, broker, records)
-        # Offsets that no record has, as that of a leader's first batch, are never applied and so never reported.
+        # No broker reports the offset of a leader's first batch, a control batch, as applied.
         end_offset = context.next_offset + len(records) - 1 if records else image.offset
         return Plan(records, HeartbeatResult(before, after, is_caught_up(broker, self.heartbeat), end_offset))
 
@@ -84,7 +84,7 @@ class ProcessHeartbeat(NamedTuple):
         if image.metadata_version >= DIRECTORY_ASSIGNMENT:
             lost = [directory for directory in broker.log_dirs if directory in self.offline_log_dirs]
         if lost:
-            # The same heartbeat may unfence the broker, and so give it leaders in the lost directory.
+            # The same heartbeat may unfence the broker, which may then become leader in the failed directory.
             if earlier:
                 image = apply_records(
                     image, earlier, offset=image.offset, epoch=image.epoch, timestamp_ms=image.timestamp_ms
@@ -107,7 +107,7 @@ class AdmitBroker(NamedTuple):
     is_new is False for a process that was registered already.
 
     Raises:
-        CommandRefused: DUPLICATE_BROKER_REGISTRATION, and what RegisterBroker refuses.
+        CommandRefused: DUPLICATE_BROKER_REGISTRATION, and the errors of RegisterBroker.
     """
 
     heartbeats: BrokerHeartbeats

@@ -1,7 +1,7 @@
 """CommandQueue: commands from submission to their result, and the images that are planned and not committed yet.
 
-A command is planned on the newest image, committed or not, into records. It has its result when its records are
-committed and applied. A round plans the commands that wait at that moment, one on the image of the other.
+A command is planned into records on the newest image, committed or not. It has its result when its records are
+committed and applied. A round plans the waiting commands, each on the image that results from the previous one.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pykbroker.logstore.errors import StorageError
 from pykbroker.protocol.error_codes import ErrorCode
 
 TIMEOUT_MIN_MS = 100
-"""A command gets at least this long: clients send a timeout of 0 and want the result all the same."""
+"""Smallest timeout of a command in ms: clients send a timeout of 0 and still expect the result."""
 
 ROUND_SIZE_MAX = 256
-"""Commands in one write at most: the first need not wait until the thousandth is planned."""
+"""Largest number of commands in one write: the first must not wait until a thousand are planned."""
 
 BATCH_SIZE_MAX = 8 << 20
-"""Kafka's limit for one batch of the metadata log (KafkaRaftClient); a node could not fetch a larger one."""
+"""Kafka's limit in bytes for one batch of the metadata log (KafkaRaftClient); nodes cannot fetch a larger one."""
 
 
 class PendingCommand:
-    """A submitted command. `end_offset` is where the log must be applied to before it has its result."""
+    """A submitted command. It has its result when the log is applied below `end_offset`."""
 
     __slots__ = ("command", "done", "end_offset", "failure", "result")
 
@@ -56,16 +56,16 @@ class PlannedImage(NamedTuple):
 
 
 class CommandQueue:
-    """See the module's text.
+    """Waiting commands, and images of planned ones.
 
     Attributes:
-        image: what the next command is planned on.
+        image: the image on which the next command is planned.
         planned: images whose records are in the log and not committed, oldest first.
-        linger_until_ms: when the commands that wait for more are planned, NEVER_MS while none do.
+        linger_until_ms: time in ms at which gathered commands are planned; NEVER_MS without any.
     """
 
     def __init__(self, linger_ms: int) -> None:
-        """`linger_ms`: how long commands are gathered for one write (`controller.quorum.append.linger.ms`)."""
+        """`linger_ms`: time in ms that commands are gathered for one write (`controller.quorum.append.linger.ms`)."""
         self.image = EMPTY_IMAGE
         self.planned: deque[PlannedImage] = deque()
         self.linger_until_ms = NEVER_MS
@@ -74,7 +74,7 @@ class CommandQueue:
         self._in_log: deque[PendingCommand] = deque()
 
     def put(self, command: Command[Any], *, is_first: bool = False) -> PendingCommand:
-        """Adds a command at the end of those that wait, or before them."""
+        """Adds a command at the end of the queue, or with `is_first` at its head."""
         pending = PendingCommand(command)
         (self._waiting.appendleft if is_first else self._waiting.append)(pending)
         return pending
@@ -84,7 +84,7 @@ class CommandQueue:
         return bool(self._waiting)
 
     def must_linger(self, now_ms: int) -> bool:
-        """True if the commands should wait for more; the time runs from the first call."""
+        """True if the commands should wait for further ones; the time runs from the first call."""
         if not self._linger_ms or len(self._waiting) >= ROUND_SIZE_MAX:
             return False
         if self.linger_until_ms == NEVER_MS:
@@ -99,10 +99,10 @@ class CommandQueue:
         epoch: int,
         timestamp_ms: Callable[[], int],
     ) -> None:
-        """Plans the commands that wait, ROUND_SIZE_MAX at most.
+        """Plans the waiting commands, at most ROUND_SIZE_MAX of them.
 
         Args:
-            context: gives the context for the next command, with the offset of its first record.
+            context: returns the context of the next command, with the offset of its first record.
             propose: appends the encoded records of one command to the log as one batch.
         """
         for _ in range(min(len(self._waiting), ROUND_SIZE_MAX)):
@@ -137,14 +137,14 @@ class CommandQueue:
         propose(values)
 
     def on_applied(self, image: ClusterImage, end_offset: int) -> None:
-        """The log is applied below `end_offset`, and `image` is the result: commands up to there are done."""
+        """Completes the commands below `end_offset`, up to which the log is applied with the result `image`."""
         if not self.planned:
             self.image = image
         while self._in_log and self._in_log[0].end_offset <= end_offset:
             self._in_log.popleft().done.set()
 
     def on_records_dropped(self, image: ClusterImage, end_offset: int, error: StorageError) -> None:
-        """The records from `end_offset` on were not written: their commands fail. `image` is the newest applied one."""
+        """Fails the commands whose records, from `end_offset` on, were not written. `image`: the newest applied one."""
         while self.planned and self.planned[-1].end_offset > end_offset:
             self.planned.pop()
         self.image = self.planned[-1].image if self.planned else image
@@ -152,7 +152,7 @@ class CommandQueue:
             self._in_log.pop().fail(not_written(error))
 
     def fail_all(self, failure: CommandRefused) -> None:
-        """Fails every command; those in the log may be committed all the same, by another leader."""
+        """Fails every command; another leader may still commit those that are in the log."""
         for pending in (*self._in_log, *self._waiting):
             pending.fail(failure)
         self._in_log.clear()

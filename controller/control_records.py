@@ -25,7 +25,7 @@ def _record(kind: ControlRecordType, value: bytes, now_ms: int) -> Record:
 def _encode(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
     match record:
         case LeaderChange():
-            # Version 1 has directory ids, but Kafka neither writes it nor reads it right.
+            # Version 1 has directory ids, but Kafka does not write it and reads it wrongly.
             message = raft_records.LeaderChangeMessage(
                 leader_id=record.leader_id,
                 voters=[raft_records.Voter(voter_id=key.node_id) for key in record.voters],
@@ -57,16 +57,16 @@ def control_values(batch: RecordBatch) -> Iterator[tuple[ControlRecordType, byte
 
 
 def control_of(batch: RecordBatch) -> tuple[ControlRecord | None, ...]:
-    """The control records of a batch; None in the place of each that raft has no use for.
+    """Control records of a batch; None in place of each record that raft does not use.
 
     Raises:
-        ProtocolError: they cannot be read.
+        ProtocolError: the records cannot be decoded.
     """
     return tuple(read_control(kind, value) for kind, value in control_values(batch))
 
 
 def read_control(kind: ControlRecordType, value: bytes) -> ControlRecord | None:
-    """Decodes a control record; None for a kind that raft has no use for."""
+    """Decodes a control record; None for a kind that raft does not use."""
     if kind is ControlRecordType.KRAFT_VERSION:
         return KRaftVersion(decode(raft_records.KRaftVersionRecord, 0, value).kraft_version)
     if kind is ControlRecordType.KRAFT_VOTERS:

@@ -28,20 +28,20 @@ from pykbroker.protocol.messages.fetch_snapshot import (
 TOPIC = "__cluster_metadata"
 PARTITION = 0
 PIECE_SIZE_MAX = 8 << 20
-"""Bytes that are read for one response at most, whatever the request says."""
+"""Largest number of bytes in one response, whatever the request asks for."""
 
 SNAPSHOT_SIZE_MAX = 2 << 30
-"""Kafka's own limit: a position is an int32 there in effect."""
+"""Largest size of a snapshot in bytes, as in Kafka, where a position is in effect an int32."""
 
 ReadSlice = Callable[[OffsetAndEpoch, int, int], "tuple[int, bytes] | None"]
-"""(snapshot, position, most bytes) to (size of the file, bytes); None if there is no such snapshot."""
+"""Function of (snapshot, position, most bytes) that returns (size of the file, bytes); None without the snapshot."""
 
 
 class SnapshotUnavailable(Exception):
-    """The leader does not have the snapshot any more, or does not lead. The next Fetch finds out.
+    """The leader no longer has the snapshot, or no longer leads; the next Fetch shows which.
 
     Attributes:
-        error: of the response; NONE if it has other bytes than requested.
+        error: error code of the response; NONE if it has other bytes than requested.
         known: leader id and epoch of the response, None if it has none.
     """
 
@@ -54,7 +54,7 @@ class SnapshotUnavailable(Exception):
 def snapshot_response(
     request: FetchSnapshotRequest, cluster_id: str, leader: tuple[int, int], is_leader: bool, read_slice: ReadSlice
 ) -> FetchSnapshotResponse:
-    """The response to a FetchSnapshot request. `leader` is (leader id, epoch) as this node knows them."""
+    """Response to a FetchSnapshot request. `leader` is the (leader id, epoch) that this node knows."""
     if request.cluster_id is not None and request.cluster_id != cluster_id:
         return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
@@ -106,8 +106,8 @@ async def download_snapshot(
     """Downloads a leader's snapshot file and returns its bytes.
 
     Args:
-        timeout_ms: for each piece.
-        max_bytes: of each piece (`controller.quorum.fetch.snapshot.max.bytes`).
+        timeout_ms: time limit of each piece.
+        max_bytes: largest size of a piece (`controller.quorum.fetch.snapshot.max.bytes`).
         on_piece: called after each piece.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The files that formatting a data directory leaves for its first start (KIP-853), written and read.
+"""Files of a formatted data directory for its first start (KIP-853): writing and reading.
 
 A dynamic quorum begins with a snapshot at offset 0, `00000000000000000000-0000000000.checkpoint`, which has the first
 voters. The first records of a new cluster are in `bootstrap.checkpoint` beside the directory of the log, or in that
@@ -30,7 +30,7 @@ BOOTSTRAP_FILE = "bootstrap.checkpoint"
 
 
 def write_first_voters(filesystem: FileSystem, data_directory: str, voters: VoterSet, now_ms: int) -> None:
-    """Makes the metadata log's directory with the snapshot that has the first voters."""
+    """Creates the metadata log's directory with the snapshot of the first voters."""
     directory = f"{data_directory}/{TOPIC}-0"
     filesystem.make_directory(directory)
     write_snapshot(
@@ -48,7 +48,7 @@ def write_first_voters(filesystem: FileSystem, data_directory: str, voters: Vote
 def write_first_levels(filesystem: FileSystem, data_directory: str, levels: Mapping[str, int], now_ms: int) -> None:
     """Writes `bootstrap.checkpoint` with the feature levels that a new cluster finalizes first."""
     names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
-    # Level 0 is what a feature has that is not named.
+    # A feature without a record has level 0.
     records = [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name]]
     content = first_records(encode_records(records, levels[METADATA_VERSION]), now_ms)
     filesystem.write_file(f"{data_directory}/{BOOTSTRAP_FILE}", content)
@@ -57,7 +57,7 @@ def write_first_levels(filesystem: FileSystem, data_directory: str, levels: Mapp
 def first_command(
     filesystem: FileSystem, settings: ControllerSettings, values: Iterable[bytes], *, is_new: bool
 ) -> Bootstrap:
-    """The command for the first records of a new cluster. Features that do not exist here are left out and logged.
+    """Command for the first records of a new cluster. Features that do not exist here are left out and logged.
 
     Args:
         filesystem, settings: of the node; its data directory may have a `bootstrap.checkpoint`.
@@ -65,10 +65,10 @@ def first_command(
         is_new: False if the log has records; no file is read then.
 
     Raises:
-        InconsistentDirectory: this software does not support their metadata.version. Another level in its place would
-            not be what the directory was formatted for.
+        InconsistentDirectory: this software does not support the metadata.version of the records, and must not replace
+            it by another level.
         CorruptFile: `bootstrap.checkpoint` is damaged.
-        DecodeError: it has records that this software does not know.
+        DecodeError: `bootstrap.checkpoint` has records that this software does not know.
     """
     levels = settings.bootstrap_levels
     if not is_new:

@@ -1,10 +1,10 @@
 """BrokerHeartbeats: sessions of brokers and their controlled shutdowns, as Kafka's BrokerHeartbeatManager. Pure.
 
-Times are in milliseconds of the controller's running time (`running_time`): no session ends while it stands still.
+Times are in milliseconds of the controller's running time (`running_time`): no session ends while the process stalls.
 
-None of this is in the metadata log. A new controller begins every session anew when it is elected. The image says
-whether a broker is fenced or in controlled shutdown. Its heartbeats alone say when it was heard of last and how far it
-has applied the metadata; and up to where others must have applied it before a broker may stop is known only here.
+None of this is in the metadata log: a newly elected controller starts every session again. The image has a broker's
+fenced and shutdown state. Only heartbeats give the time of a broker's last contact and its metadata offset, and only
+this module has the offset that other brokers must have applied before a broker may stop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNKNOWN_OFFSET = -1
 
 
 class BrokerState(Enum):
-    """States of BrokerHeartbeatManager's BrokerControlState."""
+    """State of a broker, as BrokerControlState in Kafka's BrokerHeartbeatManager."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -28,12 +28,12 @@ class BrokerState(Enum):
 
     @property
     def is_fenced(self) -> bool:
-        """True if it serves no clients; one that may shut down does not either."""
+        """True if the broker serves no clients; this includes a broker that may shut down."""
         return self in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW)
 
 
 class Heartbeat(NamedTuple):
-    """A BrokerHeartbeat request. `metadata_offset` is that of the last record that the broker has applied."""
+    """A BrokerHeartbeat request. `metadata_offset` is the offset of the last record that the broker has applied."""
 
     broker_id: int
     broker_epoch: int
@@ -43,7 +43,9 @@ class Heartbeat(NamedTuple):
 
 
 class BrokerHeartbeats:
-    """See the module's text. For one epoch; `begin` it when all that earlier controllers have committed is applied.
+    """Sessions of all brokers in one epoch of the controller.
+
+    Call `begin` when all records that earlier controllers have committed are applied.
 
     Args:
         session_timeout_ms: `broker.session.timeout.ms`.
@@ -56,14 +58,14 @@ class BrokerHeartbeats:
         self._shutdown_offsets: dict[int, int] = {}
 
     def begin(self, image: ClusterImage, now_ms: int) -> None:
-        """Begins a session for every registered broker that has not sent a heartbeat yet."""
+        """Starts a session for every registered broker that has not sent a heartbeat yet."""
         for broker in image.brokers.values():
             self._contacts.setdefault((broker.broker_id, broker.epoch), now_ms)
 
     # Sessions
 
     def contact(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A heartbeat arrived: the session is extended from now, however long the heartbeat waits to be processed."""
+        """Extends a broker's session from the arrival of a heartbeat, however long its processing waits."""
         self._contacts[(broker_id, broker_epoch)] = now_ms
 
     def has_session(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
@@ -72,11 +74,11 @@ class BrokerHeartbeats:
         return contact_ms is not None and now_ms <= contact_ms + self._session_timeout_ms
 
     def end_session(self, broker_id: int, broker_epoch: int) -> None:
-        """The process has ended: another may register under its id at once."""
+        """Ends the session of a process that has ended, so that another one can register under its id at once."""
         self._contacts.pop((broker_id, broker_epoch), None)
 
     def next_expiry_ms(self) -> int:
-        """End of the session that ends first without another heartbeat; NEVER_MS without sessions."""
+        """Earliest end of a session, in ms; NEVER_MS without sessions."""
         return min(self._contacts.values(), default=NEVER_MS - self._session_timeout_ms) + self._session_timeout_ms
 
     def take_expired(self, now_ms: int) -> tuple[int, int] | None:
@@ -92,9 +94,9 @@ class BrokerHeartbeats:
     # States
 
     def state_of(self, broker: BrokerImage) -> BrokerState:
-        """The state between heartbeats.
+        """State of a broker between heartbeats.
 
-        A controlled shutdown that began under another controller is not known here: it begins again.
+        A controlled shutdown that began under an earlier controller is unknown here and begins again.
         """
         if broker.broker_id in self._shutdown_offsets and not broker.is_fenced:
             return BrokerState.CONTROLLED_SHUTDOWN
@@ -118,7 +120,7 @@ class BrokerHeartbeats:
             if _leads_something(image, broker.broker_id):
                 return BrokerState.CONTROLLED_SHUTDOWN
             return BrokerState.SHUTDOWN_NOW
-        # It leads nothing any more, but waits until all active brokers know that: then no client asks it any more.
+        # The broker stops leading, and then waits until all active brokers have applied that: no client uses it then.
         if _leads_something(image, broker.broker_id):
             return BrokerState.CONTROLLED_SHUTDOWN
         if self._shutdown_offsets[broker.broker_id] > self.lowest_active_offset(image):
@@ -126,7 +128,7 @@ class BrokerHeartbeats:
         return BrokerState.SHUTDOWN_NOW
 
     def lowest_active_offset(self, image: ClusterImage) -> int:
-        """The metadata offset that all active brokers have applied, those in controlled shutdown not counted."""
+        """Metadata offset that all active brokers have applied, except those in controlled shutdown."""
         return min(
             (
                 self._metadata_offsets.get(broker.broker_id, UNKNOWN_OFFSET)
@@ -137,7 +139,7 @@ class BrokerHeartbeats:
         )
 
     def note(self, heartbeat: Heartbeat, state: BrokerState, end_offset: int) -> None:
-        """Notes the result of a heartbeat. `end_offset` is that of the last record written for it or before it."""
+        """Notes the result of a heartbeat. `end_offset`: offset of the last record written for it or before it."""
         broker_id = heartbeat.broker_id
         self._metadata_offsets[broker_id] = heartbeat.metadata_offset
         if state is BrokerState.CONTROLLED_SHUTDOWN:
@@ -148,7 +150,7 @@ class BrokerHeartbeats:
             self.end_session(broker_id, heartbeat.broker_epoch)
 
     def forget(self, broker_id: int) -> None:
-        """Removes all of a broker id: another process is registered under it, or none."""
+        """Removes the state of a broker id, after another process was registered under it, or none."""
         self._metadata_offsets.pop(broker_id, None)
         self._shutdown_offsets.pop(broker_id, None)
         for key in [key for key in self._contacts if key[0] == broker_id]:
@@ -158,7 +160,7 @@ class BrokerHeartbeats:
 def is_caught_up(broker: BrokerImage, heartbeat: Heartbeat) -> bool:
     """True if the broker has applied its own registration.
 
-    A broker's epoch is the offset of the first record of its registration, and what is written together is applied
+    A broker's epoch is the offset of the first record of its registration, and records of one command are applied
     together.
     """
     return heartbeat.metadata_offset >= broker.epoch

@@ -1,4 +1,4 @@
-"""ImagePublisher: the newest image of the cluster, and who is told of each new one."""
+"""ImagePublisher: the newest image of the cluster, and the subscribers that are called for each new one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ImageCallback = Callable[[ClusterImage, ClusterImage], None]
 
 
 class ImagePublisher:
-    """See the module's text.
+    """The newest image and its subscribers.
 
     Attributes:
         image: state of the cluster after the committed records below `applied`.
-        applied: end of the log that is applied; control records, which `image` has nothing of, count too.
+        applied: end of the applied log, including control records, which do not change `image`.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class ImagePublisher:
         """Applies the records of the log from `applied` to `end_offset`, as one new image.
 
         Raises:
-            StorageError: they cannot be read. Nothing has changed.
+            StorageError: the records cannot be read. The image is unchanged.
         """
         records: list[Any] = []
         offset = epoch = timestamp_ms = -1
@@ -65,7 +65,7 @@ class ImagePublisher:
             )
 
     def replace(self, image: ClusterImage, applied: OffsetAndEpoch) -> None:
-        """Publishes an image that does not follow the present one: that of a snapshot."""
+        """Publishes the image of a snapshot, which does not result from the present one."""
         _set_delta(self.image, image)
         self.publish(image, applied)
 

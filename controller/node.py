@@ -1,8 +1,9 @@
 """ControllerNode: one node of the metadata quorum, in trio.
 
-It puts together a driver of raft (`raft_driver`), a queue of commands (`command_queue`) and a publisher of images
-(`image_publisher`): commands are planned on the newest image, their records go through raft, and what is committed is
-applied and published. Besides that it takes snapshots, downloads the leader's, and answers what others ask of a node.
+It joins a driver of raft (`raft_driver`), a queue of commands (`command_queue`) and a publisher of images
+(`image_publisher`): commands are planned on the newest image, raft replicates their records, and committed records are
+applied and published as an image. The node also writes snapshots, downloads the leader's snapshots, and gives the
+quorum's state to handlers.
 """
 
 from __future__ import annotations
@@ -47,22 +48,22 @@ R = TypeVar("R")
 
 
 class NodeObserver(Protocol):
-    """Is told what a node does, for a simulation or a trace, as etcd's TraceLogger is. It must change nothing."""
+    """Observer of a node's events, for a simulation or a trace, like etcd's TraceLogger. It changes nothing."""
 
     def on_leadership(self, node: ControllerNode) -> None:
-        """Leader or epoch of the quorum have changed."""
+        """Called when leader or epoch of the quorum have changed."""
 
     def on_applied(self, node: ControllerNode, start_offset: int, end_offset: int) -> None:
-        """The node has applied what is committed; `node.read_log` gives the batches between the offsets."""
+        """Called when the node has applied committed records; `node.read_log` has the batches between the offsets."""
 
 
 class ControllerNode:
-    """See the module's text. `open`, then `run` in a nursery, at last `close`.
+    """One node of the quorum. Call `open`, then `run` in a nursery, and `close` at the end.
 
-    After `open` a quorum of one has its image loaded and leads. Commands are carried out while `run` runs.
+    After `open` a single voter has loaded its image and leads. Commands are executed while `run` runs.
 
     Attributes:
-        clock: measures the time for deadlines of other nodes.
+        clock: clock for deadlines of other nodes.
         voter_requests: changes of the voters and of kraft.version.
     """
 
@@ -78,12 +79,12 @@ class ControllerNode:
         run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = trio.to_thread.run_sync,
         observer: NodeObserver | None = None,
     ) -> None:
-        """Opens nothing yet.
+        """Opens no file; `open` does that.
 
         Args:
-            wall_clock_ms: stamps records.
-            transport: to the other nodes of the quorum; None for a node without others.
-            run_in_thread: does blocking work.
+            wall_clock_ms: time of day in ms, for the timestamps of records.
+            transport: connections to the other nodes of the quorum; None for a single node.
+            run_in_thread: runs blocking work in a thread.
         """
         self.settings = settings
         self.clock = RunningClock(settings.running_tick_ms)
@@ -111,11 +112,11 @@ class ControllerNode:
     # Life
 
     def open(self, *, is_clean: bool = False) -> None:
-        """Opens or makes the files, loads the image and joins the quorum. `is_clean`: the last stop was in order.
+        """Opens or creates the files, loads the image and joins the quorum. `is_clean`: the last stop was clean.
 
         Raises:
-            StorageError: the files cannot be used; CorruptFile where they are damaged, InconsistentDirectory where
-                newer software wrote them.
+            StorageError: the files cannot be used; CorruptFile for damaged files, InconsistentDirectory for files of
+                newer software.
         """
         try:
             self._open(is_clean=is_clean)
@@ -142,7 +143,7 @@ class ControllerNode:
         if newest is not None:
             snapshot, content = newest
             if snapshot == BEGINNING:
-                # The snapshot of the format step: its records are the first of a new cluster and not written yet.
+                # The snapshot of the format step: its records are not in the log of the new cluster yet.
                 newest, first_values = None, content.values
             else:
                 self._publisher.publish(image_of_snapshot(snapshot, content), snapshot)
@@ -175,7 +176,7 @@ class ControllerNode:
         self._cycle()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carries out commands, lets time pass, takes snapshots; until it is cancelled."""
+        """Executes commands, drives timers and takes snapshots, until it is cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.clock.run)
@@ -199,10 +200,10 @@ class ControllerNode:
             self._queue.fail_all(stopping())
 
     def close(self) -> None:
-        """Gives up leadership and closes the files. To be called when `run` has ended.
+        """Gives up leadership and closes the files. Call it after `run` has ended.
 
         Raises:
-            StorageError: something could not be written; the files are closed all the same.
+            StorageError: a file could not be written; the files are closed even then.
         """
         try:
             if self._driver.leftover is not None:
@@ -212,7 +213,7 @@ class ControllerNode:
             self._storage.close()
 
     async def hand_over(self, timeout_ms: int) -> None:
-        """Before an orderly stop, while messages are still sent: a leader resigns and waits until another one leads."""
+        """Resigns as leader and waits until another node leads. Call it before a clean stop, while `run` runs."""
         self.step(local.Resign())
         if len(self.voters) > 1:
             with trio.move_on_after(timeout_ms / 1000):
@@ -223,24 +224,24 @@ class ControllerNode:
 
     @property
     def image(self) -> ClusterImage:
-        """State of the cluster after the records that are committed and applied on this node."""
+        """State of the cluster after the committed records that this node has applied."""
         return self._publisher.image
 
     def subscribe(self, callback: ImageCallback) -> None:
-        """Calls `callback(old image, new image)` for each new image, in order; `new.delta` has what changed since old.
+        """Calls `callback(old image, new image)` for each new image, in order; `new.delta` has the changes since `old`.
 
-        If there is an image already, it is called at once with the empty image as the old one. An exception of a
-        subscriber ends the node: its state would not be that of the image any more.
+        If there is an image already, the callback is called at once, with the empty image as the old one. An exception
+        of a subscriber ends the node, because the subscriber's state would no longer match the image.
         """
         self._publisher.subscribe(callback)
 
     async def submit(self, command: Command[R], timeout_ms: int) -> R:
-        """The result of a command, once its records are committed, durable and applied, and every subscriber knows.
+        """Result of a command, after its records are committed, durable and applied, and all subscribers were called.
 
         Raises:
-            CommandRefused: with the code and the text for the client. NOT_CONTROLLER: another node leads, nothing was
-                done. REQUEST_TIMED_OUT: it may still be done. KAFKA_STORAGE_ERROR: it could not be written. Others as
-                the command says.
+            CommandRefused: error code and text for the client. NOT_CONTROLLER: another node leads, nothing was done.
+                REQUEST_TIMED_OUT: the command may still take effect. KAFKA_STORAGE_ERROR: its records could not be
+                written. Other codes are those of the command.
         """
         if self._is_stopped:
             raise stopping()
@@ -256,7 +257,7 @@ class ControllerNode:
         return result
 
     async def applied(self, end_offset: int, timeout_ms: int) -> bool:
-        """Waits until the log is committed and applied here up to an offset; False if the time is over before."""
+        """Waits until this node has applied the committed log up to an offset; False after `timeout_ms`."""
         with trio.move_on_after(max(timeout_ms, TIMEOUT_MIN_MS) / 1000):
             while self._publisher.applied.offset < end_offset:
                 await self._advance.wait()
@@ -274,14 +275,14 @@ class ControllerNode:
         await self._leadership.wait()
 
     def known_leader(self) -> tuple[int, int]:
-        """Node id of the leader, -1 while it is not known, and the epoch."""
+        """(node id of the leader, -1 while it is unknown; epoch)."""
         return self._core.leader_id, self._core.epoch
 
     def quorum_state(self) -> QuorumDescription:
-        """Leader, epoch, high watermark; on the leader also its replicas (DescribeQuorum, which only it answers).
+        """Leader, epoch and high watermark; on the leader also the replicas (for DescribeQuorum).
 
-        For each voter and observer: log end offset, and when it fetched and was caught up last, by the wall clock in
-        milliseconds, -1 for never.
+        For each voter and observer: log end offset, and the times of its last fetch and of being caught up last, in ms
+        of the wall clock, -1 for never.
         """
         now_ms = self.clock.now_ms()
         return self._core.describe(now_ms).shifted(self._wall_clock_ms() - now_ms)
@@ -302,10 +303,10 @@ class ControllerNode:
         return self._core.log.start.offset
 
     def read_log(self, start_offset: int, end_offset: int) -> Iterator[CommittedBatch]:
-        """Batches of the log between two offsets, both at the edge of a batch and not before `log_start`.
+        """Batches of the log between two offsets, both at the edge of a batch and not below `log_start`.
 
         Raises:
-            StorageError: they cannot be read.
+            StorageError: the batches cannot be read.
         """
         return self._storage.read(start_offset, end_offset)
 
@@ -314,7 +315,7 @@ class ControllerNode:
         return self._storage.snapshot_slice(snapshot, position, size_max)
 
     def step(self, message: Message | local.LocalMessage) -> None:
-        """Gives a message of another node, or of this one, to raft.
+        """Passes a message of another node, or of this one, to raft.
 
         Raises:
             StorageError: the output could not be written.
@@ -323,7 +324,7 @@ class ControllerNode:
         self._wakeup.set()
 
     def step_or_resign(self, message: Message | local.LocalMessage) -> None:
-        """As `step`, but a leader that cannot write resigns instead of an error."""
+        """As `step`, but a leader that cannot write resigns instead of raising StorageError."""
         self._driver.step_or_resign(message)
         self._wakeup.set()
 
@@ -346,7 +347,7 @@ class ControllerNode:
             self._queue.fail_all(not_leader())
 
     def on_committed(self, high_watermark: int) -> None:
-        """Publishes the images up to the high watermark: those that were planned here, others from the log."""
+        """Publishes the images up to the high watermark: planned ones, and others by replaying the log."""
         publisher, planned = self._publisher, self._queue.planned
         start_offset = publisher.applied.offset
         while publisher.applied.offset < high_watermark:
@@ -379,7 +380,8 @@ class ControllerNode:
         now_ms = self.clock.now_ms()
         self._driver.tick(now_ms)
         if self._publisher.applied.offset < self._core.high_watermark:
-            # It could not be read when it was committed. A new leader decides nothing before, so nothing else does it.
+            # These records could not be read when they were committed. A new leader plans nothing before it has
+            # applied them, so no other event would try this again.
             try:
                 self.on_committed(self._core.high_watermark)
             except StorageError as error:
@@ -390,17 +392,17 @@ class ControllerNode:
 
     @property
     def _can_plan(self) -> bool:
-        """True if this node leads and has applied all that earlier leaders committed: its image is the newest."""
+        """True if this node leads and has applied all records of earlier leaders, so that its image is the newest."""
         start_offset = self._core.epoch_start_offset
         return start_offset is not None and self._publisher.applied.offset > start_offset
 
     @property
     def _must_bootstrap(self) -> bool:
-        """True if this node leads a new cluster, whose first records are not written yet."""
+        """True if this node leads a new cluster whose first records are not written yet."""
         return self._can_plan and not self._queue.image.is_bootstrapped
 
     def _carry_out(self) -> None:
-        """Plans the commands that wait, one on the image of the other, and writes their records together."""
+        """Plans the waiting commands, each on the image after the previous one, and writes all records at once."""
         self._queue.linger_until_ms = NEVER_MS
         if not self.is_leader:
             self._queue.fail_all(not_leader())
@@ -434,7 +436,7 @@ class ControllerNode:
             self._driver.step(local.SnapshotTaken(start))
 
     async def _install_snapshot(self) -> None:
-        """Downloads the leader's snapshot, and applies and publishes it. If that fails, the next Fetch asks again."""
+        """Downloads the leader's snapshot, and applies and publishes it. After a failure the next Fetch repeats it."""
         leader_id, snapshot = self._download.take()
         found = await self._download.install(
             self._core, self._storage, leader_id, snapshot, self._wall_clock_ms(), self.step_or_resign

@@ -1,6 +1,6 @@
 """NodeClient: requests of this node to another node of the cluster, over one connection, one at a time.
 
-The first exchange on a connection is ApiVersions; a request then goes out in the highest version that both sides know.
+The first exchange on a connection is ApiVersions; requests then have the highest version that both sides support.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ API_VERSIONS_KEY = 18
 API_VERSIONS_VERSION = 3
 SOFTWARE_NAME = "pykbroker"
 RESPONSE_SIZE_MAX = 256 << 20
-"""The largest response that is taken from another node of the cluster."""
+"""Largest response in bytes that is accepted from another node of the cluster."""
 
 LENT_BUFFER_SIZE_KEPT = 16 << 20
-"""More than a replica asks for at a time (`replica.fetch.response.max.bytes`)."""
+"""Bytes of a buffer that is kept between responses: more than a replica requests
+(`replica.fetch.response.max.bytes`)."""
 
 
 class NodeAddress(NamedTuple):
-    """Host and port at which a node listens for the others."""
+    """Host and port of a node's listener for other nodes."""
 
     host: str
     port: int
@@ -43,9 +44,9 @@ OpenStream = Callable[[str, int], Awaitable[trio.abc.Stream]]
 
 
 class NodeUnreachable(Exception):
-    """The other node did not answer: it is not there, hung up, or took too long. The request may have been served.
+    """The other node did not answer: it cannot be connected, it disconnected, or it took too long.
 
-    `is_refused`: its machine refused the connection, so nothing listens there and nothing was served.
+    It may have executed the request, unless `is_refused`: then its machine has refused the connection.
     """
 
     def __init__(self, why: str, *, is_refused: bool = False) -> None:
@@ -54,19 +55,19 @@ class NodeUnreachable(Exception):
 
 
 class VersionTooOld(ProtocolError):
-    """The other node has the API, but not in a version that can say what is meant."""
+    """The other node has the API, but only in versions that lack a needed field."""
 
 
 class NodeClient:
-    """See the module's text. A failure closes the connection; the next request opens another.
+    """A connection to another node. A failure closes it; the next request opens another one.
 
     Args:
-        address: the other node.
-        open_stream: connects; `trio.open_tcp_stream`, or what a test or a simulation has instead.
-        client_id: names this node in the other's log.
-        software_version: of this software, for KIP-511.
-        lends: whether the bytes of a response (records) are those of the buffer that the socket fills, valid until the
-            next request, and not a copy. The buffer is then kept, too: for who gets much, all the time.
+        address: address of the other node.
+        open_stream: opens a connection: `trio.open_tcp_stream`, or a function of a test or simulation.
+        client_id: client id of the requests.
+        software_version: version of this software for ApiVersions (KIP-511).
+        lends: if true, bytes in a response (records) are views of the receive buffer, valid until the next request,
+            and no copies. The buffer is then kept between requests, for clients that always receive much.
     """
 
     def __init__(
@@ -89,13 +90,13 @@ class NodeClient:
         self._correlation_id = 0
 
     async def request(self, message: Message, timeout_ms: int, version_min: int = 0) -> Any:
-        """Sends a request, connecting first if need be, and returns the response.
+        """Sends a request, after connecting if necessary, and returns the response.
 
         Raises:
-            NodeUnreachable: no response came in time.
+            NodeUnreachable: no response came within `timeout_ms`.
             VersionTooOld: the other node does not have the API in `version_min` or a later version.
-            ProtocolError: the other node does not have this API in a version that we have, or its response cannot be
-                read.
+            ProtocolError: the other node has no version of this API that exists here, or its response cannot be
+                decoded.
         """
         try:
             with trio.fail_after(timeout_ms / 1000):
@@ -113,17 +114,17 @@ class NodeClient:
         except VersionTooOld:
             raise
         except BaseException:
-            # A response that is still under way would be taken for that to the next request.
+            # A late response would be taken for the response to the next request.
             await self.close()
             raise
 
     async def features(self, timeout_ms: int) -> dict[str, tuple[int, int]]:
-        """The levels of features that the other node supports, as it says when it is connected to.
+        """Lowest and highest level of each feature that the other node supports, from its ApiVersions response.
 
         Raises:
-            NodeUnreachable, ProtocolError: it does not say.
+            NodeUnreachable, ProtocolError: there is no usable response.
         """
-        # In the newest version: before 4 a feature whose lowest level is 0 is left out.
+        # In the newest version: before version 4 features whose lowest level is 0 are left out.
         asked = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=self._software_version)
         answer: ApiVersionsResponse = await self.request(asked, timeout_ms)
         if answer.error_code != ErrorCode.NONE:
@@ -131,7 +132,7 @@ class NodeClient:
         return {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
 
     def another(self) -> NodeClient:
-        """A client of the same node with a connection of its own."""
+        """A new client of the same node, with its own connection."""
         return NodeClient(
             self.address, self._open_stream, client_id=self._client_id, software_version=self._software_version
         )
@@ -172,7 +173,7 @@ class NodeClient:
         body = encode(message, version)
         await self._stream.send_all((len(head) + len(body)).to_bytes(4, "big") + head + body)
         frame = await self._receive_frame()
-        # ApiVersions is answered with the plain header at every version (P-1).
+        # The header of an ApiVersions response has no tagged fields in any version (P-1).
         correlation_id, position = read_response_header(frame, is_flexible and message.KEY != API_VERSIONS_KEY)
         if correlation_id != self._correlation_id:
             raise ProtocolError(f"{self.address} answers request {correlation_id}, not {self._correlation_id}")
@@ -204,7 +205,7 @@ def is_refused(error: BaseException | None) -> bool:
 
 
 def response_class(request_class: type[Message]) -> type[Message]:
-    """The class of the responses to a class of requests: they are declared in one module."""
+    """Class of the responses to a class of requests; one module declares both."""
     name = request_class.__name__.removesuffix("Request") + "Response"
     found: type[Message] = getattr(sys.modules[request_class.__module__], name)
     return found

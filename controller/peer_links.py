@@ -1,11 +1,11 @@
-"""PeerLinks: the connections over which a node of the quorum sends raft's messages to the others.
+"""PeerLinks: connections over which a node of the quorum sends raft's messages to the other nodes.
 
 Messages between state machines are one-way and may be lost; on the wire they are requests and responses. A request of
-this node leaves over the link to its destination, and the response comes back as a message. A request of another node
-waits here until the state machine sends the answer to it: at once, or for a Fetch, when there is something to fetch.
+this node is sent over the link to its destination, and its response is given to raft as a message. A request of another
+node waits here until the state machine answers: at once, or in the case of a Fetch when there are new records.
 
-A link has two connections, because a Fetch may wait at the leader for half a second and votes must not wait behind it.
-On each, a message replaces an older one of its kind that could not be sent yet: the older one is out of date.
+A link has two connections, because a Fetch may wait at the leader for half a second, and votes must not wait behind it.
+On each of them a message replaces an unsent older one of its kind, which is out of date.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 KRAFT_VERSION = "kraft.version"
 CONNECT_BACKOFF_MS = 50
-"""Pause after the second and each further failed request: a little more than Kafka's quorum.retry.backoff.ms."""
+"""Pause in ms after the second and each further failed request: a little more than Kafka's quorum.retry.backoff.ms."""
 
 _ANSWER_TO: dict[type, type] = {
     raft.VoteRequest: raft.VoteResponse,
@@ -59,7 +59,7 @@ _EXPECTED = frozenset(
         ErrorCode.BROKER_NOT_AVAILABLE,
     )
 )
-"""Errors that are normal while leaders change, and not logged."""
+"""Errors that are normal while the leader changes; they are not logged."""
 
 _EXPECTED_OF_VOTERS = _EXPECTED | {
     ErrorCode.REQUEST_TIMED_OUT,
@@ -67,7 +67,7 @@ _EXPECTED_OF_VOTERS = _EXPECTED | {
     ErrorCode.VOTER_NOT_FOUND,
     ErrorCode.UNSUPPORTED_VERSION,
 }
-"""The same for requests about voters, which are repeated."""
+"""Errors of requests about voters that are normal, because these requests are repeated; they are not logged."""
 
 
 class _Waiter:
@@ -81,17 +81,17 @@ class _Waiter:
 
 
 class PeerLinks(Transport):
-    """See the module's text. Requests leave while `run` runs.
+    """Links to the other nodes. Requests are sent while `run` runs.
 
     Args:
-        node_id: of this node.
-        cluster_id: is in every request; a node of another cluster refuses it.
+        node_id: id of this node.
+        cluster_id: cluster id in every request; a node of another cluster refuses it.
         voters: addresses of the configured voters, by node id.
         request_timeout_ms: `controller.quorum.request.timeout.ms`.
         snapshot_piece_bytes: `controller.quorum.fetch.snapshot.max.bytes`.
-        bootstrap: `controller.quorum.bootstrap.servers`; raft knows them as nodes -2, -3, ...
-        endpoints: where this node listens for the others.
-        listener_name: name of the listener at which a VotersRecord's voters are addressed.
+        bootstrap: `controller.quorum.bootstrap.servers`; their node ids in raft are -2, -3, ...
+        endpoints: listeners of this node for other nodes.
+        listener_name: name of the listener whose endpoint is used for voters of a VotersRecord.
     """
 
     can_download = True
@@ -125,15 +125,15 @@ class PeerLinks(Transport):
         self.listener_name = listener_name
         self._configured = {**voters, **dict(zip(range(-2, -2 - len(bootstrap), -1), bootstrap, strict=True))}
         self._voters = VoterSet(())
-        # Addresses that leaders named for themselves; they may be newer than the VotersRecord.
+        # Addresses of leaders from their own requests and responses; they may be newer than the VotersRecord.
         self._leaders: dict[int, NodeAddress] = {}
         self._lanes: dict[tuple[int, bool], _Lane] = {}
         self._running: tuple[trio.Nursery, Step] | None = None
 
     def send(self, envelope: Envelope) -> None:
-        """Gives an answer to the request that waits for it, and a request to the link to its destination.
+        """Passes an answer to the request that waits for it, and a request to the link to its destination.
 
-        A message without a destination is dropped, as raft allows.
+        A message without a link or a waiting request is dropped, as raft allows.
         """
         message = envelope.message
         assert not isinstance(message, raft.UpdateVoterResponse), "that answer is `VoterRequests`'"
@@ -147,9 +147,9 @@ class PeerLinks(Transport):
             self._lane(envelope.destination, is_fetch=isinstance(message, raft.FetchRequest)).put(message)
 
     def set_voters(self, voters: VoterSet) -> None:
-        """Notes the voters and their endpoints.
+        """Sets the voters and their endpoints.
 
-        A leader that is removed leads until that is committed, so the addresses of former voters are kept.
+        A leader that is being removed leads until its removal is committed, so addresses of former voters are kept.
         """
         for old in self._voters.ids:
             address = self.address_of(old)
@@ -161,7 +161,7 @@ class PeerLinks(Transport):
                 self._leaders.pop(voter.key.node_id, None)
 
     def address_of(self, node_id: int) -> NodeAddress | None:
-        """The address at which a node listens for the others, None if it is not known."""
+        """Address of a node's listener for other nodes; None if it is unknown."""
         if node_id == self.node_id:
             return NodeAddress(*self._endpoints[0][1:]) if self._endpoints else self._configured.get(node_id)
         voter = self._voters.voter(node_id)
@@ -170,7 +170,7 @@ class PeerLinks(Transport):
         return self._leaders.get(node_id, recorded)
 
     def learn(self, node_id: int, address: NodeAddress) -> None:
-        """Notes the address that a leader names for itself."""
+        """Sets the address of a leader, from its own request or response."""
         if node_id >= 0 and node_id != self.node_id and self.address_of(node_id) != address:
             self._leaders[node_id] = address
 
@@ -184,12 +184,12 @@ class PeerLinks(Transport):
         return lane
 
     def client(self, address: NodeAddress) -> NodeClient:
-        """Makes a client with a connection of its own, not connected yet."""
+        """A new client with its own connection, which opens at the first request."""
         client_id = f"raft-client-{self.node_id}"
         return NodeClient(address, self._open_stream, client_id=client_id, software_version=self._software_version)
 
     async def run(self, step: Step) -> None:
-        """Sends requests and gives their responses to `step`, until it is cancelled."""
+        """Sends requests and passes their responses to `step`, until it is cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 self._running = nursery, step
@@ -197,17 +197,17 @@ class PeerLinks(Transport):
                     nursery.start_soon(lane.run, step)
                 await trio.sleep_forever()
         finally:
-            # A node that is closed resigns afterwards, perhaps to a voter that it has sent nothing before.
+            # A node resigns when it is closed, perhaps with a message to a voter that has no link yet.
             self._running = None
 
     def are_gone(self, voters: Collection[int]) -> bool:
-        """True if so many of these voters did not respond when asked last that the others are no majority."""
+        """True if no majority is left without the voters that did not respond to their last request."""
         return 2 * sum(voter not in self._silent for voter in voters) <= len(voters)
 
     async def answer_of(self, asked: Request, step: Step, timeout_ms: int) -> Response | None:
-        """The state machine's answer to a request of another node, None if there is none in time."""
+        """The state machine's answer to a request of another node; None if there is none within `timeout_ms`."""
         key = (asked.source, _ANSWER_TO[type(asked)])
-        # A node that asks again does not wait for the first answer: that connection is gone.
+        # A node that repeats a request no longer waits for the first answer: that connection has ended.
         waiter = self._waiters[key] = _Waiter()
         try:
             step(asked)
@@ -261,10 +261,10 @@ class PeerLinks(Transport):
                 await client.close()
 
     async def ask(self, voter: int, client: NodeClient, asked: Request | VoterRequest, step: Step) -> None:
-        """Sends one request, and gives `step` the message that the response is.
+        """Sends one request, and passes the message in its response to `step`.
 
         Raises:
-            NodeUnreachable, ProtocolError: it has no usable response.
+            NodeUnreachable, ProtocolError: there is no usable response.
         """
         request = request_for_wire(asked, self.cluster_id, self._endpoints, change_timeout_ms=self.request_timeout_ms)
         is_pre_vote = isinstance(asked, raft.VoteRequest) and asked.is_pre_vote
@@ -305,7 +305,7 @@ class PeerLinks(Transport):
             log.error("node %d of the quorum answers a %s with %s", voter, kind, error.name)
 
     def note_silent(self, voter: int) -> None:
-        """A request to a voter got no response."""
+        """Notes that a request to a voter got no response."""
         self._silent.add(voter)
 
 
@@ -327,7 +327,7 @@ class _Lane:
         self._filled.set()
 
     async def run(self, step: Step) -> None:
-        """Sends the messages one after the other, until it is cancelled."""
+        """Sends the queued messages one after another, until it is cancelled."""
         try:
             while True:
                 await self._filled.wait()
@@ -355,7 +355,7 @@ class _Lane:
         try:
             await self._links.ask(self._voter, self._client, message, step)
         except (NodeUnreachable, ProtocolError) as error:
-            # Logged once per failure, not per attempt: an absent node gets several requests a second.
+            # Logged at the first failure only: an absent node gets several requests a second.
             if not self._has_failed:
                 log.warning("node %d of the quorum: %s", self._voter, error)
             is_first, self._has_failed = not self._has_failed, True

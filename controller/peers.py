@@ -1,4 +1,4 @@
-"""Peers: answers the requests of other nodes of the quorum, and runs the links to them."""
+"""Peers: responses to the requests of other nodes of the quorum, and the links to these nodes."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ log = logging.getLogger(__name__)
 
 NEWEST_VERSION = 1 << 15
 ANSWER_SLACK_MS = 1000
-"""A Fetch is dropped so much later than the state machine should have answered it."""
+"""Milliseconds after which a Fetch is dropped that the state machine should have answered."""
 
 
 class Peers:
-    """See the module's text.
+    """The other nodes of the quorum.
 
     Args:
-        node: of this process, which has `links` as its transport.
-        fetch_wait_max_ms: how long the state machine keeps a Fetch without an answer.
+        node: the quorum's node of this process; `links` are its transport.
+        fetch_wait_max_ms: longest time in ms that the state machine keeps a Fetch waiting for records.
     """
 
     def __init__(self, node: ControllerNode, links: PeerLinks, *, fetch_wait_max_ms: int = 500) -> None:
@@ -51,17 +51,17 @@ class Peers:
         await self._links.run(self._node.step)
 
     def address_of(self, node_id: int) -> NodeAddress | None:
-        """The address at which a node listens for the others, None if it is not known."""
+        """Address of a node's listener for other nodes; None if it is unknown."""
         return self._links.address_of(node_id)
 
     def are_gone(self, voters: Collection[int]) -> bool:
-        """True if so many of these voters did not respond when asked last that the others are no majority."""
+        """True if no majority is left without the voters that did not respond to their last request."""
         return self._links.are_gone(voters)
 
     async def answer(self, request: Any, api_version: int = NEWEST_VERSION) -> Any:
-        """The response to a KRaft request of another node; None if there is none and the connection should close.
+        """Response to a KRaft request of another node; None if there is none and the connection should be closed.
 
-        `api_version` is the one that the response will be encoded in.
+        `api_version` is the version in which the response will be encoded.
         """
         node, links = self._node, self._links
         try:
@@ -82,7 +82,7 @@ class Peers:
         return self._with_address(request, response_for_wire(request, answer), answer.leader_id, api_version)
 
     def _with_address(self, request: Any, response: Any, leader_id: int, api_version: int) -> Any:
-        """The response, with the leader's address if that is known and the version has it."""
+        """The response with the leader's address, if that is known and the version has the field."""
         address = self._links.address_of(leader_id) if leader_id >= 0 else None
         if address is not None and api_version >= ENDPOINTS_VERSION[type(request).__name__]:
             name_leaders_address(response, leader_id, *address)
@@ -91,7 +91,7 @@ class Peers:
     async def answer_snapshot(
         self, request: FetchSnapshotRequest, api_version: int = NEWEST_VERSION
     ) -> FetchSnapshotResponse:
-        """The response to a FetchSnapshot of another node."""
+        """Response to a FetchSnapshot of another node."""
         node = self._node
         known = node.known_leader()
         response = snapshot_response(request, self._links.cluster_id, known, node.is_leader, node.snapshot_slice)

@@ -1,6 +1,6 @@
-"""The `quorum-state` file with epoch, leader and vote of a replica, byte for byte as Kafka's.
+"""The `quorum-state` file with epoch, leader and vote of a replica, byte for byte as in Kafka.
 
-Data version 0 is that of a static quorum (kraft.version 0), 1 has directory ids (KIP-853).
+Data version 0 is for a static quorum (kraft.version 0); version 1 has directory ids (KIP-853).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def read_quorum_state(filesystem: FileSystem, directory: str) -> QuorumState | N
     """Reads the quorum state, None if there is no file.
 
     Raises:
-        CorruptFile: the file cannot be understood. A node must not vote on a guess.
+        CorruptFile: the file cannot be parsed. A node must not guess its vote.
     """
     path = f"{directory}/{FILE_NAME}"
     content = filesystem.read_file(path)

@@ -1,7 +1,7 @@
-"""RaftDriver: does what the outputs of RaftCore ask for, in their order: persist, send, apply. Synchronous.
+"""RaftDriver: executes the outputs of RaftCore in their order: persist, send, apply. Synchronous.
 
-A sync runs in the event loop: a sync of some hundred bytes took 0.1 ms where this was measured, less than a trip to a
-thread and back.
+A sync runs in the event loop: a sync of some hundred bytes was measured at 0.1 ms, less than a switch to a thread and
+back.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ log = logging.getLogger(__name__)
 
 
 class RaftListener(Protocol):
-    """The node around the driver, as far as outputs concern it."""
+    """The node's callbacks for outputs of raft."""
 
     def on_output(self, output: Output) -> None:
-        """The output is persisted. Its messages are sent next, then its high watermark is applied."""
+        """Called when an output is persisted. Its messages are sent next, then its high watermark is applied."""
 
     def on_leadership(self) -> None:
-        """Leader or epoch have changed."""
+        """Called when leader or epoch have changed."""
 
     def on_committed(self, high_watermark: int) -> None:
-        """The records below `high_watermark` are committed."""
+        """Called when the records below `high_watermark` are committed."""
 
     def on_records_dropped(self, end_offset: int, error: StorageError) -> None:
-        """The records from `end_offset` on could not be written. They are taken back."""
+        """Called when the records from `end_offset` on could not be written and were removed from raft's log."""
 
 
 class RaftDriver:
-    """See the module's text.
+    """Driver of one RaftCore with its storage and transport.
 
     Args:
-        now_ms: the clock for deadlines of other nodes, in milliseconds.
-        wall_clock_ms: stamps records.
+        now_ms: clock for deadlines of other nodes, in milliseconds.
+        wall_clock_ms: time of day in ms, for the timestamps of records.
 
     Attributes:
-        leftover: why the log may be longer than raft knows: what a failed write left could not be cut off yet.
+        leftover: error because of which the file of the log may be longer than raft's log: the remains of a failed
+            write could not be cut off yet. None otherwise.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class RaftDriver:
             self._perform(self._core.tick(now_ms))
 
     def step_or_resign(self, message: Message | LocalMessage) -> None:
-        """As `step`, but a leader that cannot write resigns instead of an error."""
+        """As `step`, but a leader that cannot write resigns instead of raising StorageError."""
         try:
             self.step(message)
         except StorageError as error:
@@ -107,7 +108,7 @@ class RaftDriver:
         self._after_persist(output, self._persist(output))
 
     def _persist(self, output: Output) -> int:
-        """The first part of an output; the offset below which the log is durable then."""
+        """Persists an output; returns the offset below which the log is durable then."""
         core, storage = self._core, self._storage
         if output.must_persist or (output.send and storage.has_unwritten_state):
             return storage.persist(output, self._wall_clock_ms(), core.voters, core.kraft_version)
@@ -125,7 +126,7 @@ class RaftDriver:
             self.step(Persisted(end_offset))
 
     def _with_records(self, envelope: Envelope) -> Envelope:
-        """A FetchResponse gets its records from the log."""
+        """Adds the records from the log to a FetchResponse; other messages stay as they are."""
         message = envelope.message
         if isinstance(message, FetchResponse) and message.offset >= 0 and not (message.diverging or message.snapshot):
             entries = self._storage.read_entries(message.offset, message.max_bytes)
@@ -133,9 +134,9 @@ class RaftDriver:
         return envelope
 
     def take_back(self, error: StorageError) -> None:
-        """Takes back the records that could not be made durable because of `error`.
+        """Removes the records that could not be made durable because of `error`.
 
-        If the log cannot be cut either, that is tried again, and nothing is proposed before it was done.
+        If truncating the log fails as well, it is tried again, and nothing is proposed before it has succeeded.
         """
         self._listener.on_output(self._core.step(PersistFailed(), self._now_ms()))
         end_offset = self._core.log.end_offset
@@ -147,7 +148,7 @@ class RaftDriver:
         self._listener.on_records_dropped(end_offset, error)
 
     def _give_up(self, error: StorageError) -> None:
-        """As `take_back`; a leader with other voters resigns, so that one of them can decide something."""
+        """As `take_back`; a leader with other voters also resigns, so that one of them can lead."""
         self.take_back(error)
         if self._core.epoch_start_offset is not None and len(self._core.voters) > 1:
             log.error("this node gives up the lead of the quorum: %s", error)

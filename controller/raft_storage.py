@@ -1,9 +1,9 @@
 """RaftStorage: the files of a replica of the metadata log, in `<data directory>/__cluster_metadata-0`.
 
-The log itself, `quorum-state`, and snapshots. All that `persist` gets is durable when it returns.
+These are the log, `quorum-state` and snapshots. Everything that `persist` writes is durable when it returns.
 
-The newest two snapshots are kept, and the log from the older one on: if the newest cannot be read, the older one and
-the log after it still have everything.
+The newest two snapshots are kept, and the log from the end of the older one: if the newest cannot be read, the older
+one and the log after it are complete.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class StorageSettings(NamedTuple):
 
 
 class CommittedBatch(NamedTuple):
-    """A batch as read from the log. `values` are its encoded metadata records; empty for a control batch."""
+    """A batch of the log. `values` are its encoded metadata records; empty for a control batch."""
 
     base_offset: int
     last_offset: int
@@ -72,7 +72,7 @@ class CommittedBatch(NamedTuple):
 
 
 class RaftStorage:
-    """The files of one replica. Build it with `open`, end with `close`.
+    """The files of one replica. Made by `open`, ended by `close`.
 
     Attributes:
         state: the quorum state in the file.
@@ -81,7 +81,7 @@ class RaftStorage:
     """
 
     def __init__(self, directory: str, log: PartitionLog, filesystem: FileSystem, reserve: SpaceReserve) -> None:
-        """Takes files that `open` made; the arguments are as there."""
+        """Use `open`, which prepares these files."""
         self.reserve = reserve
         self._directory = directory
         self._log = log
@@ -102,12 +102,12 @@ class RaftStorage:
         is_clean: bool = False,
         is_sole_voter: bool = False,
     ) -> RaftStorage:
-        """Opens or makes the directory.
+        """Opens or creates the directory.
 
         Args:
-            is_clean: the last stop was in order, so the log need not be scanned.
-            is_sole_voter: no record of this log was ever truncated, and no other node has it: a log that has become
-                shorter is refused. One of several voters may lose records that were not committed, and fetches others.
+            is_clean: the last stop was clean, so the log need not be scanned.
+            is_sole_voter: this log was never truncated, and no other node has it: a log that has become shorter is
+                refused. One of several voters may lose uncommitted records, and fetches the others again.
 
         Raises:
             CorruptFile, StorageError: the files cannot be used; nothing was changed.
@@ -116,7 +116,7 @@ class RaftStorage:
         directory = f"{data_directory}/{TOPIC}-0"
         is_new = not filesystem.exists(directory)
         snapshots = [] if is_new else list_snapshots(filesystem, directory)
-        # With two snapshots the log starts at the end of the older one, even if a crash came before it was cut.
+        # With two snapshots the log starts at the end of the older one, even if a crash prevented the deletion.
         start = snapshots[-SNAPSHOTS_KEPT] if len(snapshots) >= SNAPSHOTS_KEPT else BEGINNING
         config = LogConfig(
             segment_bytes=settings.segment_bytes,
@@ -140,7 +140,7 @@ class RaftStorage:
                 topic_id=METADATA_TOPIC_ID,
                 report=logger.warning,
             )
-            assert log.log_end_offset >= 0  # reads what there is
+            assert log.log_end_offset >= 0  # loads the log
             return log
 
         evidence = _evidence(filesystem, data_directory, directory) if is_sole_voter else _Evidence([], 0)
@@ -149,7 +149,7 @@ class RaftStorage:
         except (CorruptFile, CorruptSegment):
             if not is_clean:
                 raise
-            # The mark of a clean stop is older than the last records: a start that failed early wrote them.
+            # The last records are newer than the mark of a clean stop: a start wrote them and then failed.
             log = open_log(is_clean=False)
         if is_new:
             filesystem.sync_directory(data_directory)
@@ -157,7 +157,7 @@ class RaftStorage:
         reserve = SpaceReserve(filesystem, f"{data_directory}/{RESERVE_FILE}", settings.reserve_bytes)
         storage = cls(directory, log, filesystem, reserve)
         if snapshots and snapshots[-1].offset > log.log_end_offset:
-            # A leader's snapshot was written, and the process ended before the log was emptied.
+            # The process ended after a leader's snapshot was written, and before the log was emptied.
             log.truncate_fully_and_start_at(snapshots[-1].offset, now_ms)
             start = snapshots[-1]
         storage.snapshots = snapshots
@@ -165,7 +165,7 @@ class RaftStorage:
         return storage
 
     def close(self) -> None:
-        """Writes what a clean stop writes and closes the files, also if it raises StorageError."""
+        """Writes the files of a clean stop and closes them. Raises StorageError; the files are closed even then."""
         try:
             self._with_reserve(self._log.close)
         finally:
@@ -208,14 +208,14 @@ class RaftStorage:
                         yield offset, found
 
     def persist(self, output: Output, now_ms: int, voters: VoterSet, kraft_version: int = 0) -> int:
-        """Does the first part of an output: quorum state, truncation, entries. Returns the end of the durable log.
+        """Persists an output: quorum state, truncation, entries. Returns the end offset of the durable log.
 
-        The quorum state has the voters while kraft.version is 0. On a full disk the reserve is used. A quorum state
-        that could not be written is kept, as the state machine has it already: the next call writes it first.
+        The quorum state contains the voters while kraft.version is 0. On a full disk the reserve is used. A quorum
+        state that could not be written is kept, because the state machine has it already: the next call writes it
+        first.
 
         Raises:
-            StorageError: something could not be written. The log is then as long as it was or longer; see
-                `take_back`.
+            StorageError: a file could not be written. The log then has its old length or is longer; see `take_back`.
         """
         if output.quorum_state is not None:
             self._unwritten_state = output.quorum_state
@@ -243,7 +243,7 @@ class RaftStorage:
             self._log.truncate_to(output.truncate_to, now_ms)
         if output.entries:
             if self._log.log_end_offset > output.entries[0].base_offset:
-                # An append failed and could not be cut off then; another epoch may have begun since.
+                # The remains of a failed append are still to be cut off; another epoch may have begun since.
                 self._log.truncate_to(output.entries[0].base_offset, now_ms)
             self._append(output.entries, now_ms)
             self.sync_records()
@@ -262,11 +262,11 @@ class RaftStorage:
                 work.finish()
 
     def take_back(self, end_offset: int, now_ms: int) -> None:
-        """Cuts off the records of an append that failed, at the sync for instance."""
+        """Cuts off the records of an append that has failed, for example at the sync."""
         self._with_reserve(lambda: self._log.truncate_to(end_offset, now_ms))
 
     def _append(self, entries: Sequence[Entries], now_ms: int) -> None:
-        """One write for consecutive entries of one epoch, however many batches they are."""
+        """Appends entries, with one write for all consecutive batches of one epoch."""
         assert entries[0].base_offset == self._log.log_end_offset, (entries[0], self._log.log_end_offset)
         fetched = [batch.payload for batch in entries if isinstance(batch.payload, bytes)]
         if fetched:
@@ -287,7 +287,7 @@ class RaftStorage:
         """The batches with offsets from `from_offset` to below `to_offset`, both at the edge of a batch.
 
         Raises:
-            CorruptFile: they are not all there, or not as they were written.
+            CorruptFile: a batch is missing or damaged.
         """
         expected = from_offset
         for batch in self._log.iter_batches(from_offset):
@@ -333,7 +333,7 @@ class RaftStorage:
         return None
 
     def roll(self, now_ms: int) -> None:
-        """Begins a new segment, so that the log before a snapshot at its end can be deleted as whole segments."""
+        """Starts a new segment, so that the log before a snapshot at its end can be deleted in whole segments."""
         self._log.roll(now_ms)
 
     def write_snapshot(
@@ -345,7 +345,7 @@ class RaftStorage:
         now_ms: int,
         control: Sequence[ControlRecord] = (),
     ) -> None:
-        """Writes a snapshot file. May be called in another thread: it touches nothing else."""
+        """Writes a snapshot file and nothing else, so it may be called in another thread."""
         write_snapshot(
             self._filesystem,
             self._directory,
@@ -368,11 +368,12 @@ class RaftStorage:
             self._filesystem.close(descriptor)
 
     def install_snapshot(self, snapshot: OffsetAndEpoch, content: bytes, now_ms: int) -> Snapshot:
-        """Replaces everything by a leader's snapshot file; the log is empty then and starts at its end.
+        """Replaces log and snapshots by a leader's snapshot file; the log is then empty and starts at the snapshot's
+        end.
 
         Raises:
-            CorruptFile: the bytes are no whole snapshot; nothing has changed.
-            StorageError: it could not be written.
+            CorruptFile: the bytes are not a complete snapshot; nothing has changed.
+            StorageError: the snapshot could not be written.
         """
         path = f"{self._directory}/{snapshot_name(snapshot)}"
         found = parse_snapshot(path, content)
@@ -386,9 +387,9 @@ class RaftStorage:
         return found
 
     def truncate_behind(self, snapshot: OffsetAndEpoch, now_ms: int) -> OffsetAndEpoch:
-        """Notes a new snapshot and deletes what it replaces: all older snapshots but one, and the log before that one.
+        """Adds a new snapshot, and deletes all older snapshots but one and the log before that one.
 
-        Returns the snapshot at whose end the log starts now, (0, 0) if there is none.
+        Returns the snapshot at whose end the log starts now, (0, 0) without one.
         """
         self.snapshots.append(snapshot)
         while len(self.snapshots) > SNAPSHOTS_KEPT:
@@ -403,14 +404,14 @@ class RaftStorage:
 
 
 class _Evidence(NamedTuple):
-    """Side files that show where the log ended once, with their content, and the greatest such offset."""
+    """Content of side files that prove an earlier end of the log, and the largest such end offset."""
 
     files: list[tuple[str, bytes]]
     end_offset: int
 
 
 def _evidence(filesystem: FileSystem, data_directory: str, directory: str) -> _Evidence:
-    """Reads the end of the log from other files than the log."""
+    """Reads the earlier end of the log from files other than the log."""
     entries = filesystem.list(directory) if filesystem.exists(directory) else []
     names = [entry.name for entry in entries if not entry.is_directory]
     files = [

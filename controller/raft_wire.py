@@ -1,10 +1,10 @@
-"""Raft's messages as the requests and responses that KRaft has for them, and back (KIP-595, KIP-853, KIP-996).
+"""Conversion of raft's messages to KRaft's requests and responses, and back (KIP-595, KIP-853, KIP-996).
 
-Pure: `raft` says what is meant, this says how it is written. What only the wire has (cluster id, topic, the one
-partition) is added and checked here, so that `RaftCore` never sees a message that is not for it.
+Pure. Fields that only the wire has (cluster id, topic, partition) are added and checked here, so that `RaftCore` gets
+only messages that are meant for it.
 
-A request and its response are a pair on the wire; in `raft` an answer is a message of its own. So whoever sends a
-request keeps it until the response comes and gives both to `message_from_response`.
+On the wire a response belongs to its request; in `raft` an answer is a separate message. So the sender keeps a request
+until its response comes, and passes both to `message_from_response`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARTITION = 0
 
 Request = raft.VoteRequest | raft.BeginQuorumEpochRequest | raft.EndQuorumEpochRequest | raft.FetchRequest
 VoterRequest = raft.UpdateVoterRequest | raft.AddVoterRequest | raft.RemoveVoterRequest
-"""Requests of a node to the leader about itself. Handlers answer them with the help of the state machine."""
+"""Requests of a node to the leader about its own membership. Handlers answer them, by way of the state machine."""
 Response = raft.VoteResponse | raft.BeginQuorumEpochResponse | raft.EndQuorumEpochResponse | raft.FetchResponse
 
 ENDPOINTS_VERSION = {
@@ -53,7 +53,7 @@ PRE_VOTE_VERSION = 2
 
 
 class KnownLeader(NamedTuple):
-    """Leader, epoch and log start as this node knows them, else -1: for responses without the state machine."""
+    """Leader, epoch and log start that this node knows, -1 for unknown: for responses without the state machine."""
 
     leader_id: int
     epoch: int
@@ -61,10 +61,10 @@ class KnownLeader(NamedTuple):
 
 
 class Refusal(Exception):
-    """A request is answered with an error without the state machine having seen it.
+    """A request is refused without passing it to the state machine.
 
     Attributes:
-        response: Kafka's response, of the class that belongs to the request.
+        response: response with the error, of the class that belongs to the request.
     """
 
     def __init__(self, response: Any, why: str) -> None:
@@ -85,8 +85,8 @@ def request_for_wire(
     """Kafka's request for a message to a node.
 
     Args:
-        endpoints: where this node listens, for those who come to know it as their leader.
-        change_timeout_ms: how long a change of voters may take.
+        endpoints: listeners of this node, for followers that learn their leader by this request.
+        change_timeout_ms: time limit of a change of voters.
     """
     match message:
         case raft.UpdateVoterRequest() | raft.AddVoterRequest() | raft.RemoveVoterRequest():
@@ -207,10 +207,10 @@ def _fetch_request(message: raft.FetchRequest, cluster_id: str) -> fetch.FetchRe
 
 
 def message_from_request(request: Any, node_id: int, cluster_id: str, known: KnownLeader) -> Request:
-    """The message for the state machine of this node that a request stands for.
+    """Message for this node's state machine from a request.
 
     Raises:
-        Refusal: it is for another cluster or another log, or says what cannot be.
+        Refusal: the request is for another cluster or another log, or its fields contradict one another.
     """
     response_class = _RESPONSE_CLASSES[type(request)]
     if request.cluster_id is not None and request.cluster_id != cluster_id:
@@ -232,12 +232,12 @@ def message_from_request(request: Any, node_id: int, cluster_id: str, known: Kno
 
 
 def _only_partition(request: Any) -> Any:
-    """The one partition of a request or response about the metadata log, None if it is about anything else."""
+    """The partition in a request or response about the metadata log; None if its topics are different."""
     is_fetch = isinstance(request, fetch.FetchRequest | fetch.FetchResponse)
     topics: Any = request.responses if isinstance(request, fetch.FetchResponse) else request.topics
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return None
-    # By id alone, as in Kafka: a Fetch of before version 13 is none of a node of a quorum.
+    # By topic id alone, as in Kafka: nodes of a quorum send no Fetch below version 13.
     is_ours = topics[0].topic_id == METADATA_TOPIC_ID if is_fetch else topics[0].topic_name == TOPIC
     partition = topics[0].partitions[0]
     index = partition.partition if isinstance(partition, fetch.FetchPartition) else partition.partition_index
@@ -246,7 +246,7 @@ def _only_partition(request: Any) -> Any:
 
 def _read_vote(request: vote.VoteRequest, partition: vote.PartitionData, node_id: int) -> raft.VoteRequest | None:
     end = OffsetAndEpoch(partition.last_offset, partition.last_offset_epoch)
-    # Who stands has raised the epoch above all that its log holds; who only asks in advance has not.
+    # A candidate's epoch is above all epochs in its log; for a pre-vote the epoch is not raised yet.
     epoch_max = partition.replica_epoch if partition.pre_vote else partition.replica_epoch - 1
     if end.offset < 0 or not 0 <= end.epoch <= epoch_max:
         return None
@@ -313,7 +313,7 @@ _RESPONSE_CLASSES: dict[type, type[Any]] = {
 
 
 def response_for_wire(request: Any, answer: Response) -> Any:
-    """Kafka's response to `request`, out of the state machine's answer to what it meant."""
+    """Kafka's response to `request` from the state machine's answer."""
     log_start = answer.log_start if isinstance(answer, raft.FetchResponse) else -1
     response = _response(request, answer.error, KnownLeader(answer.leader_id, answer.epoch, log_start))
     partition = _only_partition(response)
@@ -332,7 +332,7 @@ def response_for_wire(request: Any, answer: Response) -> Any:
 
 
 def leader_of_response(response: Any) -> int:
-    """The leader that a response of this node names, -1 for none."""
+    """Leader id in a response of this node, -1 for none."""
     partition = _only_partition(response)
     if partition is None:
         return raft.NO_LEADER
@@ -378,7 +378,7 @@ _MODULES: dict[type, Any] = {
 
 
 def address_in_response(response: Any) -> tuple[int, str, int] | None:
-    """The leader's node id and address, if a response names them."""
+    """(leader id, host, port) in a response; None if it has no address."""
     endpoints = getattr(response, "node_endpoints", None)
     if endpoints:
         return endpoints[0].node_id, endpoints[0].host, endpoints[0].port
@@ -389,7 +389,7 @@ def address_in_response(response: Any) -> tuple[int, str, int] | None:
 
 
 def message_from_voter_response(asked: VoterRequest, source: int, response: Any) -> raft.UpdateVoterResponse | None:
-    """The message that the leader's response to a request about this node stands for; None if there is none."""
+    """Message from the leader's response to a request about this node; None if there is none."""
     if not isinstance(asked, raft.UpdateVoterRequest):
         return None
     leader = response.current_leader
@@ -400,10 +400,10 @@ def message_from_voter_response(asked: VoterRequest, source: int, response: Any)
 
 
 def message_from_response(asked: Request, source: int, response: Any) -> Response | None:
-    """The message that the response of node `source` stands for; None if it has nothing for the state machine.
+    """Message from the response of node `source`; None if it has nothing for the state machine.
 
     Raises:
-        ProtocolError: the leader's records are no whole batches.
+        ProtocolError: the leader's records are not complete batches.
     """
     if response.error_code != ErrorCode.NONE:
         return None
@@ -422,7 +422,7 @@ def message_from_response(asked: Request, source: int, response: Any) -> Respons
 
 
 def error_of_response(response: Any) -> ErrorCode:
-    """The error of a response, on top or of its partition; NONE for none."""
+    """Error code of a response, at the top level or of its partition; NONE without one."""
     if response.error_code:
         return error_code(response.error_code)
     is_about_voters = not hasattr(response, "topics") and not hasattr(response, "responses")
@@ -431,7 +431,7 @@ def error_of_response(response: Any) -> ErrorCode:
 
 
 def error_code(number: int) -> ErrorCode:
-    """The error code of a response; UNKNOWN_SERVER_ERROR for a number that this software does not know."""
+    """Error code of a number; UNKNOWN_SERVER_ERROR for one that does not exist here."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -457,11 +457,11 @@ def _read_fetch_response(
 
 
 def _entries(records: Any, offset: int) -> list[raft.Entries]:
-    """The whole batches that follow `offset` without a gap; a last one that is cut off is left for the next fetch."""
+    """Complete batches that follow `offset` without a gap; an incomplete last one is fetched again."""
     found = []
     for batch in iter_batches(records):
         if batch.next_offset <= offset:
-            continue  # batches are sent whole: the first may be known here
+            continue  # leaders send complete batches: the first one may be in the log already
         if batch.base_offset != offset or not batch.verify_crc():
             raise ProtocolError(f"the leader's batch at {batch.base_offset} is damaged, or does not follow {offset}")
         count = batch.last_offset_delta + 1

@@ -11,15 +11,15 @@ from pykbroker.controller.running_time import RunningTime
 log = logging.getLogger(__name__)
 
 TOLD_MS = 500
-"""A stall is logged if it is at least so long."""
+"""Length in ms from which a stall is logged."""
 
 
 class RunningClock:
-    """`run` it in a nursery; see `running_time` for what it measures and why.
+    """Clock of running time, see `running_time`; `run` must run in a nursery.
 
     Args:
-        tick_ms: how often it looks whether this process runs. 0: never, and then it is trio's clock: for a node that
-            waits for nobody.
+        tick_ms: interval in ms of the checks that this process runs. 0, for a node without others: no checks, and the
+            clock is trio's.
     """
 
     def __init__(self, tick_ms: int) -> None:
@@ -38,11 +38,11 @@ class RunningClock:
         return self.now_ms() / 1000
 
     def trio_time(self, running_ms: int) -> float:
-        """A running time, in milliseconds, on trio's clock, in seconds; a later stall moves it further."""
+        """Time on trio's clock, in seconds, of a running time in ms. A later stall moves it further."""
         return (running_ms + self._time.lost_ms) / 1000
 
     async def run(self) -> None:
-        """Ticks until cancelled."""
+        """Ticks until it is cancelled."""
         while self._tick_ms:
             self._tell(self._time.tick(_now_ms()))
             await trio.sleep(self._tick_ms / 1000)
@@ -53,5 +53,5 @@ class RunningClock:
 
 
 def _now_ms() -> int:
-    # Seconds times 1000 may be a little less than the milliseconds they came from: 8190 ms are 8.19 s, are 8189.999 ms.
+    # The product with 1000 may be slightly too small: 8.19 s become 8189.999 ms.
     return int(trio.current_time() * 1000 + 0.01)

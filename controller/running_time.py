@@ -1,24 +1,23 @@
-"""RunningTime: the time without the stalls of this process. Timeouts of other nodes are measured in it. Pure.
+"""RunningTime: time without the stalls of this process, for timeouts of other nodes. Pure.
 
-A process may not run for a second and more: the machine is busy or suspended, or a step of its own was long. Meanwhile
-it receives nothing: requests wait in the buffers of its sockets, and later ones wait for the responses. A controller
-that counted this time against sessions would fence brokers that live, and a voter would become prospective against a
-leader that is there.
+A process may stall for a second or more: the machine is busy or suspended, or a step of the process took long. During a
+stall it receives nothing: requests wait in the buffers of its sockets, and clients send no further ones before they
+have a response. If this time counted, a controller would fence live brokers, and a voter would become prospective under
+a live leader.
 
-So stalls are cut out of the time. `tick` is called at least every `tick_ms`, and `at` gives the time. A call that comes
-later than a tick was due shows a stall, and every deadline moves by it. A node that is silent while this process runs
-is noticed as soon as before. A stall that begins and ends between two ticks, and so is shorter than `tick_ms`, is not
-seen.
+So stalls do not count. `tick` is called at least every `tick_ms`, and `at` returns the time. A call that is later than
+a tick was due shows a stall, and every deadline moves by its length. The silence of another node while this process
+runs is noticed as soon as before. A stall between two ticks, which is shorter than `tick_ms`, is not noticed.
 """
 
 from __future__ import annotations
 
 LATE_MIN_MS = 20
-"""A tick that is late by so much is no stall: an event loop is no more exact."""
+"""Milliseconds by which a tick may be late without being a stall: an event loop is not more exact."""
 
 
 class RunningTime:
-    """See the module's text. Times are in milliseconds; `at` never goes backwards.
+    """Time in milliseconds without stalls; `at` never goes backwards.
 
     Attributes:
         lost_ms: sum of all stalls.
@@ -33,16 +32,16 @@ class RunningTime:
         self.lost_ms = 0
 
     def tick(self, now_ms: int) -> int:
-        """The process runs. Returns the length of the stall that ends now, 0 for none."""
+        """Notes that the process runs. Returns the length of the stall that ends now, in ms, 0 for none."""
         lost_before_ms = self.lost_ms
         self.at(now_ms)
         self._due_ms = now_ms + self._tick_ms
         return self.lost_ms - lost_before_ms
 
     def at(self, now_ms: int) -> int:
-        """The running time at a time of the clock; without ticks both are the same."""
+        """Running time at a time of the clock; without ticks they are equal."""
         if self._due_ms is not None and now_ms > self._due_ms + LATE_MIN_MS:
-            # Times that were returned are not taken back.
+            # Only the time after the last returned one counts as lost, so that `at` never goes backwards.
             self.lost_ms += now_ms - max(self._due_ms, self._seen_ms)
             self._due_ms = now_ms
         self._seen_ms = max(self._seen_ms, now_ms)

@@ -15,14 +15,14 @@ from pykbroker.controller.raft_storage import StorageSettings
 class ControllerSettings(NamedTuple):
     """Settings with Kafka's names where Kafka has one.
 
-    data_directory        where `__cluster_metadata-0` lies (`metadata.log.dir`)
+    data_directory        directory that contains `__cluster_metadata-0` (`metadata.log.dir`)
     voters                the configured voters (`controller.quorum.voters`); others observe. Empty for a
                           dynamic quorum, whose voters are in log and snapshots (KIP-853)
     directory_id          16 bytes, the directory's id
     endpoints             the listeners for a VotersRecord; empty for a node that cannot become such a voter
-    bootstrap_count       how many `controller.quorum.bootstrap.servers` there are; for `PeerLinks` -2, -3, ...
+    bootstrap_count       number of `controller.quorum.bootstrap.servers`; for `PeerLinks` -2, -3, ...
     partition_count_default, replication_factor_default   `num.partitions`, `default.replication.factor`
-    append_linger_ms      how long commands wait for others to be written with (`controller.quorum.append.linger.ms`)
+    append_linger_ms      time that commands are gathered for one write (`controller.quorum.append.linger.ms`)
     snapshot_bytes        `metadata.log.max.record.bytes.between.snapshots`
     snapshot_interval_ms  `metadata.log.max.snapshot.interval.ms`; checked when something is written; 0 for never
     unclean_election      `unclean.leader.election.enable`
@@ -51,7 +51,7 @@ class ControllerSettings(NamedTuple):
     def plan_context(
         self, next_offset: int, random: RandomSource, config_rules: ConfigRules, voter_ids: frozenset[int]
     ) -> PlanContext:
-        """The context for a command whose first record gets `next_offset`."""
+        """Context for a command whose first record gets `next_offset`."""
         return PlanContext(
             next_offset=next_offset,
             random=random,

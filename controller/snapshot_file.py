@@ -1,7 +1,8 @@
 """Snapshot files of the metadata log in KRaft's format (KIP-630).
 
-`<end offset, 20 digits>-<epoch, 10 digits>.checkpoint` holds record batches with offsets of their own, from 0: a
-control batch with the header, the image's records, a control batch with the footer. Without a footer it is not whole.
+`<end offset, 20 digits>-<epoch, 10 digits>.checkpoint` contains record batches with their own offsets, from 0: a
+control batch with the header, the image's records, a control batch with the footer. A file without a footer is
+incomplete.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Snapshot(NamedTuple):
     """Content of a snapshot file.
 
     Attributes:
-        timestamp_ms: when the last record that it covers was written.
+        timestamp_ms: time at which the last record before its end was written.
         values: the encoded metadata records.
         control: kraft.version and voters; empty while kraft.version is 0.
     """
@@ -64,7 +65,7 @@ def write_snapshot(
     now_ms: int,
     control: Sequence[ControlRecord] = (),
 ) -> None:
-    """Writes a snapshot file durably; after a crash it is whole or not there."""
+    """Writes a snapshot file durably; after a crash it is complete or missing."""
     content = b"".join(_batches(snapshot, values, control, log_timestamp_ms, now_ms))
     filesystem.write_file(f"{directory}/{snapshot_name(snapshot)}", content)
 
@@ -112,7 +113,7 @@ def read_snapshot(filesystem: FileSystem, directory: str, snapshot: OffsetAndEpo
     """Reads a snapshot file.
 
     Raises:
-        CorruptFile: it is cut off or damaged.
+        CorruptFile: the file is incomplete or damaged.
     """
     path = f"{directory}/{snapshot_name(snapshot)}"
     return parse_snapshot(path, filesystem.read_file(path) or b"")
@@ -122,7 +123,7 @@ def parse_snapshot(path: str, content: bytes) -> Snapshot:
     """Parses the bytes of a snapshot file; `path` is for the error.
 
     Raises:
-        CorruptFile: they are cut off or damaged.
+        CorruptFile: the bytes are incomplete or damaged.
     """
     timestamp_ms = -1
     is_whole = False

@@ -1,4 +1,4 @@
-"""SnapshotGenerator: writes snapshots of the image when they are due, as Kafka's class of this name."""
+"""SnapshotGenerator: writes snapshots of the image when they are due, like Kafka's class of this name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pykbroker.logstore.errors import StorageError
 
 
 class SnapshotGenerator:
-    """One snapshot at a time, by the growth of the log or by time.
+    """Writes one snapshot at a time, after a growth of the log or after a time.
 
     `is_writing` must be set before the task is started that calls `write`.
     """
@@ -30,7 +30,7 @@ class SnapshotGenerator:
         *,
         has_one: bool,
     ) -> None:
-        """`has_one`: the node has loaded a snapshot, so the present log counts as covered by it."""
+        """`has_one`: the node has loaded a snapshot; the growth of the log is then counted from the present size."""
         self._storage = storage
         self._settings = settings
         self._wall_clock_ms = wall_clock_ms
@@ -56,7 +56,7 @@ class SnapshotGenerator:
     ) -> OffsetAndEpoch | None:
         """Writes a snapshot in a thread and deletes the log that it replaces. `control`: its control records.
 
-        Returns the snapshot at whose end the log starts now, None if nothing could be written.
+        Returns the snapshot at whose end the log starts now, None if the snapshot could not be written.
         """
         from pykbroker.controller.metadata.snapshot import image_to_records
 
@@ -81,7 +81,7 @@ class SnapshotGenerator:
             start = self._storage.truncate_behind(snapshot, now_ms)
             size_bytes = min(size_bytes, self._storage.size_bytes)
         except StorageError:
-            # A full disk, most likely. The log still has everything; the next attempt comes after as many bytes again.
+            # Most likely the disk is full. The log is still complete; the next attempt follows after the same growth.
             pass
         self._size_at_snapshot, self._snapshot_at_ms = size_bytes, now_ms
         self.is_writing = False
@@ -89,7 +89,7 @@ class SnapshotGenerator:
 
 
 def image_of_snapshot(snapshot: OffsetAndEpoch, content: Snapshot) -> ClusterImage:
-    """The image that a snapshot has."""
+    """Image from the records of a snapshot."""
     return apply_records(
         EMPTY_IMAGE,
         [decode_record(value) for value in content.values],

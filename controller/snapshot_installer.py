@@ -1,4 +1,4 @@
-"""SnapshotInstaller: replaces this node's log by the leader's snapshot, one download at a time."""
+"""SnapshotInstaller: replaces this node's log by the leader's snapshot, with one download at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class SnapshotInstaller:
-    """A follower needs it when its log ends before the leader's log starts.
+    """Download and installation of a snapshot, for a follower whose log ends before the leader's log starts.
 
     Attributes:
         wanted: the leader and its snapshot, from `Output.fetch_snapshot`, until the download begins.
@@ -33,7 +33,7 @@ class SnapshotInstaller:
         return self.wanted is not None and self._transport.can_download
 
     def take(self) -> tuple[int, OffsetAndEpoch]:
-        """The wanted snapshot, whose download begins now."""
+        """Returns the wanted snapshot and clears `wanted`: its download begins now."""
         assert self.wanted is not None
         taken, self.wanted = self.wanted, None
         return taken
@@ -47,10 +47,11 @@ class SnapshotInstaller:
         wall_clock_ms: int,
         step: Step,
     ) -> Snapshot | NoResponse | StorageError | None:
-        """Downloads a snapshot and begins the log at its end; an earlier download, of a deposed leader, is cancelled.
+        """Downloads a snapshot and starts the log at its end; cancels an earlier download, from a deposed leader.
 
         Returns:
-            The snapshot's content, the error for which it was not installed, or None if a later download cancelled it.
+            The snapshot's content, the error that prevented the installation, or None if a later download cancelled
+            this one.
         """
         self._under_way.cancel()
         content = None

@@ -1,8 +1,8 @@
-"""SpaceReserve: a file of zeros that is shortened when the disk is full, so that the metadata log can be written.
+"""SpaceReserve: a file of zeros that is truncated when the disk is full, so that the metadata log can still be written.
 
-A node whose disk is full must still apply what the quorum decides, for instance that other brokers lead the partitions
-that it cannot write. Records of topics fill a disk, and are refused then; metadata needs a few kilobytes, which this
-file has reserved. A node without others has no reserve: nothing is decided there while its disk is full.
+A node with a full disk must still write the quorum's records, for example those that give the leadership of its
+partitions to other brokers. Records of topics fill the disk and are then refused; metadata needs a few kilobytes, which
+this file reserves. A single node has no reserve: it commits nothing while its disk is full.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pykbroker.logstore.filesystem import FileSystem
 FILE_NAME = "metadata-reserve"
 
 RELEASE_STEP = 16 << 10
-"""Bytes freed at a time: for a page of the log, the quorum state and the leader epochs."""
+"""Bytes that are freed at a time: for a page of the log, the quorum state and the leader epochs."""
 
 FILL_INTERVAL_MS = 5000
-"""Pause between attempts to fill the reserve; the first comes as long after the start, to keep the start short."""
+"""Pause in ms between attempts to fill the reserve, and before the first one, which keeps the start short."""
 
 _ZEROS = bytes(64 << 10)
 
 
 class SpaceReserve:
-    """See the module's text. With `size_bytes` 0 there is no file, and nothing is touched."""
+    """The file that reserves space. With `size_bytes` 0 there is no file, and no call does anything."""
 
     def __init__(self, filesystem: FileSystem, path: str, size_bytes: int) -> None:
         self._filesystem = filesystem
@@ -44,7 +44,7 @@ class SpaceReserve:
             self._fill_at_ms = now_ms + FILL_INTERVAL_MS
 
     def fill(self) -> None:
-        """Makes the file as long as it should be; without room for that it stays as it is."""
+        """Extends the file to its full size; without enough space it stays as it is."""
         with suppress(StorageError):
             descriptor = self._filesystem.open(self._path, create=True)
             try:

@@ -1,4 +1,4 @@
-"""Transport: the way from a node to the other nodes of its quorum. The base class is that of a node without others."""
+"""Transport: messages from a node to the other nodes of its quorum. The base class is for a single node."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ KRaftVersions = tuple[int, int]
 """Lowest and highest kraft.version that a node supports."""
 
 Step = Callable[[Message | LocalMessage], None]
-"""Gives a message to the state machine of this node."""
+"""Function that passes a message to the state machine of this node."""
 
 
 class NoResponse(Exception):
-    """A node cannot be asked, or its response is an error."""
+    """A node cannot be reached, or its response is an error."""
 
 
 class Transport:
-    """See the module's text. `PeerLinks` is the one over connections."""
+    """Transport without other nodes; `PeerLinks` is the implementation over connections."""
 
     can_download = False
-    """True if `download` can succeed at all; a node that cannot download goes on fetching."""
+    """True if `download` is implemented; without it a node continues with Fetch requests."""
 
     def send(self, envelope: Envelope) -> None:
-        """Sends a message, or drops it: raft repeats what matters."""
+        """Sends a message or drops it: raft repeats messages that matter."""
 
     def set_voters(self, voters: VoterSet) -> None:
-        """Called with the voters, first and whenever they change: they say where voters listen."""
+        """Sets the voters with their endpoints; called at the start and after each change."""
 
     async def supported_versions(self, voter: Voter) -> KRaftVersions | None:
-        """The kraft.versions that a node supports, None if it names none.
+        """Range of kraft.versions that a node supports; None if its response has none.
 
         Raises:
-            NoResponse: it does not respond.
+            NoResponse: the node does not respond.
         """
         raise NoResponse("this node knows no other")
 
     async def download(
         self, leader_id: int, epoch: int, snapshot: OffsetAndEpoch, replica: ReplicaKey, step: Step
     ) -> bytes:
-        """The bytes of the leader's snapshot. `step` gets each progress, and the leader if a response names another.
+        """Bytes of the leader's snapshot. `step` gets a message for each piece, and for another leader in a response.
 
         Raises:
             NoResponse: the leader does not have it, does not lead, or does not respond.

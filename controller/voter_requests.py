@@ -36,11 +36,11 @@ class _Waiter:
 class VoterRequests:
     """Requests to change the voters or kraft.version (KIP-853): each waits for the ChangeAnswer of the state machine.
 
-    Without one within `timeout_ms` the result is REQUEST_TIMED_OUT: the change may still be made.
+    Without an answer within `timeout_ms` the result is REQUEST_TIMED_OUT; the change may still be made.
 
     Args:
-        step: gives a message to the state machine and does what its output asks for.
-        transport: asks other nodes, and is told of the voters.
+        step: passes a message to the state machine and executes its output.
+        transport: sends ApiVersions requests, and gets the voters.
     """
 
     def __init__(self, step: Callable[[LocalMessage], None], transport: Transport) -> None:
@@ -51,11 +51,11 @@ class VoterRequests:
         self._waiting: dict[int, _Waiter] = {}
 
     async def add(self, voter: Voter, timeout_ms: int, *, acks_commit: bool) -> ChangeAnswer:
-        """Makes an observer that has caught up a voter."""
+        """Adds a voter: an observer that has caught up."""
         return await self._ask(lambda number: AddVoter(number, voter, acks_commit), timeout_ms)
 
     async def remove(self, key: ReplicaKey, timeout_ms: int) -> ChangeAnswer:
-        """Makes a voter an observer."""
+        """Removes a voter, which becomes an observer."""
         return await self._ask(lambda number: RemoveVoter(number, key), timeout_ms)
 
     async def update(self, voter: Voter, timeout_ms: int) -> ChangeAnswer:
@@ -78,7 +78,7 @@ class VoterRequests:
         return waiter.answer or ChangeAnswer(number, ErrorCode.REQUEST_TIMED_OUT)
 
     def take(self, output: Output) -> bool:
-        """Gives answers to the requests that wait for them. True if there are nodes to ask for their versions."""
+        """Passes answers to the waiting requests. True if nodes must be asked for their versions."""
         if output.voters is not None:
             log.info("the voters are %s now", ", ".join(map(str, output.voters.ids)))
             self._transport.set_voters(output.voters)
@@ -91,7 +91,7 @@ class VoterRequests:
         return bool(self._wanted)
 
     def start_probes(self, nursery: trio.Nursery) -> None:
-        """Sends the ApiVersions requests that the state machine wants."""
+        """Sends the ApiVersions requests that the state machine needs."""
         while self._wanted:
             nursery.start_soon(self._probe, self._wanted.pop())
 
