@@ -133,7 +133,7 @@ class PeerLinks(Transport):
     def send(self, envelope: Envelope) -> None:
         """Passes an answer to the request that waits for it, and a request to the link to its destination.
 
-        A message without a link or a waiting request is dropped, as raft allows.
+        A request to an unknown address, and an answer for which no request waits, are dropped, as raft allows.
         """
         message = envelope.message
         assert not isinstance(message, raft.UpdateVoterResponse), "that answer is `VoterRequests`'"

@@ -228,7 +228,7 @@ class ProducerState:
             raise OutOfOrderSequence(f"producer {producer_id} begins its transaction with {first_sequence}, not 0")
         if first_sequence > waiting.lowest_sequence:
             raise OutOfOrderSequence(
-                f"producer {producer_id}: sequence {first_sequence} comes before {waiting.lowest_sequence}, which waits"
+                f"producer {producer_id}: sequence {first_sequence} must follow {waiting.lowest_sequence}, which waits"
             )
 
     def check_coordinator_append(self, producer_id: int, epoch: int) -> None:

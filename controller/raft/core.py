@@ -40,9 +40,9 @@ from pykbroker.protocol.error_codes import ErrorCode
 
 
 class RaftCore(Replica):
-    """See the module's text, output.py for what to do with an Output, and Replica for attributes and arguments.
+    """One replica as a state machine. `Replica` has its attributes and arguments; output.py describes an Output.
 
-    The attributes are for reading. Build it, call `tick` once to begin, then `step` for every message and `tick` at
+    Callers only read the attributes. They call `tick` once at the start, then `step` for every message and `tick` at
     `next_deadline_ms`.
     """
 

@@ -40,16 +40,17 @@ class WaitingFetch:
 
 
 class Leader(RoleState):
-    """See the module's text.
+    """The role of the leader.
 
     Attributes:
         epoch_start_offset: offset of the epoch's first record, the LeaderChange.
         voters: the other voters by node id.
         observers: all other replicas that fetch.
         waiting: Fetch requests that wait, by node id.
-        announce_at_ms: when to send BeginQuorumEpoch again.
-        quorum_since_ms: no majority is missed before a timeout from this time: when the epoch began or voters changed.
-        changes: of the voters.
+        announce_at_ms: time of the next BeginQuorumEpoch.
+        quorum_since_ms: time of the last change of the voters, or of the epoch's beginning: the majority may be silent
+            for a timeout from then on.
+        changes: the change of the voters that is under way.
     """
 
     role = Role.LEADER

@@ -24,7 +24,7 @@ BEGINNING = OffsetAndEpoch(0, 0)
 
 
 class LogView:
-    """See the module's text. It has records from the step that appends them, before they are durable.
+    """Offsets and epochs of the log, which include records from the step that appends them, before they are durable.
 
     Attributes:
         start: the snapshot at whose end the log starts; (0, 0) for a log that starts at offset 0.

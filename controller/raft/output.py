@@ -49,7 +49,7 @@ class Envelope(NamedTuple):
 
 
 class Output:
-    """See the module's text. None and empty lists mean that there is nothing to do."""
+    """Result of one step, for the driver. None and empty lists mean that there is nothing to do."""
 
     __slots__ = (
         "answers",

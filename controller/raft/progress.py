@@ -1,4 +1,4 @@
-"""Progress: how far one other replica is, as the leader knows it from its Fetch requests."""
+"""Progress: log end offset and fetch times of another replica, as the leader knows them from Fetch requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pykbroker.controller.raft.roles import ReplicaDescription
 
 
 class Progress:
-    """See the module's text. Offsets and times are -1 before the first Fetch.
+    """Progress of one replica. Offsets and times (ms) are -1 before the first Fetch.
 
     Attributes:
         end_offset: records below it are durable on the replica.

@@ -132,13 +132,13 @@ class RoleState:
 
 
 class Replica(ABC):
-    """See the module's text.
+    """State of one replica that all roles share.
 
     Attributes:
         key, node_id: identity of this replica, and the node id in it.
         itself: this node as a VotersRecord describes it; without endpoints if it cannot become a voter.
         bootstrap_ids: ids below -1 of servers that may know the leader (`controller.quorum.bootstrap.servers`).
-        epoch, leader_id, voted: the quorum state. leader_id is -1 while the leader is not known.
+        epoch, leader_id, voted: the quorum state. leader_id is -1 while the leader is unknown.
         state: the role.
         log: offsets and epochs of the log, without the records.
         history: voters and kraft.version by offset.

@@ -1,4 +1,4 @@
-"""VoterChanges: how a leader changes the voters, one change at a time, each by a VotersRecord (KIP-853).
+"""VoterChanges: changes of the voters by the leader, one at a time, each by a VotersRecord (KIP-853).
 
 A change that adds a voter, or changes one, begins with an ApiVersions request to that node: `Output.probes` names it,
 and VersionsReceived has the response. A new set of voters is in force as soon as it is in the log, and the next change
@@ -47,11 +47,11 @@ class Change:
 
 
 class VoterChanges:
-    """See the module's text. Part of the leader's state: it begins and ends with the epoch.
+    """Changes of the voters in one epoch; part of the leader's state.
 
     Attributes:
         pending: the change that is under way.
-        described: the voters with what they sent of themselves, while kraft.version is 0.
+        described: the voters as their UpdateRaftVoter requests describe them, while kraft.version is 0.
     """
 
     def __init__(self, replica: Replica, epoch_start_offset: int, observers: Mapping[ReplicaKey, Progress]) -> None:

@@ -1,6 +1,6 @@
-"""Fetcher: follows one leader, over one connection of its own, for all partitions that it leads and we hold.
+"""Fetcher: fetches from one leader, over its own connection, all partitions of this broker that this leader leads.
 
-The records of a response go from the buffer that the socket fills into the logs' mappings without a copy between.
+The records of a response are copied once: from the receive buffer of the socket into the mappings of the logs.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class Client(Protocol):
 
 
 class Fetcher:
-    """See the module's text.
+    """Task that fetches from one leader.
 
     Args:
-        leader_id: whom it follows.
-        session: the partitions; change it and call `look_again`.
-        connect: gives a client of the leader whose responses lend their bytes; raises NodeUnreachable.
-        broker_epoch: of this broker, now.
-        clock: for the times of log files.
-        node_id: this broker.
-        backoff_s: how long to wait after a failure (`replica.fetch.backoff.ms`).
+        leader_id: id of the leader.
+        session: the fetch session with its partitions; call `look_again` after changing it.
+        connect: returns a client of the leader whose responses lend their bytes; raises NodeUnreachable.
+        broker_epoch: returns the current epoch of this broker.
+        clock: time of day, for log files.
+        node_id: id of this broker.
+        backoff_s: pause in seconds after a failure (`replica.fetch.backoff.ms`).
         timeout_ms: for one request (`replica.socket.timeout.ms`).
     """
 

@@ -99,16 +99,16 @@ class ReportedFailures:
 
 
 class FullDisk:
-    """See the module's text. `run` it; `apply` is to be called with each image, after the partitions know it.
+    """Hands leaderships over while the disk is full. `apply` must be called with each image after the partitions.
 
     Args:
-        failures: what the environment of the partitions reports to.
+        failures: receives the storage errors of the partitions.
         partitions: the replicas of this broker.
-        log_directory: where they are.
-        directory_id: its id.
-        image: the newest.
-        channel: to the active controller.
-        follow_all: looks anew at whom to follow.
+        log_directory: data directory of the replicas.
+        directory_id: id of this directory.
+        image: returns the newest image.
+        channel: connection to the active controller.
+        follow_all: assigns every following replica to the fetcher of its leader again.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""IsrChanges: proposed in-sync sets on their way to the controller, as AlterPartition (KIP-497).
+"""IsrChanges: proposed in-sync sets, sent to the controller by AlterPartition (KIP-497).
 
-One request is under way at a time and carries all that waited for it. It is made again until the controller answers;
-what the metadata has overtaken meanwhile is ignored by the partition itself (`Leadership.accept`).
+One request is under way at a time; the next one has all proposals that wait. A request is repeated until the controller
+answers. A partition ignores an answer that is older than its metadata (`Leadership.accept`).
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class _Item(NamedTuple):
 
 
 class IsrChanges:
-    """See the module's text.
+    """Queue of proposed in-sync sets, and the task that sends them.
 
     Args:
-        node_id: this broker.
-        broker_epoch: its epoch now.
-        channel: to the active controller.
+        node_id: id of this broker.
+        broker_epoch: returns the current epoch of this broker.
+        channel: connection to the active controller.
     """
 
     def __init__(self, node_id: int, broker_epoch: Callable[[], int], channel: Channel) -> None:

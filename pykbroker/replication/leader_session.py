@@ -47,13 +47,13 @@ class _Question(NamedTuple):
 
 
 class LeaderSession:
-    """See the module's text.
+    """The fetch session of a follower with one leader.
 
     Args:
-        node_id: this broker.
-        limits: of each request.
-        backoff_s: how long a partition with an error is left alone.
-        throttle: for what this broker takes in as a follower.
+        node_id: id of this broker.
+        limits: limits of each request.
+        backoff_s: pause in seconds before a partition with an error is fetched again.
+        throttle: limits the bytes that this broker fetches as a follower.
     """
 
     def __init__(

@@ -57,15 +57,15 @@ class ReplicationSettings(NamedTuple):
 
 
 class ReplicaManager:
-    """See the module's text.
+    """Fetchers, in-sync set changes and lag checks of a broker's replicas.
 
     Args:
-        partitions: the replicas; `apply` is to be called after theirs.
-        clock: for the times of log files.
-        isr_changes: their proposals.
-        connect: gives a client of a broker by its id, whose responses lend their bytes; raises NodeUnreachable.
-        settings: see there.
-        throttle: for what this broker takes in as a follower.
+        partitions: the replicas; their `apply` must be called before the one of this class.
+        clock: time of day, for log files.
+        isr_changes: proposals of changed in-sync sets.
+        connect: returns a client of a broker by its id, whose responses lend their bytes; raises NodeUnreachable.
+        settings: settings of replication.
+        throttle: limits the bytes that this broker fetches as a follower.
     """
 
     def __init__(

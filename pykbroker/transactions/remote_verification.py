@@ -1,7 +1,7 @@
-"""Asks coordinators on other brokers whether partitions belong to a transaction, or has them added (KIP-890, P-135).
+"""Verification of partitions of a transaction, or their addition, by coordinators on other brokers (KIP-890, P-135).
 
-By AddPartitionsToTxn from broker to broker. Questions that gather for one broker go in one request, one per
-transactional id. (Kafka sends the older of two questions about one id away; here it is asked first.)
+The request is AddPartitionsToTxn, from broker to broker. Waiting verifications for one broker are sent in one request,
+at most one for each transactional id. (Of two verifications of one id Kafka rejects the older; here it is sent first.)
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ Batch = dict[str, Question]
 
 
 class RemoteVerification:
-    """See the module's text.
+    """Sends verifications to the coordinators on other brokers.
 
     Args:
-        connect: gives a connection to another broker.
-        timeout_ms: how long another broker may take.
+        connect: returns a connection to another broker.
+        timeout_ms: time limit of a request to another broker.
     """
 
     def __init__(self, connect: Connect, timeout_ms: int) -> None:
