@@ -31,7 +31,7 @@ COMMAND_TIMEOUT_MS = 60_000
 RETRY_MS = 1000
 """Pause in ms before a failed command is submitted again; it fails on a full disk, for example."""
 
-LOOKS_S = (0.0, 0.1)
+CHECK_PAUSES_S = (0.0, 0.1)
 """Pauses in seconds before each check of a suspect: a process that ends closes its connections before its ports."""
 
 
@@ -248,7 +248,7 @@ class ActiveController:
                 self._has_suspects = trio.Event()
 
     async def _check_suspect(self, heartbeats: BrokerHeartbeats, refuses: Refuses, broker_id: int, epoch: int) -> None:
-        for pause_s in LOOKS_S:
+        for pause_s in CHECK_PAUSES_S:
             await trio.sleep(pause_s)
             broker = self._node.image.brokers.get(broker_id)
             if broker is None or broker.epoch != epoch:

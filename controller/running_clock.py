@@ -10,7 +10,7 @@ from pykbroker.controller.running_time import RunningTime
 
 log = logging.getLogger(__name__)
 
-TOLD_MS = 500
+LOGGED_STALL_MS = 500
 """Length in ms from which a stall is logged."""
 
 
@@ -30,7 +30,7 @@ class RunningClock:
         """Milliseconds of running time."""
         stall_ms = self._time.lost_ms
         now_ms = self._time.at(_now_ms())
-        self._tell(self._time.lost_ms - stall_ms)
+        self._log_stall(self._time.lost_ms - stall_ms)
         return now_ms
 
     def now_s(self) -> float:
@@ -44,11 +44,11 @@ class RunningClock:
     async def run(self) -> None:
         """Ticks until it is cancelled."""
         while self._tick_ms:
-            self._tell(self._time.tick(_now_ms()))
+            self._log_stall(self._time.tick(_now_ms()))
             await trio.sleep(self._tick_ms / 1000)
 
-    def _tell(self, stall_ms: int) -> None:
-        if stall_ms >= TOLD_MS:
+    def _log_stall(self, stall_ms: int) -> None:
+        if stall_ms >= LOGGED_STALL_MS:
             log.warning("this process did not run for %d ms, which are not counted as a silence of others", stall_ms)
 
 

@@ -31,19 +31,23 @@ def count_to_delete(
     if not config.is_deleted:
         return count
     excess = sum(facts.size for facts in segments[count:]) - config.retention_bytes
-    while config.retention_bytes >= 0 and _may_go(segments, count, high_watermark) and excess >= segments[count].size:
+    while (
+        config.retention_bytes >= 0
+        and _may_be_deleted(segments, count, high_watermark)
+        and excess >= segments[count].size
+    ):
         excess -= segments[count].size
         count += 1
     while (
         config.retention_ms >= 0
-        and _may_go(segments, count, high_watermark)
+        and _may_be_deleted(segments, count, high_watermark)
         and now_ms - segments[count].max_timestamp > config.retention_ms
     ):
         count += 1
     return count
 
 
-def _may_go(segments: Sequence[SegmentFacts], number: int, high_watermark: int) -> bool:
+def _may_be_deleted(segments: Sequence[SegmentFacts], number: int, high_watermark: int) -> bool:
     if number >= len(segments) or segments[number].end_offset > high_watermark:
         return False
     return number < len(segments) - 1 or segments[number].size > 0

@@ -97,7 +97,7 @@ class Segment:
         entry_offset, position = self.offset_index.entry_for(offset)
         want = _SEARCH_SIZE
         if entry_offset is not None and not 0 <= position < size:
-            return self._without_index(offset)
+            return self._locate_after_rebuild(offset)
         while position < size:
             # The file may be longer than its data, see append_mapping.
             chunk = self.filesystem.read(self.file.descriptor(), min(want, size - position), position)
@@ -107,7 +107,7 @@ class Segment:
             if entry_offset is not None:
                 # An entry has the last offset of the batch at its position; another one means that the index is wrong.
                 if last_offset_at(chunk, 0) != entry_offset:
-                    return self._without_index(offset)
+                    return self._locate_after_rebuild(offset)
                 entry_offset = None
             found, next_position = first_batch_reaching(chunk, position, offset)
             if found is not None:
@@ -118,7 +118,7 @@ class Segment:
             want = HEADER_SIZE if want == _SEARCH_SIZE and len(chunk) < HOP_SIZE else _SEARCH_SIZE
         return None
 
-    def _without_index(self, offset: int) -> Located | None:
+    def _locate_after_rebuild(self, offset: int) -> Located | None:
         """Rebuild an index that does not match the log, and search again."""
         self.rebuild_indexes()
         return self.locate(offset)

@@ -101,7 +101,7 @@ class UnloadedLog:
             if not self.is_clean:
                 raise
             # The log is damaged in spite of a clean stop, so all of it is recovered, as after a kill.
-            self._distrust()
+            self._mark_unclean()
             parts = load_log(self._request(config), self._open_files, epochs)
         return LoadedLog(self.path, name, config, parts, on_point_lowered), parts.cut
 
@@ -112,11 +112,11 @@ class UnloadedLog:
             return LeaderEpochs(filesystem, path, is_new=self.is_new)
         except CorruptFile as error:
             filesystem.remove(path)
-            self._distrust()
+            self._mark_unclean()
             report(f"{error}; it is made anew from the log")
             return LeaderEpochs(filesystem, path)
 
-    def _distrust(self) -> None:
+    def _mark_unclean(self) -> None:
         self.is_clean = False
         self.recovery_point = 0
 

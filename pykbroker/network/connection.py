@@ -216,7 +216,7 @@ def _is_produce(frame: memoryview) -> bool:
     return len(frame) >= 2 and frame[0] == 0 and frame[1] == ApiKey.PRODUCE
 
 
-_STRANGERS = (
+_OTHER_PROTOCOLS = (
     (b"\x16\x03", "TLS; this listener has no encryption: clients need security.protocol=PLAINTEXT or SASL_PLAINTEXT"),
     (b"SSH-", "SSH"),
     (b"PRI * HTTP/2", "HTTP/2; this port speaks Kafka's protocol alone"),
@@ -230,4 +230,4 @@ _STRANGERS = (
 def what_it_speaks(reader: FrameReader) -> str:
     """Text for the log that names the protocol whose first bytes were read as a frame size; "" for an unknown one."""
     first = reader.first_bytes
-    return next((f" (looks like {name})" for start, name in _STRANGERS if first.startswith(start)), "")
+    return next((f" (looks like {name})" for start, name in _OTHER_PROTOCOLS if first.startswith(start)), "")

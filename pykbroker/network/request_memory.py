@@ -4,8 +4,8 @@ Kafka's `queued.max.request.bytes` stops reading from sockets while requests of 
 default is no limit, so that a few dozen clients can fill any heap; here the default is a quarter of the machine's
 memory. Frames up to `BUFFER_SIZE_KEPT` are not counted, because the number of connections limits their memory.
 
-A frame reserves its whole size when its first bytes arrive. A connection with a reservation can therefore always
-finish its request: there is no deadlock. A connection that keeps its reservation for more than `PATIENCE_S` while
+A frame reserves its whole size when its first bytes arrive. A connection with a reservation can therefore always finish
+its request: there is no deadlock. A connection that keeps its reservation for more than `RESERVATION_TIMEOUT_S` while
 others wait is closed: a client that sends a byte a second must not block the others.
 
 A reply stays in memory until its client has read it, except for records, which stay in their files. Clients that ask
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pykbroker.config.broker_config import BrokerConfig
 
-PATIENCE_S = 10.0
+RESERVATION_TIMEOUT_S = 10.0
 """Seconds that a request may hold its memory while others wait for memory; then its connection may be closed."""
 
 SHARE_OF_MEMORY = 4
@@ -65,7 +65,7 @@ class RequestMemory:
         if connection in self._held:
             return
         while self.reserved_bytes >= self.limit_bytes:
-            with trio.move_on_after(PATIENCE_S):
+            with trio.move_on_after(RESERVATION_TIMEOUT_S):
                 await self._freed.wait()
                 continue
             self._close_slowest()
@@ -101,7 +101,7 @@ class RequestMemory:
     def _close_slowest(self) -> None:
         connection, (size_bytes, since) = next(iter(self._held.items()))
         seconds = trio.current_time() - since
-        if seconds >= PATIENCE_S:
+        if seconds >= RESERVATION_TIMEOUT_S:
             connection.close(
                 f"its request of {size_bytes} bytes is in the way of others since {seconds:.0f} s "
                 f"(queued.max.request.bytes={self.limit_bytes})"

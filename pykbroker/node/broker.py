@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 DESCRIPTORS_KEPT = 4096
 """Largest number of open segment files, if the process's limit allows it; other descriptors are for connections."""
 
-LOOK_S = 0.1
+CHECK_INTERVAL_S = 0.1
 """Seconds between two checks, while a node hands over the quorum's leadership, that another voter can take it."""
 
 
@@ -195,7 +195,7 @@ async def _hand_over(parts: NodeParts) -> None:
 
 async def _cancel_when_alone(parts: NodeParts, scope: trio.CancelScope) -> None:
     while not is_quorum_gone(parts):  # noqa: ASYNC110  the return of a voter sets no event
-        await trio.sleep(LOOK_S)
+        await trio.sleep(CHECK_INTERVAL_S)
     scope.cancel()
 
 

@@ -49,8 +49,8 @@ RETRY_FIRST_S = 0.1
 """Pauses between requests in seconds, as in Kafka: while this broker starts, during a controlled shutdown, and after
 the first failure (each further failure doubles it, up to the heartbeat interval)."""
 
-LOOK_S = 0.1
-ALONE_S = 1.0
+CHECK_INTERVAL_S = 0.1
+NO_QUORUM_TIMEOUT_S = 1.0
 """Times of controlled shutdown, in seconds: between two checks that enough controllers are there, and without any
 response until a broker that lacks them stops without permission."""
 
@@ -186,7 +186,7 @@ class Registration:
         self._must_amend = False
         self._is_ready = False
         self._failures = 0
-        self._hurry = trio.Event()
+        self._wake = trio.Event()
         self._caught_up = trio.Event()
         self._unfenced = trio.Event()
         self._may_stop = trio.Event()
@@ -204,13 +204,15 @@ class Registration:
         while not self._is_over:
             pause_s = self._retry_pause_s()
             try:
-                pause_s = await (self._beat() if self._is_registered and not self._must_amend else self._register())
+                pause_s = await (
+                    self._send_heartbeat() if self._is_registered and not self._must_amend else self._register()
+                )
                 self._failures = 0
             except KafkaError as error:
                 self._failures += 1
                 failure = error.message or error.error_code.name
                 if self._failures == 1:
-                    log.warning("the controller does not take this broker's %s: %s", self._what(), failure)
+                    log.warning("the controller does not take this broker's %s: %s", self._request_name(), failure)
             if self.broker_epoch < 0 and trio.current_time() >= give_up_at:
                 raise RegistrationFailed(
                     f"broker {self._config.node_id} could not register within "
@@ -218,14 +220,14 @@ class Registration:
                     f"(initial.broker.registration.timeout.ms): {failure}"
                 )
             with trio.move_on_after(pause_s):
-                await self._hurry.wait()
-            self._hurry = trio.Event()
+                await self._wake.wait()
+            self._wake = trio.Event()
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Registers again if the registration lacks log directories. A subscriber of metadata changes."""
         if self._is_registered and lacks_directories(new, self._config.node_id):
             self._must_amend = True
-            self._hurry.set()
+            self._wake.set()
 
     async def caught_up(self) -> None:
         """Returns when this broker has applied the metadata up to its own registration."""
@@ -234,7 +236,7 @@ class Registration:
     async def serve(self) -> None:
         """Asks for unfencing; returns when the controller has unfenced this broker."""
         self._is_ready = True
-        self._hurry.set()
+        self._wake.set()
         await self._unfenced.wait()
 
     async def leave(self) -> None:
@@ -246,7 +248,7 @@ class Registration:
         if self.state is not State.RUNNING:
             return
         self.state = State.PENDING_CONTROLLED_SHUTDOWN
-        self._hurry.set()
+        self._wake.set()
         config = self._config
         silence_s = (2 * config.quorum.election_timeout_ms + config.quorum.fetch_timeout_ms) / 1000
         self._heard_at = trio.current_time()
@@ -256,13 +258,13 @@ class Registration:
             if trio.current_time() >= until:
                 log.warning("stopping without the controller's leave: it did not come within the time for it")
                 return
-            if self._is_quorum_gone() and trio.current_time() >= self._heard_at + ALONE_S:
+            if self._is_quorum_gone() and trio.current_time() >= self._heard_at + NO_QUORUM_TIMEOUT_S:
                 log.info("stopping without the controller's leave: too few controllers are there")
                 return
-            with trio.move_on_after(LOOK_S):
+            with trio.move_on_after(CHECK_INTERVAL_S):
                 await self._may_stop.wait()
 
-    def _what(self) -> str:
+    def _request_name(self) -> str:
         return "heartbeats" if self._is_registered else "registration"
 
     def _retry_pause_s(self) -> float:
@@ -301,7 +303,7 @@ class Registration:
         log.info("registered as broker %d with broker epoch %d", self._config.node_id, self.broker_epoch)
         return 0.0
 
-    async def _beat(self) -> float:
+    async def _send_heartbeat(self) -> float:
         """Sends one heartbeat; returns the pause before the next one, in seconds."""
         from pykbroker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 
@@ -317,7 +319,7 @@ class Registration:
         self._heard_at = trio.current_time()
         code = ErrorCode(response.error_code)
         if code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
-            self._look_at_own_registration()
+            self._check_own_registration()
         _check(code)
         interval_s = self._config.broker.heartbeat_interval_ms / 1000
         match state:
@@ -341,7 +343,7 @@ class Registration:
                 return SHUTDOWN_PAUSE_S
         return interval_s
 
-    def _look_at_own_registration(self) -> None:
+    def _check_own_registration(self) -> None:
         """Registers again if this broker was unregistered (UnregisterBroker), but not if another process has its id."""
         broker = self._controller.image.brokers.get(self._config.node_id)
         if broker is None or broker.incarnation_id == self._incarnation_id:

@@ -18,7 +18,7 @@ from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.file_range import FileRange
 from pykbroker.network.reply import SEND_TIMEOUT_S
-from pykbroker.network.request_memory import PATIENCE_S, RequestMemory
+from pykbroker.network.request_memory import RESERVATION_TIMEOUT_S, RequestMemory
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.error_codes import ErrorCode
@@ -319,7 +319,7 @@ async def test_memory_of_large_requests_is_bounded(caplog: pytest.LogCaptureFixt
         async with trio.open_nursery() as nursery:
             nursery.start_soon(quick.send_frame, frame)
             assert await quick.frame() is not None
-        assert PATIENCE_S <= trio.current_time() - began < PATIENCE_S + 1
+        assert RESERVATION_TIMEOUT_S <= trio.current_time() - began < RESERVATION_TIMEOUT_S + 1
         assert await slow.frame() is None
         await trio.testing.wait_all_tasks_blocked()
         assert memory.reserved_bytes == 0
