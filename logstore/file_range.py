@@ -1,4 +1,4 @@
-"""A stretch of a segment file that a reply will carry, without its bytes having been read."""
+"""A range of a segment file that a reply sends without reading its bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FileRange:
 
     def __init__(self, file: SegmentFile, position: int, size: int) -> None:
         self._file = file
-        # Until there is a lease there is none to give back.
+        # True until the lease is taken, so that __del__ does not release one that was never taken.
         self._released = True
         self.fd = file.acquire()
         self._released = False
@@ -30,18 +30,18 @@ class FileRange:
         return self.size
 
     def is_of(self, file: SegmentFile) -> bool:
-        """True if it lies in this file."""
+        """True if the range belongs to this file."""
         return self._file is file
 
     def read(self) -> bytes:
-        """The bytes, copied out of the file."""
+        """A copy of the bytes."""
         return self._file.filesystem.read(self.fd, self.size, self.position)
 
     def pieces(self, size_max: int) -> Iterator[bytes]:
-        """The bytes in order, copied out of the file as they are asked for, so many at a time.
+        """Copies of the bytes in order, at most `size_max` at a time; each piece is read when it is requested.
 
         Raises:
-            OSError: the file has become shorter than that.
+            OSError: the file has become shorter than the range.
         """
         position, end = self.position, self.position + self.size
         while position < end:
@@ -52,13 +52,13 @@ class FileRange:
             position += len(data)
 
     def release(self) -> None:
-        """Give the lease back; a second call does nothing."""
+        """Release the lease; a second call does nothing."""
         if not self._released:
             self._released = True
             self._file.release()
 
     def __del__(self) -> None:
-        # A connection that dies between read and send drops its ranges: the lease must not outlive them.
+        # A connection that ends between read and send drops its ranges without calling `release`.
         self.release()
 
     def __repr__(self) -> str:

@@ -103,9 +103,9 @@ class CreateAcls(NamedTuple):
 
 
 class DeleteAcls(NamedTuple):
-    """Removes what the filters match; the result is one AclDeletion per filter, in order.
+    """Removes the entries that match the filters; the result is one AclDeletion per filter, in order.
 
-    An entry that several filters match is in the answer of each.
+    An entry that matches several filters is in the result of each.
 
     Raises:
         CommandRefused: more than 10,000 entries would go; a part of them is never removed.

@@ -165,7 +165,7 @@ class FenceBroker(NamedTuple):
 
 
 class StartControlledShutdown(NamedTuple):
-    """A broker wants to stop: its leaderships move away while it still serves. The result is None.
+    """Starts a broker's controlled shutdown: its leaderships move to others while it still serves. The result is None.
 
     Raises:
         CommandRefused: STALE_BROKER_EPOCH.

@@ -62,7 +62,7 @@ class AlterClientQuotas(NamedTuple):
         results: dict[Entity, ApiError] = {}
         for entity, operations in self.alterations:
             keys = {key for key, _ in operations}
-            # One that comes again is told so, and yet keeps what it was given first: Kafka has its records out by then.
+            # A repeated entity gets an error, but its first alteration takes effect, as in Kafka.
             if entity in results or len(keys) < len(operations):
                 results[entity] = ApiError(ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity {_text(entity)}")
                 continue

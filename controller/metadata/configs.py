@@ -51,7 +51,7 @@ class ConfigResourceEdits(NamedTuple):
 
 
 class ConfigResourceReplacement(NamedTuple):
-    """All (key, value) configs that one resource shall have from now on; what is not named is deleted."""
+    """New (key, value) configs of one resource; all its other configs are deleted."""
 
     resource_type: int
     resource_name: str
@@ -80,7 +80,7 @@ class IncrementalAlterConfigs(NamedTuple):
 
 
 class AlterConfigs(NamedTuple):
-    """Replaces configs (the old API); the result and what is left to the handler are as for IncrementalAlterConfigs."""
+    """Replaces configs (the old API); the result and the handler's own checks are those of IncrementalAlterConfigs."""
 
     resources: Sequence[ConfigResourceReplacement]
     validate_only: bool = False

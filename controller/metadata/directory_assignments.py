@@ -41,9 +41,9 @@ class DirectoryReplicas(NamedTuple):
 class AssignReplicasToDirs(NamedTuple):
     """Notes the directories of a broker's replicas; the result has an error code for each partition, in the same order.
 
-    A replica whose directory the broker cannot use any more leaves the in-sync set, also if that was known and it has
-    come into the set again since. Where nobody else is in sync and may lead, LOST_DIRECTORY is not taken down
-    (ELIGIBLE_LEADERS_NOT_AVAILABLE): the broker can be read from, and Kafka's controller would make that the end of it.
+    A replica whose directory has failed leaves the in-sync set, even if the failure was known already and the replica
+    has joined the set again since. If no other replica is in sync and may lead, LOST_DIRECTORY is refused
+    (ELIGIBLE_LEADERS_NOT_AVAILABLE): the broker can still serve reads, whereas in Kafka the partition would go offline.
 
     Raises:
         CommandRefused: STALE_BROKER_EPOCH; UNSUPPORTED_VERSION at a metadata.version without directories.
@@ -79,7 +79,7 @@ class AssignReplicasToDirs(NamedTuple):
         if lost:
             records += changes_when_replicas_leave(after, context, self.broker_id, lost)
         elif records and broker.is_active:
-            # It may lead now what it could not as long as its replica was taken for lost.
+            # The broker may now lead partitions whose directory counted as lost before.
             records += changes_when_broker_serves(after, context, self.broker_id)
         return Plan(records, results)
 

@@ -27,8 +27,8 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     TRANSACTION_VERSION: (0, 2),
     KRAFT_VERSION: (0, 1),
 }
-"""Levels that this software can run; what is not named is at level 0. Others are added here when their behaviour
-exists. A level that is promised but not kept would be worse than one that clients see missing."""
+"""Lowest and highest level of each feature that this software supports; other features are at level 0. A level is added
+when its behaviour exists: a promised level without the behaviour would be worse for clients than a missing one."""
 
 
 def default_levels(metadata_version: int) -> dict[str, int]:

@@ -1,9 +1,9 @@
-"""ClusterImage: what the cluster is after some offset of the metadata log.
+"""ClusterImage: state of the cluster after the records of the metadata log up to an offset.
 
-An image never changes. `apply` makes the next one and shares with it all that the records did not touch, so holding an
-old image is free and `old.topics_by_id.get(id) is new.topics_by_id.get(id)` tells whether a topic changed. Only the
-tables that a batch of records touches are copied, once per batch: a copy of a table of 5,000 topics takes some tens of
-microseconds, which is why the tables are plain dictionaries and not trees.
+An image is immutable. `apply` makes the next one, which shares all objects that the records do not change. So keeping
+an old image takes little memory, and `old.topics_by_id.get(id) is new.topics_by_id.get(id)` is false if a topic has
+changed. A batch of records copies each table that it changes once: the copy of a table of 5,000 topics takes some tens
+of microseconds, which is why the tables are plain dictionaries and not trees.
 """
 
 from __future__ import annotations

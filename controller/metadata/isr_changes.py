@@ -1,8 +1,8 @@
-"""AlterPartition as a command: a leader says who is in sync with it (KIP-497, KIP-841, KIP-903).
+"""AlterPartition as a command: a leader proposes the in-sync set of its partition (KIP-497, KIP-841, KIP-903).
 
-The leader only proposes. It counts on the larger of the two sets until the controller has answered, so whatever is
-refused here has harmed nobody. A change that brings a reassignment's last new replica into the set ends it
-(`partition_changes`), and may so take the leadership from who asked.
+Until the controller has answered, the leader waits for the members of both sets, so a refused proposal does no harm. A
+change that adds a reassignment's last new replica to the set completes the reassignment (`partition_changes`), which
+may move the leadership to another broker.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class AlterPartition(NamedTuple):
             return IsrChangeResult(change.partition, ErrorCode.NONE, partition)
         records.append(record)
         if record.leader not in (self.broker_id, NO_LEADER_CHANGE):
-            # Done all the same: who asked has to learn from the metadata that it leads no more.
+            # The change is made; the former leader learns from the metadata that it no longer leads.
             return IsrChangeResult(change.partition, ErrorCode.NEW_LEADER_ELECTED)
         return IsrChangeResult(change.partition, ErrorCode.NONE, changed_partition(partition, record))
 

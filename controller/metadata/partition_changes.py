@@ -57,10 +57,10 @@ def change_partition(
     election: Election = Election.ONLINE,
     recovery_state: int | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record that brings the partition to `target`, None when it is there already.
+    """Record that changes the partition to `target`; None if there is nothing to change.
 
-    A reassignment whose new replicas are all in sync is completed by the same record. `recovery_state`: what the
-    leader says of its recovery after an unclean election (KIP-704); None to leave it.
+    The same record completes a reassignment whose new replicas are all in sync. `recovery_state`: the leader's recovery
+    state after an unclean election (KIP-704); None to keep it.
     """
     target = _completed(target)
     record = PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id)
@@ -101,7 +101,8 @@ def _completed(target: Assignment) -> Assignment:
     replicas = _without(target.replicas, target.removing)
     if not isr or not replicas or not set(target.adding) <= set(isr):
         return target
-    # With fewer replicas than before, all that are left must be in sync: nobody in sync leaves for one who is not.
+    # With fewer replicas than before, all remaining ones must be in sync: otherwise an in-sync replica would be removed
+    # while one that is not in sync stays.
     if len(target.adding) < len(target.removing) and not set(replicas) <= set(isr):
         return target
     return Assignment(replicas, isr, (), ())

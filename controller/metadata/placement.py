@@ -159,7 +159,7 @@ def usable_brokers(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
 
 
 def _is_stopping(broker: BrokerImage) -> bool:
-    # The registration says in_controlled_shutdown until the broker registers anew, in Kafka's records too.
+    # in_controlled_shutdown stays set until the broker registers again, as in Kafka's records.
     return broker.in_controlled_shutdown and not broker.is_fenced
 
 

@@ -25,7 +25,7 @@ from pykbroker.protocol.log_messages.metadata_records import PartitionChangeReco
 
 
 class Reassignment(NamedTuple):
-    """The brokers that shall hold a partition, in order of preference; None cancels what is under way."""
+    """New replicas of a partition, in order of preference; None cancels the reassignment that is under way."""
 
     partition: int
     replicas: Sequence[int] | None
@@ -39,10 +39,10 @@ class ReassignmentResult(NamedTuple):
 
 
 class AlterPartitionReassignments(NamedTuple):
-    """Starts, replaces and cancels reassignments, each by itself.
+    """Starts, replaces and cancels reassignments; one that is refused does not affect the others.
 
     The result is a list of (topic, ReassignmentResults) in request order. With `allow_replication_factor_change` False
-    each new assignment must have as many replicas as the partition has without what is being removed.
+    each new assignment must have the partition's number of replicas, not counting those that are being removed.
     """
 
     topics: Sequence[tuple[str, Sequence[Reassignment]]]
@@ -96,9 +96,9 @@ class AlterPartitionReassignments(NamedTuple):
                     ErrorCode.INVALID_REPLICATION_FACTOR,
                     f"The replication factor is changed from {replication_factor} to {len(wanted)}",
                 )
-        # Against the replicas from before the reassignment that may be under way: one that is still being added, or was
-        # to go, counts as what it was. (Kafka compares with the sum of both, and never ends a reassignment that is
-        # replaced by its reverse.)
+        # Compared with the replicas before a reassignment that may be under way: a replica that is being added is not
+        # one of them, and a replica that is being removed is. (Kafka compares with the union of both, and never
+        # completes a reassignment that is replaced by its reverse.)
         before = set(partition.replicas) - set(partition.adding_replicas)
         removing = tuple(sorted(set(partition.replicas) - set(wanted)))
         adding = tuple(sorted(set(wanted) - before))
@@ -117,7 +117,7 @@ class _Refused(Exception):
 def _cancelled(
     image: ClusterImage, context: PlanContext, topic: TopicImage, partition: PartitionImage
 ) -> PartitionChangeRecord | None:
-    """Takes out what was being added, and keeps what was being removed."""
+    """Record that cancels a reassignment: replicas that were being added are removed, the others stay."""
     if not is_being_reassigned(partition):
         raise _Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     is_unclean_allowed = is_unclean_election_allowed(image, context, topic.name)

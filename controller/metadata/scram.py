@@ -31,7 +31,7 @@ class Deletion(NamedTuple):
 
 
 class Upsertion(NamedTuple):
-    """A credential to set. `salted_password` is what the client made of the password; it is not stored."""
+    """A credential to set. `salted_password` was computed by the client from the password; it is not stored."""
 
     user: str
     mechanism: int
@@ -41,9 +41,9 @@ class Upsertion(NamedTuple):
 
 
 class AlterUserScramCredentials(NamedTuple):
-    """Deletes and sets credentials, each user by itself; the result has each user once, with what became of it.
+    """Deletes and sets credentials; the result has an error code for each user, once.
 
-    A user may be named once: who comes twice keeps everything as it was.
+    An error of one user does not affect the others. A user that is named twice gets an error, and no change.
     """
 
     deletions: Sequence[Deletion]
