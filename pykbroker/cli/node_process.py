@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pykbroker.node.broker import BrokerAddress
 
 GARBAGE_INTERVAL_S = 10.0
-"""How often it is looked whether it is time for a thorough look for garbage."""
+"""Seconds between two checks whether a full garbage collection is due."""
 LEAVE_WITHOUT_PARENT_S = 3.0
-"""How long a broker whose parent has ended tries to hand over what it leads."""
+"""Time, in seconds, that a broker whose parent has ended spends on a controlled shutdown."""
 
 
 def config_of(properties: Mapping[str, str], options: StartOptions) -> BrokerConfig:
@@ -62,15 +62,15 @@ def run_until_stopped(
     Args:
         config: its settings.
         cluster_id: for a new data directory; None for one of its own.
-        announce: called when every request can be answered, with an address that can be dialled.
-        on_stop: called at each signal; True says that it is the second one, after which the process ends at once.
-        stop_with_stdin: whether the end of standard input is a signal, too.
+        announce: called when every request can be answered, with an address that clients can connect to.
+        on_stop: called at each signal; with True at the second one, after which the process ends at once.
+        stop_with_stdin: True if the end of standard input stops the broker, too.
 
     Returns:
         The exit code.
 
     Raises:
-        CliError: what a person can mend.
+        CliError: a failure that the user can mend.
     """
     import trio
 
@@ -150,7 +150,8 @@ async def _serve(
 async def _stop_with_stdin(stop: trio.Event, hurry: trio.CancelScope) -> None:
     """Stop the broker when standard input ends: the kernel closes it even when the parent was killed.
 
-    Who is stopping already waits no longer for the controller to let it go: nobody does when a whole cluster stops.
+    A broker that is stopping already no longer waits for the controller's permission, which never comes when a whole
+    cluster stops.
     """
     import trio
 
@@ -166,7 +167,7 @@ async def _stop_with_stdin(stop: trio.Event, hurry: trio.CancelScope) -> None:
 
 
 def ready_text(address: BrokerAddress, config: BrokerConfig) -> str:
-    """Return what is said once the broker answers: where it listens, where its data is, how to stop it."""
+    """Text to print when the broker is ready: its address, its data directory, and how to stop it."""
     return (
         f"pykbroker {__version__} is ready\n"
         f"  listens on  {host_and_port(*address)}\n"
@@ -176,7 +177,7 @@ def ready_text(address: BrokerAddress, config: BrokerConfig) -> str:
 
 
 def ignored_key_lines(config: BrokerConfig) -> list[str]:
-    """Return a line each for keys that nobody knows, that Apache Kafka 4 has removed, and that have no effect here."""
+    """Lines for the keys that are unknown, those that Apache Kafka 4 has removed, and those without effect here."""
     lines = []
     if config.unknown_keys:
         from pykbroker.config.definitions.removed import is_removed
@@ -193,7 +194,7 @@ def ignored_key_lines(config: BrokerConfig) -> list[str]:
 
 
 def raise_expected(error: BaseException) -> None:
-    """Raise CliError if this is a failure that a person can mend; return if it is a bug, which keeps its traceback."""
+    """Raise CliError if the user can mend this failure; return if it is a bug, which keeps its traceback."""
     from pykbroker.config.broker_config import ConfigError
     from pykbroker.controller.metadata.image import UnsupportedMetadataVersion
     from pykbroker.logstore.errors import DirectoryLocked, StorageError
@@ -229,7 +230,7 @@ def _set_up_logging() -> None:
 
 
 def _log_compilation() -> None:
-    """Say at level DEBUG whether the hot loop was compiled."""
+    """Log at DEBUG if the hot loop was compiled."""
     import logging
 
     log = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
-"""`pykbroker start --nodes N`: a cluster on this machine, a process for each node, and this one to look after them.
+"""`pykbroker start --nodes N`: a cluster on this machine. Each node is a process, supervised by this one.
 
-The modules of a broker are imported once, here, and the nodes are forks of this process: what costs a single node half
-of its start is paid once for all. A node that dies is named and not started again: whoever wants to see how a cluster
-gets on without it shall not be helped behind their back, and whoever does not can start it by the line that is printed.
+The modules of a broker are imported once, in this process, and the nodes are forks of it; the imports are half of the
+start of a single node. A node that dies is reported and not restarted: a user may want to see the cluster without it.
+The line that is printed starts it again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pykbroker.node.broker import BrokerAddress
 
 STOP_TIMEOUT_S = 30.0
-"""A node that has not ended so long after SIGTERM is killed."""
+"""Time, in seconds, between SIGTERM and SIGKILL for a node that does not end."""
 
 _READ_BYTES = 65536
 
@@ -88,14 +88,14 @@ def start_nodes(options: StartOptions) -> int:
 
 
 class Node:
-    """A node's process, and our ends of the pipes to it.
+    """A node's process, and the supervisor's ends of the pipes to it.
 
     Attributes:
-        output: what it prints.
-        ready: says the address once, and ends with the process.
-        lifeline: closed when we end, however we end; then the node stops.
-        address: host:port once it is ready.
-        status: how it ended, as os.waitpid says it; None while it lives.
+        output: descriptor of what the node prints.
+        ready: descriptor that gives the address once, and ends with the process.
+        lifeline: descriptor that is closed when the supervisor ends, in any way; then the node stops.
+        address: host:port once the node is ready.
+        status: wait status of the process, as from os.waitpid; None while it lives.
     """
 
     def __init__(self, node_id: int, pid: int, output: int, ready: int, lifeline: int) -> None:
@@ -114,19 +114,19 @@ class Node:
         return self.status is None
 
     def cut_lifeline(self) -> None:
-        """Tells the node that we are gone, or that it need not wait for the others to stop."""
+        """Makes the node stop, or, if it is stopping already, stop without the controller's permission."""
         if self.lifeline >= 0:
             os.close(self.lifeline)
             self.lifeline = -1
 
     @property
     def end(self) -> str:
-        """How it ended, in words."""
+        """The end of the process, in words: "was ended by SIGKILL"."""
         return end_in_words(os.waitstatus_to_exitcode(self.status or 0))
 
 
 class Supervisor:
-    """Forks the nodes, passes on what they print, says which one died, and ends them all."""
+    """Forks the nodes, prints their output, reports nodes that die, and ends them all."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Supervisor:
         self._has_failed = False
 
     def run(self) -> int:
-        """Everything, until no node lives any more; returns the exit code."""
+        """Run until no node lives any more; returns the exit code."""
         self._catch_signals()
         if self._options.stop_with_stdin:
             self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._on_stdin)
@@ -157,7 +157,7 @@ class Supervisor:
             left = None if self._stop_deadline is None else max(self._stop_deadline - time.monotonic(), 0)
             for key, _ in self._selector.select(left):
                 key.data(key.fd)
-            self._look_for_the_dead()
+            self._reap()
             if left == 0:
                 self._kill_all()
         for node in self._nodes:
@@ -174,7 +174,7 @@ class Supervisor:
         signal.set_wakeup_fd(handlers_end, warn_on_full_buffer=False)
         self._selector.register(ours, selectors.EVENT_READ, self._on_signals)
 
-    # Birth
+    # Starting nodes
 
     def _fork(self, node_id: int) -> None:
         output, nodes_output = os.pipe()
@@ -215,7 +215,7 @@ class Supervisor:
             complain(error.text)
             return error.exit_code
 
-    # What nodes say
+    # Output of nodes
 
     def _on_ready(self, node: Node) -> None:
         text = os.read(node.ready, _READ_BYTES).decode().strip()
@@ -240,7 +240,7 @@ class Supervisor:
                 self._stop_all()
                 return
         self._is_announced = True
-        addresses = [self._told_address(node) for node in self._nodes]
+        addresses = [self._advertised_address(node) for node in self._nodes]
         processes = ", ".join(str(node.pid) for node in self._nodes)
         folder = os.path.dirname(next(iter(self._files.values())))
         print(
@@ -254,8 +254,8 @@ class Supervisor:
         if self._options.port_file is not None:
             write_atomically(self._options.port_file, ",".join(addresses))
 
-    def _told_address(self, node: Node) -> str:
-        """The address of a node that its clients find in Metadata: they bootstrap from that and from no other."""
+    def _advertised_address(self, node: Node) -> str:
+        """Address of a node as its clients find it in Metadata, so that they bootstrap from the same one."""
         from pykbroker.config.listener_addresses import host_and_port, is_every_address
         from pykbroker.metadata.advertised_listeners import told_host
 
@@ -265,7 +265,7 @@ class Supervisor:
         return host_and_port(told_host(told), told.port)
 
     def _pass_on(self, node: Node) -> None:
-        """Prints what a node has printed, each line with its name."""
+        """Prints the output of a node, each line with the name of the node."""
         while True:
             try:
                 data = os.read(node.output, _READ_BYTES)
@@ -280,9 +280,9 @@ class Supervisor:
             sys.stderr.buffer.write(b"".join(prefix + line + b"\n" for line in lines))
             sys.stderr.buffer.flush()
 
-    # Death
+    # The end of nodes
 
-    def _look_for_the_dead(self) -> None:
+    def _reap(self) -> None:
         for node in self._nodes:
             if not node.is_running:
                 continue
@@ -293,7 +293,7 @@ class Supervisor:
             self._pass_on(node)
             node.cut_lifeline()
             if self._signals:
-                self._hurry_if_lost()
+                self._hurry_without_majority()
             if self._signals and status == 0:
                 continue
             self._has_failed = True
@@ -327,7 +327,7 @@ class Supervisor:
             self._stop_all()
 
     def _stop_all(self) -> None:
-        """All at once: were they stopped one by one, each would wait for its partitions to move to one that is next."""
+        """Stop all nodes at once. One after the other, each would first move its partitions to the next one to stop."""
         self._signals += 1
         self._stop_deadline = time.monotonic() + STOP_TIMEOUT_S
         for node in self._nodes:
@@ -335,10 +335,10 @@ class Supervisor:
                 os.kill(node.pid, signal.SIGTERM)
                 # One that is paused would hear it only when it goes on.
                 os.kill(node.pid, signal.SIGCONT)
-        self._hurry_if_lost()
+        self._hurry_without_majority()
 
-    def _hurry_if_lost(self) -> None:
-        """Without a majority no controller gives the others leave to go."""
+    def _hurry_without_majority(self) -> None:
+        """Without a majority of controllers no node gets permission to stop: do not let the others wait for it."""
         living = [node for node in self._nodes if node.is_running]
         if len(living) <= len(self._nodes) // 2:
             for node in living:
@@ -352,7 +352,11 @@ class Supervisor:
 
 
 def _check_folder(folder: str, count: int) -> None:
-    """The folder is new, or is that of a cluster of as many nodes."""
+    """Check that the directory is new, or that of a cluster of as many nodes.
+
+    Raises:
+        CliError: it is another one.
+    """
     if os.path.exists(os.path.join(folder, "meta.properties")):
         raise CliError(f"{folder} has the data of a single node: choose another folder with --data-dir")
     there = _nodes_in(folder) if os.path.isdir(folder) else 0
@@ -363,7 +367,7 @@ def _check_folder(folder: str, count: int) -> None:
 
 
 def _nodes_in(folder: str) -> int:
-    """How many nodes have data there."""
+    """Number of nodes with data in the directory."""
     return sum(
         name.startswith("node-") and os.path.exists(os.path.join(folder, name, "meta.properties"))
         for name in os.listdir(folder)
@@ -371,7 +375,7 @@ def _nodes_in(folder: str) -> int:
 
 
 def _cluster_id(folder: str) -> str:
-    """The id that all nodes get: that of the folder, else CLUSTER_ID, else a new one."""
+    """Cluster id of all nodes: CLUSTER_ID, else that of the directory, else a new one."""
     import random
 
     from pykbroker.config.environment import cluster_id_from_environment
@@ -382,7 +386,7 @@ def _cluster_id(folder: str) -> str:
         with open(os.path.join(folder, "node-1", "meta.properties"), encoding="utf-8") as file:
             known = parse_properties(file.read()).get("cluster.id")
     except OSError:
-        # Not there, or a node will say what is wrong with it.
+        # Missing, or a node reports the error when it starts.
         known = None
     given = cluster_id_from_environment(os.environ)
     return given or known or uuid_to_text(random_uuid(random.Random().randbytes(16)))  # noqa: S311  no secret
