@@ -198,11 +198,15 @@ class ConfluentProducing(Producing):
 
 
 class KafkaPythonProducing(Producing):
-    """kafka-python's producer, which waits for acknowledgements before it sends ever more.
+    """kafka-python's producer, with a bound on unacknowledged records and metadata that is renewed every second.
 
-    It asks the broker that has no request of its own in flight for metadata. If the other two are never without one,
-    the one that it has just reconnected to is asked every time, and that one may be cut off: it names itself as
-    leader until it hears of another. On a busy machine it stood still for as long with Apache Kafka's brokers.
+    Both are for a leader that only clients still reach; it names itself as leader in its metadata.
+
+    - kafka-python sends a metadata request to a broker without a request in flight. Under constant load that is
+      always the broker to which it has just reconnected. The bound lets the other connections become idle.
+    - After REQUEST_TIMED_OUT from a broker (as opposed to a timeout of its own, which closes the connection) it
+      sends the batch to the same broker again and renews no metadata. Both timeouts are `request_timeout_ms` long,
+      and on a busy machine the broker's answer comes first. By default metadata is then kept for five minutes.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
@@ -215,6 +219,7 @@ class KafkaPythonProducing(Producing):
             delivery_timeout_ms=300_000,
             request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
             reconnect_backoff_max_ms=500,
+            metadata_max_age_ms=1000,
         )
 
     def work(self) -> None:
