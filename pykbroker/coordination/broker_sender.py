@@ -1,6 +1,6 @@
-"""Sends what gathers for one other broker: all that is there in one request, and one request at a time.
+"""Sends batches to one other broker: one request at a time, each with everything that is waiting.
 
-What comes while a request is under way goes into the next one, so that a busy broker needs fewer requests, not more.
+What is added while a request is in flight goes into the next one, so that a busy broker needs fewer requests, not more.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ class NodeConnection(Protocol):
     """A connection to another broker."""
 
     async def request(self, message: Any, timeout_ms: int) -> Any:
-        """Sends a request and returns the response; raises NodeUnreachable or ProtocolError."""
+        """Sends a request and returns the response.
+
+        Raises:
+            NodeUnreachable, ProtocolError: the request failed.
+        """
 
     async def close(self) -> None:
-        """Closes it; the next request opens another."""
+        """Closes the connection; the next request opens another."""
 
 
 Connect = Callable[[int], NodeConnection]
-"""Gives a connection to a broker; raises NodeUnreachable if its address is unknown."""
+"""Returns a connection to the broker with this id; raises NodeUnreachable if its address is unknown."""
 
 Batch = TypeVar("Batch")
 
@@ -38,10 +42,10 @@ class BrokerSender(Generic[Batch]):
 
     Args:
         connect: as `Connect`, for this broker.
-        take: what goes into the next request; something false if there is nothing.
-        exchange: makes one request and takes its answer; raises NodeUnreachable or ProtocolError.
-        failed: told of a batch whose request has failed, and why.
-        ended: told that nothing has come for a while and the task ends.
+        take: returns the batch for the next request; a false value if there is nothing to send.
+        exchange: sends one request and handles its response; raises NodeUnreachable or ProtocolError.
+        failed: called with a batch whose request has failed, and the error's text.
+        ended: called when the task ends, which it does after `IDLE_SECONDS` without a batch.
     """
 
     def __init__(
@@ -62,15 +66,15 @@ class BrokerSender(Generic[Batch]):
         self._attempt = trio.CancelScope()
 
     def wake(self) -> None:
-        """Something is to be sent."""
+        """Makes `run` call `take` again, because there is something to send."""
         self._wake.set()
 
     def abandon_attempt(self) -> None:
-        """Nothing is to be expected of the broker: the request that is under way fails."""
+        """Cancels the request in flight, which fails: no response is to be expected of the broker."""
         self._attempt.cancel()
 
     async def run(self) -> None:
-        """Sends until nothing comes for a while."""
+        """Sends until there has been no batch for `IDLE_SECONDS`."""
         connection: NodeConnection | None = None
         try:
             while True:
@@ -89,7 +93,7 @@ class BrokerSender(Generic[Batch]):
                 await connection.close()
 
     async def _send(self, batch: Batch, connection: NodeConnection | None) -> NodeConnection | None:
-        """Gives the connection if it can be used again."""
+        """Sends one batch; returns the connection if it can be used again, None if the request failed."""
         try:
             with trio.CancelScope() as self._attempt:
                 if connection is None:

@@ -1,8 +1,8 @@
 """The deadlines of a coordinator's keys: a heap with one live entry per key.
 
-Heartbeats of groups move deadlines later and would fill a heap; so a key that wants to be woken later than planned is
-simply woken too early once, finds nothing due and says when next. A thousand members that heartbeat cost one wake-up
-per session timeout and group.
+Heartbeats move the deadline of a group later, and an entry for each would fill the heap. So a later deadline does not
+replace an earlier one: the key is woken at the earlier one, finds nothing due, and its next deadline is planned then. A
+thousand members that heartbeat cost one wake-up per session timeout and group.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Deadlines:
         self._planned: dict[ShardKey, int] = {}
 
     def plan(self, key: ShardKey, deadline_ms: int | None) -> bool:
-        """Plans to wake a key; True if that is earlier than anything planned before."""
+        """Plans a deadline, unless the key has an earlier one; True if it is now the first of all keys."""
         planned_ms = self._planned.get(key)
         if deadline_ms is None or (planned_ms is not None and planned_ms <= deadline_ms):
             return False
@@ -32,13 +32,13 @@ class Deadlines:
 
     @property
     def first_ms(self) -> int | None:
-        """The earliest deadline."""
+        """The earliest deadline of all keys, in ms; None if nothing is planned."""
         while self._heap and self._planned.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> ShardKey | None:
-        """Takes out a key whose deadline has come."""
+        """Removes and returns the key with the earliest deadline; None if that is after `now_ms`."""
         first_ms = self.first_ms
         if first_ms is None or first_ms > now_ms:
             return None

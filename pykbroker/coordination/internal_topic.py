@@ -1,4 +1,4 @@
-"""A topic that a coordinator needs, and its creation: once at a time, when a client first looks for the coordinator."""
+"""A topic that a coordinator needs. It is created when a client first looks for the coordinator, once at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class InternalTopic(NamedTuple):
-    """A topic to be created through the controller; `configs` in Kafka's names and texts."""
+    """A topic to be created through the controller; `configs` are Kafka's keys and values, as text."""
 
     name: str
     partition_count: int
@@ -22,10 +22,10 @@ class InternalTopic(NamedTuple):
 
 
 class TopicCreation:
-    """Creates one internal topic, not twice at a time.
+    """Creates one internal topic, with at most one creation in flight.
 
     Args:
-        create: creates a topic through the controller; free to fail, as the client asks for its coordinator again.
+        create: creates a topic through the controller. It may fail, as the client sends FindCoordinator again.
     """
 
     def __init__(self, create: Callable[[InternalTopic], Awaitable[None]]) -> None:
@@ -33,7 +33,7 @@ class TopicCreation:
         self._is_under_way = False
 
     def start(self, nursery: trio.Nursery, topic: InternalTopic, wanted_replicas: int) -> None:
-        """Begins, unless that is under way; says if there will be fewer replicas than the settings want (P-117)."""
+        """Starts the creation, unless one is in flight; logs if it gets fewer than `wanted_replicas` (P-117)."""
         if self._is_under_way:
             return
         self._is_under_way = True

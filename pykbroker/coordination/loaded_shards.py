@@ -1,4 +1,4 @@
-"""The shards of one internal topic: loaded when this broker becomes leader of a partition, unloaded on resignation."""
+"""The shards of one internal topic: loaded when this broker becomes leader of a partition, unloaded when it resigns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 Shard = TypeVar("Shard", bound="CoordinatorShard[Any]")
 
-LOOK_AGAIN_S = 0.5
+ISR_CHECK_INTERVAL_S = 0.5
 """Seconds between two checks of the in-sync set while the high watermark stands still."""
 
 
@@ -29,7 +29,7 @@ class PartitionRegistry(Protocol):
     """The partitions of this broker."""
 
     def get(self, topic: str, partition: int) -> Any:
-        """The `Partition`, or None if it is not here."""
+        """The `Partition`, or None if this broker has no replica of it."""
 
 
 class MetadataSource(Protocol):
@@ -40,7 +40,7 @@ class MetadataSource(Protocol):
 
 
 class Load:
-    """A partition that is being read under a leader epoch; another one in its place means that it was overtaken."""
+    """The load of one partition under a leader epoch. A load that another one has replaced installs nothing."""
 
     __slots__ = ("epoch",)
 
@@ -49,26 +49,26 @@ class Load:
 
 
 class LoadedShards(Generic[Shard]):
-    """The shards of one topic, by partition, and the loads that are under way.
+    """The shards of one topic, by partition, and the loads in progress.
 
-    A shard belongs to one leader epoch. When the epoch changes, it is unloaded and read anew, even if this broker leads
-    again: another leader may have written in between.
+    A shard belongs to one leader epoch. When the epoch changes, it is unloaded and read again, even if this broker is
+    still the leader: another leader may have written in between.
 
-    What was read is served only when all of it is replicated. A new leader may have records in its log that no other
-    replica has yet; would it tell of them and fail, its successor would know nothing of what was told.
+    A shard serves requests only when everything that was read is replicated. A new leader may have records in its log
+    that no other replica has yet; if it answered from them and failed, the next leader would not have those records.
 
     Args:
         topic: name of the topic.
-        node_id: this broker.
-        partitions: where the logs are.
-        metadata: who leads which partition.
-        make_shard: a new shard for a leader epoch.
-        now_ms: the time.
-        on_loaded: told of a shard that answers requests from now on.
-        on_unloaded: told of a shard that does not any more.
+        node_id: id of this broker.
+        partitions: the partitions of this broker, with their logs.
+        metadata: the source of partition leaders and leader epochs.
+        make_shard: returns a new shard for a leader epoch.
+        now_ms: returns the time.
+        on_loaded: called with the partition's number and a shard that serves requests from now on.
+        on_unloaded: called with the partition's number and a shard that no longer does.
 
     Attributes:
-        shards: what is loaded, by partition.
+        shards: the loaded shards, by partition.
     """
 
     def __init__(
@@ -98,14 +98,16 @@ class LoadedShards(Generic[Shard]):
         self._is_stopped = False
 
     async def load_all(self, nursery: trio.Nursery) -> None:
-        """Loads what this broker leads when it starts; only reading is waited for, not other replicas."""
+        """Loads the partitions that this broker leads when it starts; waits for reading, not for replication."""
         for number, epoch in self._led().items():
             if number not in self.shards and number not in self._loads:
                 await nursery.start(self._load, number, self._begin(number, epoch))
 
     def follow(self, nursery: trio.Nursery | None, *, is_recreated: bool) -> None:
-        """Loads and unloads what the metadata says. An empty log, as on a new topic, is loaded at once, any other one
-        in a task of `nursery`; without one `load_all` is still to come.
+        """Loads the partitions that this broker leads by the current metadata and unloads the others.
+
+        An empty log, as on a new topic, is loaded at once, any other one in a task of `nursery`. Without a nursery it
+        is left to `load_all`, which has not run yet. With `is_recreated` every shard is unloaded first.
         """
         led = self._led()
         for number in [n for n, epoch in self._epochs.items() if is_recreated or led.get(n) != epoch]:
@@ -124,12 +126,12 @@ class LoadedShards(Generic[Shard]):
                 nursery.start_soon(self._load, number, self._begin(number, epoch))
 
     def load_missing(self, nursery: trio.Nursery | None) -> None:
-        """Tries again what this broker leads and could not read or open; for when the disk may work again."""
+        """Retries the partitions that this broker leads and could not read or open; the disk may work again."""
         if any(number not in self.shards.keys() | self._loads.keys() for number in self._led()):
             self.follow(nursery, is_recreated=False)
 
     def stop(self) -> None:
-        """Unloads everything; whoever comes after finds no coordinator."""
+        """Unloads every shard; later requests get COORDINATOR_NOT_AVAILABLE."""
         self._is_stopped = True
         self._loads.clear()
         self._epochs.clear()
@@ -137,11 +139,11 @@ class LoadedShards(Generic[Shard]):
             self._on_unloaded(*self.shards.popitem())
 
     def partition(self, number: int) -> Any:
-        """The `Partition` to append to; None if it is gone."""
+        """The `Partition` to append to; None if this broker has no replica of it any more."""
         return self._partitions.get(self._topic, number)
 
     def find(self, key: str) -> tuple[int, Shard] | ErrorCode:
-        """Partition and shard of a key; or why there is none: not ours, or still being read (P-90)."""
+        """Partition number and shard of a key, or the error for the client while it is not served here (P-90)."""
         if self._is_stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         topic = self._metadata.image.topics_by_name.get(self._topic)
@@ -157,7 +159,7 @@ class LoadedShards(Generic[Shard]):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def leader(self, key: str) -> int | None:
-        """The broker that leads a key's partition, -1 if none does; None without the topic."""
+        """Id of the broker that leads the partition of a key, -1 if none does; None if the topic does not exist."""
         topic = self._metadata.image.topics_by_name.get(self._topic)
         if topic is None:
             return None
@@ -192,7 +194,7 @@ class LoadedShards(Generic[Shard]):
     async def _load(
         self, number: int, load: Load, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Reads a partition, reports started, and waits until what it read is replicated."""
+        """Reads a partition, reports started, waits until what was read is replicated, and installs the shard."""
         try:
             partition = self.partition(number)
             shard = None if partition is None else await self._read(number, load, partition)
@@ -214,7 +216,7 @@ class LoadedShards(Generic[Shard]):
             logged = await read_records(partition.log)
         except (LogError, RecordError) as error:
             if self._loads.get(number) is not load:
-                return None  # a follower's log is cut under the reader's feet
+                return None  # this broker has become a follower, whose log is truncated while it is read
             if number not in self._unreadable:
                 log.error("%s-%d cannot be read, what it coordinates is not served: %s", self._topic, number, error)
             self._unreadable[number] = load.epoch
@@ -226,12 +228,13 @@ class LoadedShards(Generic[Shard]):
     async def _is_replicated(self, partition: Any) -> bool:
         """Waits until what was read cannot be lost; False if this broker does not lead the partition any more.
 
-        It is replicated, or every replica that may become the leader has it, which is all that can be had below
-        `min.insync.replicas`. Nothing is written meanwhile: requests and markers are refused until the shard is there.
+        That is when the high watermark has reached the log end offset, or when every in-sync replica has the log: with
+        fewer than `min.insync.replicas` the high watermark stands still. Nothing is written meanwhile, as requests and
+        markers are refused until the shard is loaded.
         """
         end_offset = partition.log.log_end_offset
         while partition.high_watermark < end_offset and not partition.is_in_every_isr_log(end_offset):
-            error: ErrorCode = await partition.wait_replicated(end_offset, trio.current_time() + LOOK_AGAIN_S)
+            error: ErrorCode = await partition.wait_replicated(end_offset, trio.current_time() + ISR_CHECK_INTERVAL_S)
             if error is not ErrorCode.REQUEST_TIMED_OUT:
                 return error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True

@@ -1,4 +1,4 @@
-"""Reads one partition of an internal topic: the last record of each key, and what transactions hold back."""
+"""Reads one partition of an internal topic: the last record of each key, and the records of transactions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NO_PRODUCER_ID = -1
 
 
 async def read_records(partition_log: PartitionLog) -> LoggedRecords:
-    """Reads a log from its start to its end.
+    """Reads a log from its start to its end, without decoding keys and values.
 
-    A coordinator writes the same few keys over and over, so that decoding the last record of each is several times
+    A coordinator writes the same few keys over and over, so that decoding only the last record of each is several times
     faster than decoding all.
 
     Raises:
@@ -44,7 +44,7 @@ async def read_records(partition_log: PartitionLog) -> LoggedRecords:
         else:
             for record in batch.records():
                 key = record.key or b""
-                last.pop(key, None)  # so that it moves to the end
+                last.pop(key, None)  # so that the key moves to the end: `last` is in the order of the log
                 last[key] = (record.offset, record.value)
                 if record.value is None:
                     for records in pending.values():
@@ -53,7 +53,7 @@ async def read_records(partition_log: PartitionLog) -> LoggedRecords:
 
 
 def _commit(last: LastRecords, records: LastRecords) -> None:
-    """A transaction's records count, but for those with a newer one beside the transaction."""
+    """Adds the records of a committed transaction to `last`, unless a later record outside of it has the same key."""
     for key, (offset, value) in records.items():
         current = last.get(key)
         if current is None or current[0] < offset:

@@ -27,17 +27,18 @@ def append_pairs(
     producer: TransactionalProducer = NO_PRODUCER,
     verification: Verification | None = None,
 ) -> ErrorCode:
-    """Appends keys and values as one batch with this time of day; gives the log's own error, not a client's.
+    """Appends keys and values as one batch with timestamp `now_ms`; returns the error of the append.
 
-    `partition` is the registry's `Partition`, which this package does not import. With a `producer` the batch is part
-    of its transaction, for which it may have to bring a `verification` (P-135).
+    `response_error` maps that error to the one for a client. `partition` is the registry's `Partition`, which this
+    package does not import. With a `producer` the batch is part of its transaction, and the append may need a
+    `verification` (P-135).
     """
     batch = build_batch(
         [Record(index, now_ms, key, value) for index, (key, value) in enumerate(pairs)],
         codec=codec,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
-        base_sequence=0,  # coordinators' batches are not checked by it, but it is what Kafka's write
+        base_sequence=0,  # not checked in batches of coordinators; Kafka's coordinators write 0
         is_transactional=producer is not NO_PRODUCER,
     )
     if len(batch) > partition.log.config.max_message_bytes:
@@ -57,7 +58,7 @@ def response_error(error: ErrorCode) -> ErrorCode:
 
 
 _RESPONSE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
-    # Of the transaction coordinator, when it is asked first.
+    # From the verification of a transaction, which asks the transaction coordinator before the append.
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,

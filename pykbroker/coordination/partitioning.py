@@ -19,7 +19,7 @@ def java_string_hash(text: str) -> int:
 
 
 def coordinator_partition(key: str, partition_count: int) -> int:
-    """The partition that coordinates `key`: the hash's absolute value modulo the count.
+    """Number of the partition that stores `key`: the hash's absolute value modulo the partition count.
 
     Kafka's absolute value of the smallest integer is 0, not an overflow.
     """
@@ -28,5 +28,5 @@ def coordinator_partition(key: str, partition_count: int) -> int:
 
 
 def utf16_length(text: str) -> int:
-    """The length that Java sees, by which Kafka limits the metadata of a committed offset (P-111)."""
+    """Length in UTF-16 units, Java's ``String.length``, by which Kafka limits a committed offset's metadata (P-111)."""
     return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2

@@ -1,8 +1,8 @@
 """Records that a coordinator has appended to one partition and that are not replicated yet, in the order of the log.
 
-A record takes effect when the high watermark has passed it, one after the other: until then a failover may take it
-back, and nobody may have been told of it. Who asked for it waits as long, but not for ever: after its deadline it is
-told an error, while the record stays in the queue, since it may well be replicated later.
+Appends take effect one after the other, each when the high watermark has reached its end: until then a failover may
+truncate it, so no client may have seen it. The request waits as long, but not for ever: at its deadline it gets an
+error, while the append stays in the queue, since it may still be replicated later.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Waiting:
     """One append in the queue.
 
     Args:
-        end_offset: behind its last record.
-        deadline: on trio's clock; when whoever asked for it is told an error.
-        on_replicated: called when the high watermark has passed it.
-        on_late: called with the error when it has not by the deadline; `on_replicated` may still follow.
+        end_offset: offset after its last record.
+        deadline: time on trio's clock, in seconds, at which the request gets an error.
+        on_replicated: called when the high watermark has reached `end_offset`.
+        on_late: called with the error if it has not by the deadline; `on_replicated` may still follow.
     """
 
     __slots__ = ("_error", "_event", "deadline", "end_offset", "on_late", "on_replicated")
@@ -44,7 +44,7 @@ class Waiting:
 
     @property
     def is_answered(self) -> bool:
-        """True if `wait_answer` returns."""
+        """True if `wait_answer` returns at once."""
         return self._error is not None
 
     def answer(self, error: ErrorCode) -> None:
@@ -54,14 +54,17 @@ class Waiting:
             self._event.set()
 
     async def wait_answer(self) -> ErrorCode:
-        """NONE when it is replicated; an error of the partition, not a client's, when it is late or the leader gone."""
+        """Waits for replication: NONE, or the partition's error if the append is late or this broker has resigned.
+
+        `response_error` maps that error to the one for a client.
+        """
         await self._event.wait()
         assert self._error is not None
         return self._error
 
 
 class ReplicationQueue:
-    """The queue of one partition. `run` must run while it is not empty."""
+    """The queue of one partition. `run` must be running while it is not empty."""
 
     def __init__(self, partition: Any) -> None:
         self._partition = partition
@@ -73,29 +76,29 @@ class ReplicationQueue:
         return bool(self._waiting)
 
     def push(self, waiting: Waiting) -> bool:
-        """Takes in what was appended last; True if `run` is to be started."""
+        """Adds the latest append; True if the caller must start `run`."""
         self._waiting.append(waiting)
         is_first, self._is_running = not self._is_running, True
         return is_first
 
     def advance(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Lets everything take effect that is replicated by now; who waits for it is answered with `error`."""
+        """Lets the appends that are replicated take effect, and answers their requests with `error`."""
         while self._waiting and self._waiting[0].end_offset <= self._partition.high_watermark:
             waiting = self._waiting.popleft()
             waiting.on_replicated()
             waiting.answer(error)
 
-    async def run(self, patience: float) -> None:
+    async def run(self, timeout_s: float) -> None:
         """Follows the high watermark until the queue is empty or closed.
 
         Args:
-            patience: seconds; no append in the queue has a deadline farther away than this when it comes.
+            timeout_s: time between an append and its deadline.
         """
         while self._waiting:
             deadline = next((w.deadline for w in self._waiting if not w.is_answered), None)
             if deadline is None:
-                # All have been told that they are late. Whoever comes now is looked at in time.
-                deadline = trio.current_time() + patience
+                # All are answered as late. The deadline of an append that is pushed meanwhile is not before this one.
+                deadline = trio.current_time() + timeout_s
             error: ErrorCode = await self._partition.wait_replicated(self._waiting[0].end_offset, deadline)
             if self._is_closed:
                 return
@@ -114,7 +117,7 @@ class ReplicationQueue:
                 waiting.on_late(ErrorCode.REQUEST_TIMED_OUT)
 
     def close(self, error: ErrorCode) -> None:
-        """The partition is led by another broker, or is gone: nothing takes effect here any more."""
+        """Empties the queue and answers all with `error`: another broker leads the partition, or it is gone."""
         self._is_closed = True
         while self._waiting:
             self._waiting.popleft().answer(error)
@@ -124,15 +127,15 @@ class ReplicationQueues:
     """The queues of a coordinator, by partition; a partition without other replicas never has one.
 
     Args:
-        patience: seconds that an append waits before it is late.
+        timeout_s: time that an append waits before it is late.
     """
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
         self._queues: dict[int, ReplicationQueue] = {}
 
     def must_wait(self, number: int, partition: Any, end_offset: int) -> bool:
-        """True if what was just appended is not replicated yet, or something before it has not taken effect."""
+        """True if the latest append is not replicated yet, or an earlier one has not taken effect."""
         queue = self._queues.get(number)
         if queue is None:
             is_replicated: bool = partition.high_watermark >= end_offset
@@ -150,16 +153,16 @@ class ReplicationQueues:
         on_late: Callable[[ErrorCode], None],
         nursery: trio.Nursery | None,
     ) -> Waiting:
-        """Puts in line what `must_wait`; `nursery` is for the task that follows the high watermark."""
+        """Queues an append for which `must_wait` is true; `nursery` is for the task that follows the high watermark."""
         queue = self._queues[number]
-        waiting = Waiting(end_offset, trio.current_time() + self._patience, on_replicated, on_late)
+        waiting = Waiting(end_offset, trio.current_time() + self._timeout_s, on_replicated, on_late)
         if queue.push(waiting):
             assert nursery is not None, "nothing is appended before the coordinator runs"
-            nursery.start_soon(queue.run, self._patience)
+            nursery.start_soon(queue.run, self._timeout_s)
         return waiting
 
     def close(self, number: int) -> None:
-        """The shard is unloaded: who waits is told that its leader is elsewhere."""
+        """Answers every waiting request of an unloaded shard with NOT_LEADER_OR_FOLLOWER."""
         queue = self._queues.pop(number, None)
         if queue is not None:
             queue.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -1,12 +1,12 @@
 """The coordinator runtime: everything that is the same for each kind of coordinator.
 
 It owns the shards of one internal topic. It loads a shard when this broker becomes leader of its partition and unloads
-it on resignation, finds the shard of a key, appends the records of an operation and lets them take effect when they are
-replicated, and wakes shards when their timers are due. What a group or a transaction is, it does not know: that is in
-`CoordinatorShard`, which is pure.
+it when the broker resigns, finds the shard of a key, appends the records of an operation and lets them take effect when
+they are replicated, and runs the timers of shards. The rules of groups and transactions are not here: subclasses of
+`CoordinatorShard`, which are pure, have them.
 
 Between two awaits every shard is consistent with its log: an operation is applied, its records are appended and its
-replies handed over in one go.
+replies delivered without an await.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Result = TypeVar("Result")
 
 
 class Write(Generic[Result]):
-    """A write operation whose records are appended, or could not be.
+    """A write operation that was applied; its append has succeeded or failed, its replication may be pending.
 
     Attributes:
-        result: what the shard gave.
+        result: the shard's result of the operation.
     """
 
     __slots__ = ("_append", "result")
@@ -48,11 +48,11 @@ class Write(Generic[Result]):
 
     @property
     def append_error(self) -> ErrorCode:
-        """The client's error of the append itself, whatever becomes of its replication."""
+        """Error of the append for the client; NONE if it succeeded, even if it is not replicated."""
         return self._append if isinstance(self._append, ErrorCode) else ErrorCode.NONE
 
     async def wait(self) -> ErrorCode:
-        """Waits until the records are replicated; gives what a client is told of it (P-115)."""
+        """Waits until the records are replicated; returns the error for the client (P-115)."""
         if isinstance(self._append, ErrorCode):
             return self._append
         from pykbroker.coordination.partition_writer import response_error
@@ -65,20 +65,20 @@ class CoordinatorRuntime(Generic[Shard]):
 
     Args:
         topic: name of the internal topic.
-        node_id: this broker.
-        clock: time of day, for the timestamps of records. What is measured goes on by trio's clock from there, so that
-            a step of the wall clock neither expires a session nor aborts a transaction.
-        partitions: where to append to and read from.
-        metadata: who leads which partition.
-        create_internal_topic: creates the topic through the controller; free to fail, as the client asks again.
-        make_shard: a new shard for a partition led under this leader epoch.
-        deliver: carries out what a result asks for besides its records, such as replies. Called with the partition's
-            number, the shard and the result, before the records are appended.
-        append_timeout_ms: how long an operation waits for its records to be replicated.
-        codec: the number of the compression codec of what is appended.
+        node_id: id of this broker.
+        clock: time of day, for the timestamps of records. Timers use trio's clock (`CoordinatorTimer`), so that a step
+            of the wall clock neither expires a session nor aborts a transaction.
+        partitions: the partitions of this broker, to append to and read from.
+        metadata: the source of partition leaders and leader epochs.
+        create_internal_topic: creates the topic through the controller; may fail, as the client tries again.
+        make_shard: returns a new shard for a leader epoch.
+        deliver: carries out the side effects of a result, such as replies. Called with the partition's number, the
+            shard and the result, before the records are appended.
+        append_timeout_ms: time that an operation waits for its records to be replicated.
+        codec: number of the compression codec for appended batches.
 
-    `run` must be running for timers to fire and for logs to be read. `on_metadata_change` is to be called after
-    `partitions` has followed the same change.
+    `run` must be running for timers to fire and for logs to be read. `on_metadata_change` must be called after
+    `partitions` has applied the same change.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class CoordinatorRuntime(Generic[Shard]):
         self._queues = ReplicationQueues(append_timeout_ms / 1000)
         self._tasks: dict[str, tuple[int, Callable[[], Awaitable[None]]]] = {}
         self.nursery: trio.Nursery | None = None
-        """For what coordinators do in the background; None before `run`."""
+        """For background tasks of coordinators; None before `run`."""
 
-    # Life
+    # Start, stop and metadata changes
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Loads the shards of this broker, reports started, then runs timers until cancelled."""
@@ -130,21 +130,21 @@ class CoordinatorRuntime(Generic[Shard]):
                 await self._run_tasks(self.expire_due())
 
     def stop(self) -> None:
-        """Unloads every shard and refuses whoever comes after; for an orderly shutdown."""
+        """Unloads every shard and refuses later requests; for a controlled shutdown."""
         self._loaded.stop()
 
     def load_missing(self) -> None:
-        """Tries again to load what could not be read or opened before; the disk may work again."""
+        """Retries partitions that could not be read or opened; the disk may work again."""
         self._loaded.load_missing(self.nursery)
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Loads the shards of partitions that this broker leads now, unloads those that it does not lead any more."""
+        """Loads the shards of partitions that this broker leads now and unloads the others."""
         if old.topics_by_name.get(self._topic) is not new.topics_by_name.get(self._topic):
             is_recreated = any(deleted.name == self._topic for deleted in new.delta.deleted_topics)
             self._loaded.follow(self.nursery, is_recreated=is_recreated)
 
     def request_topic_creation(self, topic: InternalTopic, wanted_replicas: int) -> None:
-        """Begins to create the internal topic, unless that is under way (P-89)."""
+        """Starts the creation of the internal topic, unless one is in flight (P-89)."""
         if self.nursery is not None:
             self._topic_creation.start(self.nursery, topic, wanted_replicas)
 
@@ -163,7 +163,7 @@ class CoordinatorRuntime(Generic[Shard]):
     # Looking up
 
     def now_ms(self) -> int:
-        """The time of day as this coordinator measures it."""
+        """Time of day in ms since the epoch, by the coordinator's timer."""
         return self._timer.now_ms()
 
     @property
@@ -177,20 +177,20 @@ class CoordinatorRuntime(Generic[Shard]):
         return self._loaded.is_loading
 
     def find(self, key: str) -> tuple[int, Shard] | ErrorCode:
-        """Partition and shard of a key, which is as it should be now; or why there is none (P-90).
+        """Partition number and shard of a key, after the timers that are due; or the error for the client (P-90).
 
-        Timers that are due run first, as on a busy loop their task may come after a request: DeleteGroups would find
-        a member whose session ended some milliseconds before. Kafka's timer has a thread of its own.
+        On a busy loop the timers' task may run after a request: DeleteGroups would find a member whose session expired
+        some milliseconds before. Kafka's timer has a thread of its own.
         """
         self.expire_due()
         return self._loaded.find(key)
 
     def leader(self, key: str) -> int | None:
-        """The broker that leads a key's partition, -1 if none does; None without the topic."""
+        """Id of the broker that leads the partition of a key, -1 if none does; None if the topic does not exist."""
         return self._loaded.leader(key)
 
     def partition(self, number: int) -> Any:
-        """The `Partition` of a shard; None if it is gone."""
+        """The `Partition` of a shard; None if this broker has no replica of it any more."""
         return self._loaded.partition(number)
 
     # Writing
@@ -198,12 +198,12 @@ class CoordinatorRuntime(Generic[Shard]):
     async def write(
         self, key: str, operation: Callable[[Shard, int], Any], verification: Verification | None = None
     ) -> Any:
-        """Runs a write operation to its end; gives its response, or the ErrorCode for the client.
+        """Runs a write operation and waits for replication; returns its response, or the ErrorCode for the client.
 
         Args:
-            key: which shard.
-            operation: gives a `CoordinatorResult` for the shard and the time.
-            verification: what a batch of a transaction has to bring (P-135).
+            key: selects the shard.
+            operation: returns a `CoordinatorResult`, given the shard and the time in ms.
+            verification: proof that the batch belongs to an open transaction (P-135).
         """
         write = self.begin_write(key, operation, verification)
         error = write if isinstance(write, ErrorCode) else await write.wait()
@@ -212,7 +212,7 @@ class CoordinatorRuntime(Generic[Shard]):
     def begin_write(
         self, key: str, operation: Callable[[Shard, int], Result], verification: Verification | None = None
     ) -> Write[Result] | ErrorCode:
-        """As `write`, as far as that is possible without waiting for replicas."""
+        """As `write`, but returns after the append, without waiting for replication."""
         place = self.find(key)
         if isinstance(place, ErrorCode):
             return place
@@ -227,10 +227,10 @@ class CoordinatorRuntime(Generic[Shard]):
         key: str | None = None,
         verification: Verification | None = None,
     ) -> ErrorCode | Waiting:
-        """Delivers a result, appends its records, and tells the shard how that went; goes on with what follows.
+        """Delivers a result, appends its records and reports the outcome to the shard, whose next result follows.
 
-        Gives the client's error of the first append, or that append as it waits for its replicas. `key` is whose timer
-        may have changed.
+        Returns the client's error of the first append, or that append if it is not replicated yet. `key` is the key
+        whose timer may have changed.
         """
         first: ErrorCode | Waiting | None = None
         while result is not None:
@@ -249,7 +249,7 @@ class CoordinatorRuntime(Generic[Shard]):
         return ErrorCode.NONE if first is None else first
 
     def when_replicated(self, number: int, end_offset: int, action: Callable[[], None]) -> None:
-        """Does something when a partition is replicated up to an offset, behind all that was appended before."""
+        """Runs `action` when a partition is replicated up to an offset and all earlier appends have taken effect."""
         if self._queues.must_wait(number, self.partition(number), end_offset):
             self._queues.push(number, end_offset, action, lambda error: None, self.nursery)
         else:
@@ -258,7 +258,7 @@ class CoordinatorRuntime(Generic[Shard]):
     def _append(
         self, number: int, shard: Shard, result: Any, verification: Verification | None
     ) -> tuple[ErrorCode, int, int]:
-        """Appends one batch: the error for the client (P-115), the first record's offset and the end."""
+        """Appends one batch; returns the error for the client (P-115), the first record's offset and the end offset."""
         from pykbroker.coordination.partition_writer import append_pairs, response_error
 
         partition = self.partition(number)
@@ -277,11 +277,11 @@ class CoordinatorRuntime(Generic[Shard]):
         def take_effect() -> None:
             self.carry_out(number, shard, shard.replicated(result, self.now_ms(), first_offset), key)
 
-        def send_away(error: ErrorCode) -> None:
+        def report_late(error: ErrorCode) -> None:
             self.carry_out(number, shard, shard.late(result, response_error(error), self.now_ms()), key)
 
         shard.appended(result)
-        return self._queues.push(number, end_offset, take_effect, send_away, self.nursery)
+        return self._queues.push(number, end_offset, take_effect, report_late, self.nursery)
 
     # Timers
 
@@ -296,12 +296,12 @@ class CoordinatorRuntime(Generic[Shard]):
             await self._tasks.pop(name)[1]()
 
     def plan_timer(self, number: int, shard: Shard, key: str) -> None:
-        """Asks a shard when it wants to be woken for a key; for what changes a timer and nothing else."""
+        """Plans the timer of a key by the shard's `wake_ms`; called directly after a change of the timer alone."""
         if self._deadlines.plan((number, key), shard.wake_ms(key)):
             self._timer.wake()
 
     def expire_due(self) -> int:
-        """Runs the timers of shards that are due; gives the time."""
+        """Runs the shards' timers that are due; returns the time in ms."""
         now_ms = self.now_ms()
         while (due := self._deadlines.pop_due(now_ms)) is not None:
             number, key = due

@@ -1,8 +1,8 @@
 """The contract between the coordinator runtime and a kind of coordinator: a shard decides, the runtime does the rest.
 
 A shard is the state of one partition of an internal topic. It is pure: no trio, no clock, no log. An operation on it
-gives a `CoordinatorResult`; its records are appended by the runtime and take effect in `CoordinatorShard.stored`, when
-they are replicated. So memory is never ahead of what a failover can take back.
+returns a `CoordinatorResult`; its records are appended by the runtime and take effect in `CoordinatorShard.stored`,
+when they are replicated. So they are never visible in memory while a failover can still truncate them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class CoordinatorResult:
     """Result of an operation on a shard; a kind of coordinator adds fields for its own side effects.
 
     Attributes:
-        records: appended as one batch, in a form that the shard's `encode` understands.
-        response: the client's answer, given when the records are replicated.
-        producer: the batch is part of the transaction that this producer has open.
+        records: records for one batch, in the form that the shard's `encode` takes.
+        response: response for the client, sent when the records are replicated.
+        producer: the producer whose open transaction the batch is part of, or `NO_PRODUCER`.
     """
 
     records: list[Any] = field(default_factory=list)
@@ -52,13 +52,13 @@ LastRecords = dict[bytes, tuple[int, bytes | None]]
 
 
 class LoggedRecords(NamedTuple):
-    """Records of a partition's log, undecoded and in the order of the log.
+    """Last records of each key in a partition's log, undecoded and in the order of the log.
 
     Attributes:
-        last: the records that count.
-        pending: by producer id those that an open transaction holds back.
-        aborted: those of aborted transactions.
-        source: the log's path, for messages to operators.
+        last: records in effect: those outside of transactions and of committed ones.
+        pending: records of open transactions, by producer id.
+        aborted: records of aborted transactions.
+        source: the log's path, for log lines.
     """
 
     last: LastRecords
@@ -69,9 +69,10 @@ class LoggedRecords(NamedTuple):
     def decoded(
         self, records: LastRecords, decode: Callable[[bytes, bytes | None], Record | None]
     ) -> Iterator[tuple[Record, int]]:
-        """The records that can be read and mean something to the coordinator, each with its offset.
+        """Decoded records with their offsets, without those for which `decode` returns None.
 
-        One bad record must not take all keys of the partition away, so it is skipped, as in Kafka.
+        A record that cannot be decoded is skipped and logged, as in Kafka: it must not make all keys of the partition
+        unavailable.
         """
         for key, (offset, value) in records.items():
             try:
@@ -84,45 +85,45 @@ class LoggedRecords(NamedTuple):
 
 
 class CoordinatorShard(ABC, Generic[Result]):
-    """The state of one partition of an internal topic, and what is decided about it.
+    """The state of one partition of an internal topic, and the decisions of its coordinator.
 
-    Every method is synchronous. Those that give a result may give None for one that is empty.
+    Every method is synchronous. Those that return a result may return None for an empty one.
     """
 
     # Loading
 
     @abstractmethod
     def load(self, logged: LoggedRecords, now_ms: int) -> None:
-        """Takes over what the log says; called once, before anything else."""
+        """Replays the records of the log; called once, before any other method."""
 
     def loaded(self, now_ms: int) -> Result | None:
-        """The shard serves requests from now on: what follows from what was loaded."""
+        """Returns what follows from the loaded records; called when the shard begins to serve requests."""
 
     def unload(self, now_ms: int) -> Result | None:
-        """The partition belongs to another broker: its records cannot be appended, replies to who waits can be sent."""
+        """Returns replies to waiting requests, as another broker leads the partition; its records are not appended."""
 
     # Writing
 
     @abstractmethod
     def encode(self, record: Any) -> tuple[bytes, bytes | None]:
-        """Key and value of a record of a result; without a value it is a tombstone."""
+        """Key and value of a record of a result; the value of a tombstone is None."""
 
     @abstractmethod
     def stored(self, result: Result, error: ErrorCode, now_ms: int, first_offset: int) -> Result | None:
-        """The records of a result are replicated, the first one at this offset, and take effect; gives what follows.
+        """Lets the records of a result take effect, the first one of which has this offset; returns what follows.
 
-        Or they could not be appended, with the client's `error`: then the state must be what it was before.
+        With an `error`, the client's, the records were not appended: then the state must be what it was before.
         """
 
     def appended(self, result: Result) -> None:
-        """The records of a result are in the log and not replicated yet; `replicated` may follow."""
+        """Notes that the records of a result are appended and not replicated yet; `replicated` may follow."""
 
     def replicated(self, result: Result, now_ms: int, first_offset: int) -> Result | None:
-        """Let the records of `appended` take effect."""
+        """Lets the records of `appended` take effect."""
         return self.stored(result, ErrorCode.NONE, now_ms, first_offset)
 
     def late(self, result: Result, error: ErrorCode, now_ms: int) -> Result | None:
-        """The records of `appended` were not replicated in time; they may be replicated yet."""
+        """Handles records of `appended` that were not replicated in time; `replicated` may still follow."""
 
     # Time
 
@@ -134,4 +135,4 @@ class CoordinatorShard(ABC, Generic[Result]):
         """Time of a key's next `expire_due`, in ms since the epoch; None for no timer. Read after each operation."""
 
     def expire_due(self, key: str, now_ms: int) -> Result | None:
-        """Does what is due by now for a key; there may be nothing, if its timer was moved meanwhile."""
+        """Runs the timers of a key that are due; none is, if its deadline was moved later meanwhile."""

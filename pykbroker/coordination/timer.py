@@ -1,4 +1,4 @@
-"""Clock of a coordinator, and its sleep until something is due."""
+"""Clock of a coordinator, and its wait for the next deadline."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class CoordinatorTimer:
-    """The time of day when it was first asked for, going on by trio's clock from there.
+    """Time of day, read from `clock` once, at the first call, and advanced by trio's clock from then on.
 
-    So a step of the wall clock neither expires a session nor aborts a transaction. `clock` is asked once.
+    So a step of the wall clock neither expires a session nor aborts a transaction.
     """
 
     __slots__ = ("_anchor", "_clock", "_planned")
@@ -33,11 +33,11 @@ class CoordinatorTimer:
         return anchor_ms + round((elapsed - anchor) * 1000)
 
     def wake(self) -> None:
-        """Ends `wait_until`: something was planned, perhaps earlier than what it waits for."""
+        """Ends `wait_until`, because a deadline was planned that may be earlier than those it waits for."""
         self._planned.set()
 
     async def wait_until(self, deadlines_ms: Iterable[int | None]) -> None:
-        """Sleeps until the first of the deadlines, for good if there is none, or until `wake`."""
+        """Sleeps until the first of the deadlines or `wake`; without a deadline until `wake` alone."""
         self._planned = trio.Event()
         first_ms = min((at for at in deadlines_ms if at is not None), default=None)
         if first_ms is None:

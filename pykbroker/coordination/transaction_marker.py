@@ -1,4 +1,4 @@
-"""The end of a transaction, as a coordinator decides it and partitions get it."""
+"""The end of a transaction, as its coordinator decides it and sends it to partitions."""
 
 from __future__ import annotations
 
