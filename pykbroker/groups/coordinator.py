@@ -1,10 +1,10 @@
 """The group coordinator of one broker: the requests of members and administrators, each an operation on a shard.
 
 `GroupShard` decides about groups and offsets, `CoordinatorRuntime` does what is the same for each kind of coordinator.
-Here is what is left: requests that wait for their group, ids by chance, the expiry of offsets.
+This module has the rest: requests that wait for their group, random member ids, the expiry of offsets.
 
-The state machine and the messages are imported where they are used first: they take 40 ms, and a broker that starts
-without any group is to answer sooner than that.
+The state machine and the messages are imported where they are used first: their import takes 40 ms, by which a broker
+without groups starts sooner.
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METADATA_BYTES_MAX = 256 * 1024 * 1024
+"""Bound of the metadata of all groups' members, which is held until their sessions expire, up to half an hour after
+the clients are gone. Kafka has no limit but its heap."""
 LARGE_METADATA_BYTES = 65_536
-"""Metadata of members stays until their sessions end, half an hour after they are gone: it is bounded
-over all groups. Kafka has no such limit but its heap. One member of a very large group says some ten kilobytes."""
+"""Metadata of a join above which that bound is checked. A member of a very large group has some ten kilobytes."""
 
 TOMBSTONES_PER_BATCH = 1_000
-"""Expiry may end very many offsets at once, more than one batch may hold; their order does not matter."""
+"""Very many offsets may expire at once, more than one batch may hold; the order of their tombstones does not matter."""
 
 
 class Parked:
-    """A request that waits for its group."""
+    """A JoinGroup or SyncGroup request that waits for its group."""
 
     __slots__ = ("_event", "_response")
 
@@ -64,7 +65,7 @@ class Parked:
         self._response: Any = None
 
     def answer(self, response: Any) -> None:
-        """Lets the request go on."""
+        """Completes the request with this response."""
         self._response = response
         self._event.set()
 
@@ -78,7 +79,7 @@ class GroupCoordinator:
     """All classic groups whose partition of `__consumer_offsets` this broker leads.
 
     Args:
-        settings: limits and times.
+        settings: limits and timeouts.
         node_id, clock, partitions, metadata, create_internal_topic: as for `CoordinatorRuntime`.
         random: for member ids.
 
@@ -114,7 +115,7 @@ class GroupCoordinator:
         self.load_missing = self._runtime.load_missing
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Loads and unloads shards; forgets the offsets of deleted topics."""
+        """Loads and unloads shards; deletes the committed offsets of deleted topics."""
         self._runtime.on_metadata_change(old, new)
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
         if deleted:
@@ -122,7 +123,7 @@ class GroupCoordinator:
                 self._append_tombstones(number, shard, shard.delete_topics(deleted))
 
     def request_topic_creation(self, live_broker_count: int) -> None:
-        """Begins to create `__consumer_offsets`, unless that is under way (P-89)."""
+        """Starts the creation of `__consumer_offsets`, unless one is in flight (P-89)."""
         topic = self._settings.offsets_topic(live_broker_count)
         self._runtime.request_topic_creation(topic, self._settings.offsets_topic_replication_factor)
 
@@ -136,7 +137,7 @@ class GroupCoordinator:
     async def join_group(
         self, request: JoinGroupRequest, client_id: str, client_host: str, api_version: int
     ) -> JoinGroupResponse:
-        """Joins; waits for the end of the join phase if the client has to."""
+        """Handles JoinGroup; waits for the end of the join phase unless the group answers at once."""
         from pykbroker.groups.result import GroupResult, Requester
         from pykbroker.protocol.messages.join_group import JoinGroupResponse
 
@@ -162,9 +163,9 @@ class GroupCoordinator:
         return response
 
     def _has_no_room_for(self, request: JoinGroupRequest) -> bool:
-        """True if a large join would take the metadata of all members beyond what is held for them.
+        """True if a large join would take the metadata of all members above `METADATA_BYTES_MAX`.
 
-        Small ones are not counted: their number is what limits them.
+        A join with at most `LARGE_METADATA_BYTES` is never refused for this: small ones are limited by their number.
         """
         size_bytes = sum(len(protocol.metadata) for protocol in request.protocols)
         if size_bytes <= LARGE_METADATA_BYTES:
@@ -179,7 +180,7 @@ class GroupCoordinator:
         return held + size_bytes > METADATA_BYTES_MAX
 
     async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        """Syncs; waits for the leader if it has not."""
+        """Handles SyncGroup; waits for the leader's assignment unless the group answers at once."""
         from pykbroker.protocol.messages.sync_group import SyncGroupResponse
 
         if request.group_id == "":
@@ -192,7 +193,7 @@ class GroupCoordinator:
         return response
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """A heartbeat; while the group is being loaded it is simply accepted (P-90)."""
+        """Handles Heartbeat; NONE while the group is being loaded (P-90)."""
         if request.group_id == "":
             return ErrorCode.INVALID_GROUP_ID
         place = self._runtime.find(request.group_id)
@@ -203,7 +204,7 @@ class GroupCoordinator:
         return error
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """A leave in the form of version 3."""
+        """Handles LeaveGroup in the form of version 3."""
         from pykbroker.protocol.messages.leave_group import LeaveGroupResponse
 
         if request.group_id == "":
@@ -211,14 +212,14 @@ class GroupCoordinator:
         write = self._runtime.begin_write(request.group_id, lambda shard, now_ms: shard.leave(request, now_ms))
         if isinstance(write, ErrorCode):
             return LeaveGroupResponse(error_code=write)
-        await write.wait()  # who has left is gone, even if that could not be written
+        await write.wait()  # the members are removed even if the append failed
         response: LeaveGroupResponse = write.result.response
         return response
 
     # Offsets
 
     async def commit_offsets(self, request: OffsetCommitRequest, api_version: int) -> OffsetCommitResponse:
-        """Commits offsets of existing topics; every topic has its name and its id."""
+        """Commits offsets of existing topics; every topic of the request has its name and its id."""
         from pykbroker.coordination.shard import NO_PRODUCER
 
         return await self.commit_transactional_offsets(request, api_version, NO_PRODUCER, None)
@@ -241,7 +242,7 @@ class GroupCoordinator:
         return offset_requests.commit_response(request, response) if isinstance(response, ErrorCode) else response
 
     def offsets_partition(self, group_id: str) -> Any:
-        """The `Partition` that keeps a group's offsets, for a transaction to be verified; else an ErrorCode."""
+        """The `Partition` that stores a group's offsets, for the verification of a transaction; else an ErrorCode."""
         if group_id == "":
             return ErrorCode.INVALID_GROUP_ID
         place = self._runtime.find(group_id)
@@ -254,9 +255,9 @@ class GroupCoordinator:
         return number in self._runtime.shards
 
     def end_transaction(self, number: int, end_offset: int, producer_id: int, is_commit: bool) -> None:
-        """The producer's marker is in the partition, before `end_offset` (P-139).
+        """Applies a producer's marker, which is in the partition below `end_offset` (P-139).
 
-        Once it is replicated the offsets of the transaction count, or never did.
+        Once it is replicated, the pending offsets of the transaction become committed offsets or are dropped.
         """
         shard = self._runtime.shards.get(number)
         if shard is not None:
@@ -288,7 +289,7 @@ class GroupCoordinator:
     # Administration
 
     def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
-        """One group."""
+        """Describes one group, for DescribeGroups."""
         from pykbroker.protocol.messages.describe_groups import DescribedGroup
 
         place = self._runtime.find(group_id)
@@ -297,7 +298,7 @@ class GroupCoordinator:
         return place[1].describe(group_id, api_version)
 
     def list_groups(self, states: set[str], types: set[str]) -> ListGroupsResponse:
-        """All groups of this broker; an error as long as some are still being loaded."""
+        """All groups of this broker; COORDINATOR_LOAD_IN_PROGRESS while some are still being loaded."""
         from pykbroker.protocol.messages.list_groups import ListGroupsResponse
 
         if self._runtime.is_loading:
@@ -307,7 +308,7 @@ class GroupCoordinator:
         return ListGroupsResponse(groups=groups)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-        """Deletes Empty groups; the code for each."""
+        """Deletes Empty groups; returns the error code of each group."""
         writes = {group_id: self._delete_group(group_id) for group_id in group_ids}
         codes: dict[str, ErrorCode] = {}
         for group_id, write in writes.items():
@@ -320,10 +321,10 @@ class GroupCoordinator:
     def _delete_group(self, group_id: str) -> Write[GroupResult] | ErrorCode:
         return self._runtime.begin_write(group_id, lambda shard, now_ms: shard.delete(group_id))
 
-    # Carrying out
+    # Results
 
     def _deliver(self, number: int, shard: GroupShard, result: GroupResult) -> None:
-        """Sends replies, logs what is for operators, and sees to it that offsets expire while there are groups."""
+        """Sends replies, logs notes and details, and schedules the expiry of offsets if there are groups."""
         for detail in result.details:
             log.debug("%s", detail)
         for note in result.notes:
@@ -338,7 +339,7 @@ class GroupCoordinator:
         self._runtime.schedule("expiry", self._settings.offsets_retention_check_interval_ms, self._expire_offsets)
 
     async def _expire_offsets(self) -> None:
-        """Ends offsets that are over; without any group the coordinator sleeps for good after this (P-114)."""
+        """Deletes expired offsets; runs again after the check interval only if there is still a group (P-114)."""
         now_ms = self._runtime.now_ms()
         for number, shard in self._runtime.shards.items():
             self._append_tombstones(number, shard, shard.expire_offsets(now_ms))

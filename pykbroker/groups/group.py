@@ -1,7 +1,7 @@
 """One classic consumer group as a state machine: states, transitions, timers.
 
-Requests arrive through `joins`, `syncs` and `leaves`, which decide and then call what is here. Nothing here reads a
-clock: every event is given `now_ms`, and the group says through `wake_ms` when it wants `expire_due` to be called.
+Requests are handled in `joins`, `syncs` and `leaves`, which call the methods of `Group`. Nothing here reads a clock:
+every event gets `now_ms`, and `expire_due` must be called at `wake_ms`.
 
     Empty ──► PreparingRebalance ──► CompletingRebalance ──► Stable
       ▲            │    ▲ ▲                   │                │
@@ -37,7 +37,7 @@ class GroupState(Enum):
 
 
 POSTPONED_JOIN_MIN_MS = 1_000
-"""A rebalance that nobody has joined is looked at again after this at the soonest, should a client ask for less."""
+"""Minimum extension of a join phase that no member has joined, should the rebalance timeouts be shorter."""
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
@@ -48,11 +48,11 @@ PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
     STABLE: frozenset({COMPLETING}),
     DEAD: frozenset(GroupState),
 }
-"""From where each state can be entered."""
+"""States from which each state can be entered."""
 
 
 class Group:
-    """A classic group. Its public attributes are for reading; events change them."""
+    """A classic group. Its public attributes are for reading; only methods change them."""
 
     def __init__(self, group_id: str, settings: GroupSettings, now_ms: int) -> None:
         self.group_id = group_id
@@ -65,9 +65,9 @@ class Group:
         self.protocol_name: str | None = None
         self.members = Members()
         self.subscribed_topics: frozenset[str] | None = None
-        """Topics of all members, known after a rebalance of consumers; None if they cannot be told (P-114)."""
+        """Topics of all members, known after a rebalance of consumers; None if they are unknown (P-114)."""
         self.wake_ms: int | None = None
-        """No timer of the group is due before this; it may be earlier than the first one that is."""
+        """Lower bound of the group's deadlines, in ms since the epoch; may be below the first one. None: no timer."""
         self._joined_since_delay = False
         self._join_deadline_ms: int | None = None
         self._initial_delay_ms = 0
@@ -75,27 +75,27 @@ class Group:
         self._sync_deadline_ms: int | None = None
         self._rebalance_reason = ""
 
-    # What it says about itself
+    # Properties and records
 
     @property
     def is_consumer_group(self) -> bool:
-        """True if its members speak the consumer protocol, so that their topics can be known."""
+        """True if the protocol type is "consumer", so that the members' metadata contain their topics."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True if a member consumes the topic; a consumer group whose topics are unknown is taken to consume all."""
+        """True if a member subscribes to the topic; a consumer group with unknown topics is taken to consume all."""
         if self.subscribed_topics is None:
             return self.is_consumer_group
         return topic in self.subscribed_topics
 
     def supports(self, protocol_type: str, protocol_names: list[str]) -> bool:
-        """True if someone with these protocols could be a member (P-98)."""
+        """True if a client with these protocols could be a member (P-98)."""
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocol_names)
         return self.protocol_type == protocol_type and self.members.support_any(protocol_names)
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """True if the request is from a current member, and from the one who owns the instance id (P-101)."""
+        """NONE if the member id is current and owns the instance id, if there is one; else the error (P-101)."""
         if group_instance_id is not None:
             owner_id = self.members.static_ids.get(group_instance_id)
             if owner_id is None:
@@ -105,7 +105,7 @@ class Group:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def join_response(self, member_id: str) -> JoinGroupResponse:
-        """The current generation as told to a member; only the leader gets the others' metadata (P-97)."""
+        """JoinGroup response with the current generation; only the leader gets the members' metadata (P-97)."""
         return JoinGroupResponse(
             generation_id=self.generation_id,
             protocol_type=self.protocol_type,
@@ -116,7 +116,7 @@ class Group:
         )
 
     def described_members(self) -> list[JoinGroupResponseMember]:
-        """All members with what they said for the chosen protocol."""
+        """All members with their metadata for the chosen protocol."""
         return [
             JoinGroupResponseMember(
                 member_id=member.member_id,
@@ -127,7 +127,7 @@ class Group:
         ]
 
     def metadata_record(self, assignments: dict[str, bytes]) -> LogRecord:
-        """The group as it goes to the log, with these assignments by member id."""
+        """Record of the group's metadata, with these assignments by member id."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation_id,
@@ -156,7 +156,7 @@ class Group:
         """Enters a state.
 
         Raises:
-            AssertionError: the state cannot follow the present one.
+            AssertionError: the state cannot follow the current one.
         """
         assert self.state in PREVIOUS_STATES[state], f"group {self.group_id}: {self.state} -> {state}"
         self.previous_state = self.state
@@ -164,14 +164,14 @@ class Group:
         self.state_timestamp_ms = now_ms
 
     def rebalance_or_complete_join(self, reason: str, now_ms: int, result: GroupResult) -> None:
-        """After the members changed: begins a rebalance, or ends the join phase of the one that runs."""
+        """Begins a rebalance after a change of members; in the join phase of one, ends that if all have joined."""
         if self.state in PREVIOUS_STATES[PREPARING]:
             self.prepare_rebalance(reason, now_ms, result)
         else:
             self.maybe_complete_join(now_ms, result)
 
     def prepare_rebalance(self, reason: str, now_ms: int, result: GroupResult) -> None:
-        """Asks all members to join again; a group that was Empty first waits for more of them (P-94)."""
+        """Begins a rebalance, which all members have to join; an Empty group first waits for more of them (P-94)."""
         if self.state is COMPLETING:
             self.reset_assignments(ErrorCode.REBALANCE_IN_PROGRESS, now_ms, result)
         self.members.pending_syncs.clear()
@@ -193,12 +193,12 @@ class Group:
             self._schedule_join(now_ms)
 
     def maybe_complete_join(self, now_ms: int, result: GroupResult) -> None:
-        """Ends the join phase early once all have joined; the initial one lasts its delay in any case."""
+        """Ends the join phase early if all members have joined; the initial one lasts its delay in any case."""
         if self.state is PREPARING and self.previous_state is not EMPTY and self.members.have_all_joined:
             self.complete_join(now_ms, result)
 
     def complete_join(self, now_ms: int, result: GroupResult) -> None:
-        """Ends the join phase: drops dynamic members that did not come (P-96) and begins the next generation."""
+        """Ends the join phase: removes dynamic members that have not joined (P-96) and begins the next generation."""
         self._join_deadline_ms = self._initial_remaining_ms = None
         for member in [m for m in self.members if m.join_waiter is None and not m.is_static]:
             self.members.remove(member.member_id)
@@ -206,7 +206,7 @@ class Group:
         if self.members.elect_joined_leader() or not self.members:
             self._begin_generation(now_ms, result)
         else:
-            # Only static members are left and none has joined: their sessions will remove them.
+            # Only static members are left and none has joined: they stay until their sessions expire.
             self._schedule_join(now_ms, POSTPONED_JOIN_MIN_MS)
 
     def _begin_generation(self, now_ms: int, result: GroupResult) -> None:
@@ -232,14 +232,14 @@ class Group:
         )
 
     def add_member(self, member: Member, waiter: Waiter | None) -> None:
-        """Takes a member in; the first one decides what kind of group this is."""
+        """Adds a member; the first one sets the group's protocol type."""
         if not self.members:
             self.protocol_type = member.protocol_type
         if self.state is PREPARING and self.previous_state is EMPTY:
             self._joined_since_delay = True  # extends the initial delay (P-94)
         self.members.add(member, waiter)
 
-    # Answers to those who are parked
+    # Responses to parked requests
 
     def answer_join(self, member: Member, response: JoinGroupResponse, result: GroupResult) -> None:
         """Answers the parked join of the member, if there is one."""
@@ -256,7 +256,7 @@ class Group:
         return True
 
     def park_join(self, member: Member, waiter: Waiter, result: GroupResult) -> None:
-        """Parks a join. One that was parked before comes from a connection that the client has given up."""
+        """Parks a join. An earlier one is answered: it is from a connection that the client has given up."""
         self.answer_join(
             member,
             JoinGroupResponse(member_id=member.member_id, error_code=ErrorCode.REBALANCE_IN_PROGRESS),
@@ -265,21 +265,24 @@ class Group:
         self.members.park_join(member, waiter)
 
     def dismiss(self, member_id: str, error: ErrorCode, result: GroupResult) -> None:
-        """Removes a member after telling whoever is parked for it; an unknown member id tells a client to join anew."""
+        """Removes a member and answers its parked requests with the error.
+
+        With UNKNOWN_MEMBER_ID the join response has no member id, so that the client joins as a new member.
+        """
         member = self.members.by_id[member_id]
-        told_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member_id
-        self.answer_join(member, JoinGroupResponse(member_id=told_id, error_code=error), result)
+        response_member_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else member_id
+        self.answer_join(member, JoinGroupResponse(member_id=response_member_id, error_code=error), result)
         self.answer_sync(member, SyncGroupResponse(error_code=error), result)
         self.members.remove(member_id)
 
     def fence(self, member: Member, result: GroupResult) -> None:
-        """Tells whoever is parked for a static member that another one has taken its place (P-101)."""
+        """Answers a static member's parked requests with FENCED_INSTANCE_ID: another one has its place (P-101)."""
         error = ErrorCode.FENCED_INSTANCE_ID
         self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), result)
         self.answer_sync(member, SyncGroupResponse(error_code=error), result)
 
     def reset_assignments(self, error: ErrorCode, now_ms: int, result: GroupResult) -> None:
-        """Forgets all assignments and sends parked syncs away with the error."""
+        """Clears all assignments and answers parked syncs with the error."""
         for member in self.members:
             member.assignment = b""
             if self.answer_sync(member, SyncGroupResponse(error_code=error), result):
@@ -288,7 +291,7 @@ class Group:
     # Heartbeats and timers
 
     def heartbeat(self, member_id: str, group_instance_id: str | None, generation_id: int, now_ms: int) -> ErrorCode:
-        """A member is alive; the answer tells it whether it has to join again (P-101, P-102)."""
+        """Restarts a member's session; REBALANCE_IN_PROGRESS if it has to join again (P-101, P-102)."""
         error = self.validate_member(member_id, group_instance_id)
         if error is not ErrorCode.NONE:
             return error
@@ -298,21 +301,21 @@ class Group:
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
 
     def schedule_session(self, member: Member, now_ms: int, timeout_ms: int | None = None) -> None:
-        """Starts the member's session anew."""
+        """Restarts the member's session, with its session timeout unless another one is given."""
         timeout_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         member.session_deadline_ms = self._wake_at(now_ms + timeout_ms)
 
     def schedule_pending_join(self, member_id: str, now_ms: int, timeout_ms: int) -> None:
-        """Holds a member id that was given out, until its owner joins with it or the time is over (P-93)."""
+        """Reserves a member id that was given out until a client joins with it, at most for `timeout_ms` (P-93)."""
         self.members.pending_joins[member_id] = self._wake_at(now_ms + timeout_ms)
 
     def end_sync_wait(self) -> None:
-        """Stops the timer of the sync phase once everyone has synced."""
+        """Stops the timer of the sync phase if all members have synced."""
         if not self.members.pending_syncs:
             self._sync_deadline_ms = None
 
     def expire_due(self, now_ms: int) -> GroupResult:
-        """Runs every timer that is due, and sets `wake_ms` for the next."""
+        """Runs every timer that is due, and sets `wake_ms` to the next deadline."""
         result = GroupResult()
         for member_id in [member_id for member_id, at in self.members.pending_joins.items() if at <= now_ms]:
             self._expire_pending_join(member_id, now_ms, result)
@@ -337,7 +340,7 @@ class Group:
         if self.members.by_id.get(member.member_id) is not member:
             return
         member.session_deadline_ms = None
-        if member.is_excused:
+        if member.ignores_session_expiry:
             return
         self.dismiss(member.member_id, ErrorCode.UNKNOWN_MEMBER_ID, result)
         reason = f"member {member.member_id} has not sent a heartbeat in {member.session_timeout_ms} ms"
@@ -380,17 +383,20 @@ class Group:
             self.wake_ms = deadline_ms
         return deadline_ms
 
-    # The end
+    # Unloading
 
     def stop_timers(self) -> None:
-        """For a group that is being deleted."""
+        """Stops all timers, for a group that becomes Dead."""
         self.wake_ms = self._join_deadline_ms = self._sync_deadline_ms = None
         self.members.pending_joins.clear()
         for member in self.members:
             member.session_deadline_ms = None
 
     def unload(self, now_ms: int, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> GroupResult:
-        """The group is no longer ours: tells everyone who is parked, who then looks for its coordinator (P-90)."""
+        """Answers all parked requests with the error, upon which members look for the coordinator (P-90).
+
+        The group becomes Dead.
+        """
         result = GroupResult()
         for member in self.members:
             self.answer_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error), result)

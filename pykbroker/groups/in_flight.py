@@ -1,7 +1,7 @@
-"""Records of groups that are appended and not replicated yet: they count for writers and are hidden from readers.
+"""Records of groups that are appended and not replicated yet: writes take them into account, reads do not return them.
 
-Readers are told of replicated records only. But who deletes or expires offsets has to know of those on the way, and an
-offset whose transactional commit is on the way is as unstable as one whose commit is there.
+Responses to readers have replicated records only. But a deletion or expiry of offsets must include those in flight, and
+an offset with a transactional commit in flight is as unstable as one whose commit is replicated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Key = TypeVar("Key")
 
 
 class InFlight:
-    """Counts of records on the way, by what they are about."""
+    """Counts of the records in flight, by group and by partition of committed offsets."""
 
     def __init__(self) -> None:
         self._offsets: dict[OffsetKey, int] = {}
@@ -28,31 +28,31 @@ class InFlight:
         self._ending_groups: dict[str, int] = {}
 
     def add(self, result: GroupResult) -> None:
-        """The records of a result are in the log."""
+        """Counts the records of a result, which are appended."""
         self._count(result, 1)
 
     def remove(self, result: GroupResult) -> None:
-        """They are replicated."""
+        """No longer counts the records of a result, which are replicated."""
         self._count(result, -1)
 
     def is_ending(self, group_id: str) -> bool:
-        """True if the group's end is on the way; until it is there nobody can tell whether the group exists."""
+        """True if the group's tombstone is in flight; until it is replicated, the group's existence is undecided."""
         return group_id in self._ending_groups
 
     def is_unstable(self, key: OffsetKey) -> bool:
-        """True if a transactional commit for the partition is on the way."""
+        """True if a transactional commit for the partition is in flight."""
         return key in self._transactional
 
     def __contains__(self, key: OffsetKey) -> bool:
-        """True if a commit for the partition, or the end of one, is on the way."""
+        """True if a commit for the partition, or the tombstone of one, is in flight."""
         return key in self._offsets
 
     def of_group(self, group_id: str) -> list[tuple[str, int]]:
-        """Topics and partitions for which something of the group is on the way."""
+        """Topics and partitions for which a commit or tombstone of the group is in flight."""
         return [(topic, partition) for group, topic, partition in self._offsets if group == group_id]
 
     def of_topic(self, topic: str, topic_id: bytes) -> Iterable[OffsetKey]:
-        """Commits on the way for a topic, or for one of its name that say no id."""
+        """Commits in flight for a topic: those with its id, and those with its name and no id."""
         return [k for k in self._offsets if k[1] == topic and self._topic_ids.get(k) in (ZERO_UUID, topic_id)]
 
     def _count(self, result: GroupResult, change: int) -> None:

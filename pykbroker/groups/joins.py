@@ -1,4 +1,4 @@
-"""JoinGroup: who is let into a group, at once, after a rebalance or not at all (P-91 to P-99, P-103, P-105)."""
+"""JoinGroup: admits a client to a group at once, after a rebalance, or not at all (P-91 to P-99, P-103, P-105)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ KNOWN_MEMBER_ID_SINCE = 4
 """From this version on a new dynamic member first gets an id and joins again with it (KIP-394)."""
 
 SKIP_ASSIGNMENT_SINCE = 9
-"""From this version on a leader can be told that it leads but must not assign (KIP-814)."""
+"""From this version on the response can make a member the leader and have it skip the assignment (KIP-814)."""
 
 
 class Join:
-    """One join on its way through the group: what was asked, by whom, who waits, and what came of it."""
+    """One JoinGroup request being handled: the request, its sender, its waiter, and the result so far."""
 
     __slots__ = ("group", "now_ms", "protocols", "request", "requester", "result", "waiter")
 
@@ -43,7 +43,7 @@ class Join:
 
 
 def join(group: Group, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int) -> GroupResult:
-    """Lets a client join.
+    """Handles JoinGroup.
 
     The request's group id and session timeout have been checked; in version 0 its rebalance timeout has been set to
     the session timeout. `waiter` is answered in this result or in a later one.
@@ -69,7 +69,10 @@ def join(group: Group, request: JoinGroupRequest, requester: Requester, waiter: 
 
 
 def _has_room_for(group: Group, member_id: str) -> bool:
-    """While members join, those already waiting count, so that a lowered limit drops the last to come (P-105)."""
+    """True if the group's maximum size admits the member.
+
+    In the join phase only members that have joined count, so that a lowered limit removes those that come last (P-105).
+    """
     limit = group.settings.group_max_size
     if group.state is PREPARING:
         member = group.members.by_id.get(member_id)
@@ -100,7 +103,7 @@ def _join_new(joining: Join) -> None:
 
 def _join_pending(joining: Join) -> None:
     if joining.request.group_instance_id is not None:
-        # Pending ids are given to dynamic members only; Kafka takes this for a bug of the client too.
+        # Pending ids are given to dynamic members only; Kafka takes this for a bug of the client, too.
         joining.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "")
         return
     _add_member(joining, joining.request.member_id)
@@ -116,12 +119,12 @@ def _join_existing(joining: Join) -> None:
     member = group.members.by_id[member_id]
     is_unchanged = member.protocols == joining.protocols
     if group.state is COMPLETING and is_unchanged:
-        # Its first answer may have been lost.
+        # The first response may have been lost.
         joining.result.reply(joining.waiter, group.join_response(member_id))
     elif group.state is STABLE and is_unchanged and member_id != group.members.leader_id:
         joining.result.reply(joining.waiter, group.join_response(member_id))
     else:
-        # A leader that joins a stable group asks for a new assignment: the topics may have changed, not its metadata.
+        # A leader joins a stable group for a new assignment: the topics may have changed, not its metadata.
         _update_member(joining, member)
         reason = f"member {member_id} joins again in {group.state.value}; client reason: {joining.reason}"
         group.rebalance_or_complete_join(reason, joining.now_ms, joining.result)
@@ -145,7 +148,7 @@ def _add_member(joining: Join, member_id: str) -> None:
     )
     member.is_new = True
     group.add_member(member, joining.waiter)
-    # Its session cannot protect us yet: it has no way to heartbeat, and a parked connection does not tell whether the
+    # The session timeout is of no use yet: the member cannot heartbeat, and its parked request does not show if the
     # client is still there. Without this limit clients that time out and retry would fill the group.
     group.schedule_session(member, joining.now_ms, NEW_MEMBER_JOIN_TIMEOUT_MS)
     reason = f"adding new member {member_id}; client reason: {joining.reason}"
@@ -153,7 +156,7 @@ def _add_member(joining: Join, member_id: str) -> None:
 
 
 def _replace_static(joining: Join, instance_id: str, old_member_id: str, new_member_id: str) -> None:
-    """A static member came back without its member id: it takes its old place under a new id (P-103)."""
+    """Gives the place of a static member, which joins without a member id, to a new member id (P-103)."""
     group, result, now_ms = joining.group, joining.result, joining.now_ms
     old = group.members.by_id[old_member_id]
     leader_before = group.members.leader_id
@@ -179,14 +182,17 @@ def _replace_static(joining: Join, instance_id: str, old_member_id: str, new_mem
     elif group.state is STABLE:
         group.rebalance_or_complete_join(reason, now_ms, result)
     elif group.state is COMPLETING:
-        # The leader may be assigning to the old id right now, and the new one would get nothing.
+        # The leader may be computing an assignment for the old id, in which the new one would get nothing.
         group.prepare_rebalance(reason, now_ms, result)
     else:
         group.maybe_complete_join(now_ms, result)
 
 
 def static_member_stored(group: Group, event: StaticMemberStored, error: ErrorCode, now_ms: int) -> GroupResult:
-    """The new id of a static member is in the log: it keeps the assignment it had. Otherwise the old id stays."""
+    """Answers the join of a static member once its new id is stored; it keeps its assignment.
+
+    With an `error` the old member id is restored.
+    """
     result = GroupResult()
     member = group.members.by_id.get(event.new_member_id)
     if member is None or member.join_waiter is not event.waiter:
@@ -201,8 +207,8 @@ def static_member_stored(group: Group, event: StaticMemberStored, error: ErrorCo
         response.skip_assignment = event.new_member_id == group.members.leader_id
         group.answer_join(member, response, result)
     else:
-        # An old client that leads would assign again. It is shown its former id as leader, so it takes itself for a
-        # follower and asks for the assignment that is there.
+        # An old client would assign again if it were the leader. The response has its former id as the leader's, so
+        # that it syncs as a follower and gets the assignment that exists.
         response = _without_members(group, event, event.new_member_id, ErrorCode.NONE)
         group.answer_join(member, response, result)
     return result

@@ -1,4 +1,4 @@
-"""LeaveGroup: members that go of their own accord or are taken out by an administrator (P-104)."""
+"""LeaveGroup: members that leave by themselves or are removed by an administrator (P-104)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pykbroker.protocol.messages.leave_group import MemberIdentity, MemberRespon
 
 
 def leave(group: Group, identities: list[MemberIdentity], now_ms: int) -> tuple[list[MemberResponse], GroupResult]:
-    """Removes members one by one and then rebalances once. An empty member id with an instance id removes that one."""
+    """Removes members one by one and then rebalances once.
+
+    An identity with an instance id and an empty member id removes the static member, whatever its member id.
+    """
     result = GroupResult()
     responses = [
         MemberResponse(

@@ -1,4 +1,4 @@
-"""The members of one classic group: who they are, who leads, who is parked, which protocol all can speak."""
+"""The members of one classic group, their leader, their parked requests, and the protocols that all of them support."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ class Member:
         return self.group_instance_id is not None
 
     @property
-    def is_excused(self) -> bool:
-        """True if an expired session is overlooked: it cannot heartbeat while its join or sync is parked.
+    def ignores_session_expiry(self) -> bool:
+        """True if its session's expiry has no effect: it cannot heartbeat while its join or sync is parked.
 
-        Not in its first join, which is limited by `NEW_MEMBER_JOIN_TIMEOUT_MS` instead.
+        False in its first join, which is limited by `NEW_MEMBER_JOIN_TIMEOUT_MS` instead.
         """
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Metadata of the member for that protocol; the group's protocol is one that every member has."""
+        """Metadata of the member for the group's protocol, which every member has."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -74,15 +74,15 @@ class Member:
 
 
 class Members:
-    """The collection, in order of arrival, so that the eldest is the first choice as leader."""
+    """The members in the order in which they joined; the first one is preferred as leader."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, Member] = {}
         self.static_ids: dict[str, str] = {}
         self.pending_joins: dict[str, int] = {}
-        """Member ids given out by MEMBER_ID_REQUIRED and not yet used, with the time at which they lapse (P-93)."""
+        """Member ids given out by MEMBER_ID_REQUIRED and not yet used, with the time at which they expire (P-93)."""
         self.pending_syncs: set[str] = set()
-        """Members that got this generation's join answer and have not synced yet (P-100)."""
+        """Members that got this generation's join response and have not synced yet (P-100)."""
         self.leader_id: str | None = None
         self.awaiting_join_count = 0
         self._support: dict[str, int] = {}
@@ -98,16 +98,16 @@ class Members:
 
     @property
     def have_all_joined(self) -> bool:
-        """True if every member waits in a join and no given-out member id is still to come."""
+        """True if every member's join is parked and no member id that was given out is unused."""
         return self.awaiting_join_count == len(self.by_id) and not self.pending_joins
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of all members' (P-95)."""
+        """The longest rebalance timeout of the members (P-95)."""
         return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0)
 
     def add(self, member: Member, join_waiter: Waiter | None) -> None:
-        """Takes a member in; the first to come leads (P-97)."""
+        """Adds a member; the first one becomes the leader (P-97)."""
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_ids
             self.static_ids[member.group_instance_id] = member.member_id
@@ -119,7 +119,7 @@ class Members:
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Forgets a member or a pending member id; whoever is parked for it must be answered before."""
+        """Removes a member or a pending member id, whose parked requests must have been answered."""
         member = self.by_id.pop(member_id, None)
         if member is not None:
             self._count_support(member.protocols, -1)
@@ -132,7 +132,7 @@ class Members:
         self.pending_syncs.discard(member_id)
 
     def replace_static(self, group_instance_id: str, old_member_id: str, new_member_id: str) -> Member:
-        """Gives a static member a new member id and keeps everything else; nobody is parked for it any more (P-103)."""
+        """Gives a static member a new member id and keeps everything else, except parked requests (P-103)."""
         old = self.by_id[old_member_id]
         self.park_join(old, None)
         old.sync_waiter = None
@@ -145,7 +145,7 @@ class Members:
             old.protocols,
             old.assignment,
         )
-        # Keeping its place in the order keeps the choice of a next leader independent of restarts.
+        # It keeps its place in the order, so that the choice of the next leader does not depend on restarts.
         self.by_id = {
             new_member_id if member_id == old_member_id else member_id: new if member is old else member
             for member_id, member in self.by_id.items()
@@ -159,7 +159,7 @@ class Members:
         return new
 
     def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
-        """A member that joins again brings its protocols and timeouts anew."""
+        """Replaces the protocols and timeouts (ms) of a member that joins again."""
         self._count_support(member.protocols, -1)
         member.protocols = protocols
         self._count_support(protocols, 1)
@@ -167,12 +167,12 @@ class Members:
         member.session_timeout_ms = session_timeout_ms
 
     def park_join(self, member: Member, waiter: Waiter | None) -> None:
-        """Notes who waits for the member's join answer; None for nobody."""
+        """Sets the waiter of the member's parked join; None if there is none any more."""
         self.awaiting_join_count += (waiter is not None) - (member.join_waiter is not None)
         member.join_waiter = waiter
 
     def elect_joined_leader(self) -> bool:
-        """Makes sure that the leader is one who has joined this rebalance; False if nobody has."""
+        """Makes a member that has joined this rebalance the leader, unless it is one; False if none has joined."""
         if self.leader_id is None:
             return False
         if self.by_id[self.leader_id].join_waiter is not None:
@@ -184,11 +184,14 @@ class Members:
         return False
 
     def support_any(self, protocol_names: Iterable[str]) -> bool:
-        """True if all members speak at least one of these."""
+        """True if at least one of these protocols is supported by all members."""
         return any(self._support.get(name, 0) == len(self.by_id) for name in protocol_names)
 
     def select_protocol(self) -> str:
-        """Each votes for the first of its protocols that all speak; most votes win, in a tie the earlier (P-98)."""
+        """Protocol with the most votes; in a tie the one that got its first vote earlier (P-98).
+
+        Each member votes for the first of its protocols that all members support.
+        """
         candidates = {name for name, count in self._support.items() if count == len(self.by_id)}
         votes: dict[str, int] = {}
         for member in self.by_id.values():

@@ -28,7 +28,7 @@ OFFSET_COMMIT_VALUE_VERSION = 4
 """Version that Kafka 4.3 writes: the first one with a topic id."""
 
 OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
-"""The only version with an expiry of its own; used for commits that ask for one."""
+"""The only version with an expiry timestamp; used for commits that ask for one."""
 
 _LEGACY_OFFSET_COMMIT = 0
 _OFFSET_COMMIT = 1
@@ -36,7 +36,7 @@ _GROUP_METADATA = 2
 
 
 def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset | None) -> LogRecord:
-    """The record of a commit, or its tombstone."""
+    """The record of a committed offset, or its tombstone for None."""
     key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
     if committed is None:
         return LogRecord(key, None)
@@ -54,7 +54,7 @@ def offset_record(group_id: str, topic: str, partition: int, committed: Committe
 
 
 def group_tombstone(group_id: str) -> LogRecord:
-    """The record that ends a group."""
+    """The tombstone of a group."""
     return LogRecord(GroupMetadataKey(group=group_id), None)
 
 
@@ -66,9 +66,9 @@ def encode_record(record: LogRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> LogRecord | None:
-    """Decode what `encode_record` encoded; None for a key type that is not about classic groups, to be skipped.
+    """Decode what `encode_record` encoded; None for a key type that is not of classic groups, to be skipped.
 
-    Kafka's own logs hold such: newer group protocols, and whatever comes later.
+    Logs written by Kafka have such keys: those of newer group protocols, and of later versions.
 
     Raises:
         DecodeError, UnsupportedVersion: the record is of a known type and cannot be read.
@@ -94,7 +94,7 @@ _CLASSES: dict[int, tuple[type[Message], type[Message]]] = {
 def committed_offset_from(
     value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int = -1
 ) -> CommittedOffset:
-    """A commit as the log has it, at this offset."""
+    """Committed offset from the value of a record, which is at `record_offset` in the log."""
     if isinstance(value, LegacyOffsetCommitValue):
         return CommittedOffset(value.offset, -1, value.metadata, value.commit_timestamp, record_offset=record_offset)
     expires = None if value.expire_timestamp == -1 else value.expire_timestamp
@@ -110,7 +110,7 @@ def committed_offset_from(
 
 
 def group_from(group_id: str, value: GroupMetadataValue, settings: GroupSettings, now_ms: int) -> Group:
-    """A group as the log has it: Empty without members, else Stable with every session beginning now."""
+    """Group from the value of a record: Empty without members, else Stable, with every session beginning now."""
     group = Group(group_id, settings, now_ms)
     group.generation_id = value.generation
     group.state_timestamp_ms = None if value.current_state_timestamp == -1 else value.current_state_timestamp

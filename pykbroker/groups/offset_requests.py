@@ -37,11 +37,11 @@ from pykbroker.protocol.uuids import ZERO_UUID
 NO_RETENTION_TIME = -1
 TIMESTAMP_MAX = 2**63 - 1
 GROUP_ID_NOT_FOUND_SINCE = 9
-"""From this version on OffsetCommit tells a missing group from an old generation."""
+"""From this version on OffsetCommit gets this error for a missing group, earlier versions get ILLEGAL_GENERATION."""
 
 
 def commit_response(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The same error for every partition of the request."""
+    """Response with the same error for every partition of the request."""
     return OffsetCommitResponse(topics=[_topic_response(topic, lambda _: error) for topic in request.topics])
 
 
@@ -52,9 +52,9 @@ def commit(
     now_ms: int,
     producer: TransactionalProducer = NO_PRODUCER,
 ) -> GroupResult:
-    """Commits offsets of topics that exist, each with its name and id; the commits count once they are stored.
+    """Commits offsets of existing topics, each with its name and id; they take effect once they are stored.
 
-    Those of a transactional `producer` count once its transaction is committed, too (P-139).
+    Those of a transactional `producer` take effect once its transaction is committed, too (P-139).
     """
     result = GroupResult(producer=producer)
     if shard.in_flight.is_ending(request.group_id):
@@ -93,16 +93,16 @@ def commit(
 
 
 def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: int, now_ms: int) -> ErrorCode:
-    """The error of a commit as a whole, NONE if the group takes it (P-108 to P-110).
+    """Error of a commit as a whole, NONE if the group accepts it (P-108 to P-110).
 
-    A commit without a generation is that of a consumer which assigns its partitions itself.
+    A commit without a generation is from a consumer that assigns its partitions itself.
     """
     generation_id, member_id = request.generation_id_or_member_epoch, request.member_id
     group = shard.groups.get(request.group_id)
     if group is None:
         if generation_id >= 0:
-            is_told = api_version >= GROUP_ID_NOT_FOUND_SINCE
-            return ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.ILLEGAL_GENERATION
+            has_own_error = api_version >= GROUP_ID_NOT_FOUND_SINCE
+            return ErrorCode.GROUP_ID_NOT_FOUND if has_own_error else ErrorCode.ILLEGAL_GENERATION
         group = shard.get_or_create(request.group_id, now_ms)
     if generation_id < 0 and group.state is EMPTY:
         return ErrorCode.NONE
@@ -114,7 +114,7 @@ def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: i
     if generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     if group.state is COMPLETING:
-        # It knows the new generation but not yet its partitions: what it commits may not be its own any more.
+        # The member has the new generation but no assignment yet: it may no longer own the partitions it commits.
         return ErrorCode.REBALANCE_IN_PROGRESS
     assert group.state in (STABLE, PREPARING), group.state
     group.schedule_session(group.members.by_id[member_id], now_ms)
@@ -122,7 +122,10 @@ def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: i
 
 
 def _check_transactional_commit(shard: GroupShard, request: OffsetCommitRequest, now_ms: int) -> ErrorCode:
-    """P-139. Clients before version 3 of TxnOffsetCommit say nothing of their membership, and need not."""
+    """Error of a transactional commit as a whole, NONE if the group accepts it (P-139).
+
+    Requests before version 3 of TxnOffsetCommit have no member id and generation, and need none.
+    """
     generation_id, member_id = request.generation_id_or_member_epoch, request.member_id
     group = shard.groups.get(request.group_id)
     if group is None:
@@ -155,7 +158,7 @@ def fetch(
 ) -> OffsetFetchResponseGroup:
     """Committed offsets of a group; `topics` of None asks for all it has. A missing group has none (P-112).
 
-    With `require_stable` an offset that an open transaction may change is not told (P-113).
+    With `require_stable` a partition whose offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113).
     """
     group_id = request.group_id
     committed_topics = shard.offsets.of_group(group_id)
@@ -189,7 +192,7 @@ def fetch(
 
 
 def _same_topic(committed: CommittedOffset | None, topic_id: bytes) -> CommittedOffset | None:
-    """None if the commit was for an earlier topic of the same name."""
+    """The committed offset; None if it was for an earlier topic of the same name."""
     if committed is None or ZERO_UUID in (topic_id, committed.topic_id) or committed.topic_id == topic_id:
         return committed
     return None
@@ -207,7 +210,7 @@ def _fetched(partition: int, committed: CommittedOffset | None) -> OffsetFetchRe
 
 
 def delete_offsets(shard: GroupShard, request: OffsetDeleteRequest) -> GroupResult:
-    """Deletes offsets of topics that nobody in the group consumes (P-107)."""
+    """Deletes offsets of topics that no member of the group consumes (P-107)."""
     group = shard.groups.get(request.group_id)
     if group is None:
         return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))

@@ -1,4 +1,4 @@
-"""Committed offsets of the groups of one partition of `__consumer_offsets`, and when they expire (P-111 to P-114)."""
+"""Committed offsets of the groups of one partition of `__consumer_offsets`, and their expiry (P-111 to P-114)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pykbroker.protocol.uuids import ZERO_UUID
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """One committed position. `leader_epoch` is -1 and `topic_id` zero if the client or an old record gave none.
+    """One committed offset. `leader_epoch` is -1 and `topic_id` zero if the client or an old record gave none.
 
     `expire_timestamp_ms` is None unless the commit asked for its own retention (versions 2 to 4 of OffsetCommit).
-    `record_offset` says where in the log it is, to tell which of two commits is newer when a transaction ends.
+    `record_offset` is that of its record in the log: when a transaction ends, the commit with the higher one is newer.
     """
 
     offset: int
@@ -46,21 +46,21 @@ class CommittedOffsets:
         return self._groups.get(group_id, {})
 
     def group_ids(self) -> Iterator[str]:
-        """Every group that has a commit."""
+        """Ids of all groups with a committed offset."""
         return iter(self._groups)
 
     def of_topic(self, topic: str) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """(group id, partition, offset) of every commit for the topic."""
+        """(group id, partition, committed offset) for every group and partition of the topic."""
         for group_id, topics in self._groups.items():
             for partition, committed in topics.get(topic, {}).items():
                 yield group_id, partition, committed
 
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """Keeps the newest commit."""
+        """Sets the committed offset."""
         self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """Forgets a commit, if there is one."""
+        """Removes the committed offset, if there is one."""
         topics = self._groups.get(group_id)
         partitions = None if topics is None else topics.get(topic)
         if topics is None or partitions is None:
@@ -77,10 +77,10 @@ def expired_offsets(
 ) -> list[tuple[str, int]]:
     """Expired offsets of a group (P-114), as (topic, partition).
 
-    A group without members: all, `retention_ms` after it became empty. A group without a protocol (offsets committed
-    by hand) and a stable group of consumers: each, `retention_ms` after its commit, but never one of a topic that is
-    being consumed. While a group rebalances, or if its topics cannot be told: none. A commit with its own retention
-    expires by that.
+    A group without members: all, `retention_ms` after it became Empty. A group without a protocol type (its consumers
+    assign partitions themselves) and a Stable consumer group: each, `retention_ms` after its commit, but never one of a
+    topic that is being consumed. A group that rebalances, or whose topics are unknown: none. A commit with its own
+    retention expires by that.
     """
     is_emptied = group.protocol_type is not None and group.state is EMPTY
     if group.protocol_type is not None and not is_emptied:

@@ -1,4 +1,4 @@
-"""Offsets that wait for the end of a transaction (P-139): by producer, and by the partition that they are for."""
+"""Pending offsets, which wait for the end of a transaction (P-139), by producer and by partition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ OffsetKey = tuple[str, str, int]
 class PendingOffsets:
     """Offsets committed in transactions that are still open.
 
-    A tombstone ends the wait of its partition whatever becomes of the transactions; so does each producer's marker.
+    A tombstone removes the pending offsets of its partition, whatever the outcome of the transactions; a producer's
+    marker removes those of the producer.
     """
 
     def __init__(self) -> None:
@@ -27,13 +28,13 @@ class PendingOffsets:
     __hash__ = None  # type: ignore[assignment]
 
     def put(self, producer_id: int, key: OffsetKey, committed: CommittedOffset) -> None:
-        """Keeps the newest commit of a producer for a partition."""
+        """Sets the pending offset of a producer for a partition."""
         self._by_producer.setdefault(producer_id, {})[key] = committed
         group_id, topic, partition = key
         self._waiting.setdefault(group_id, {}).setdefault((topic, partition), set()).add(producer_id)
 
     def discard(self, key: OffsetKey) -> None:
-        """A tombstone: nobody's commit for the partition will count any more."""
+        """Removes the pending offsets of all producers for a partition, for a tombstone."""
         group_id, topic, partition = key
         for producer_id in self._waiting.get(group_id, {}).get((topic, partition), ()):
             pending = self._by_producer[producer_id]
@@ -43,7 +44,7 @@ class PendingOffsets:
         self._forget(key)
 
     def end(self, producer_id: int) -> dict[OffsetKey, CommittedOffset]:
-        """The producer's transaction has ended: takes out what it had committed."""
+        """Removes and returns the pending offsets of a producer whose transaction has ended."""
         ended = self._by_producer.pop(producer_id, {})
         for key in ended:
             group_id, topic, partition = key
@@ -67,7 +68,7 @@ class PendingOffsets:
         return (topic, partition) in self._waiting.get(group_id, ())
 
     def of_group(self, group_id: str) -> list[tuple[str, int]]:
-        """Topics and partitions for which transactions of the group are open."""
+        """Topics and partitions for which the group has pending offsets."""
         return list(self._waiting.get(group_id, ()))
 
     def of_topic(self, topic: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:

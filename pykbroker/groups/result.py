@@ -1,8 +1,8 @@
-"""Result of an operation on groups: the only way out of the state machine.
+"""Result of an operation on groups: the only output of the state machine.
 
-The coordinator runtime appends `records` and tells the shard's `stored` how that went; `replies` are sent before. A
-request that may wait is known by a waiter, any object of the coordinator's; every waiter that was handed in is answered
-exactly once.
+The coordinator sends `replies`, then the runtime appends `records` and reports the outcome to the shard's `stored`. A
+request that may be parked is identified by a waiter, an object of the coordinator; every waiter that was passed in is
+answered exactly once.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pykbroker.coordination.shard import CoordinatorResult
 from pykbroker.protocol.fields import Message
 
 Waiter = object
-"""Stands for one parked request; compared by identity and never looked into."""
+"""Identifies one parked request; compared by identity, its attributes are not used."""
 
 
 @dataclass(slots=True)
 class Requester:
-    """The sender of a join: what the group keeps of the connection, and the version that decides the response's form.
+    """The sender of a join: its client id and host, which the group stores, and the version of its request.
 
-    `fresh_id` is a random text, unique among members; a new member id ends with it (Kafka uses a random UUID).
+    `fresh_id` is a random UUID as text, as in Kafka; a new member id ends with it.
     """
 
     client_id: str
@@ -40,7 +40,7 @@ class LogRecord:
 
 @dataclass(slots=True)
 class AssignmentStored:
-    """The leader's assignment of this generation has reached the log, or has not."""
+    """Event: the assignment of this generation is stored, or its append has failed."""
 
     group_id: str
     generation_id: int
@@ -49,7 +49,7 @@ class AssignmentStored:
 
 @dataclass(slots=True)
 class StaticMemberStored:
-    """A static member's new member id has reached the log without a rebalance, or has not (P-103)."""
+    """Event: a static member's new member id is stored without a rebalance, or its append has failed (P-103)."""
 
     group_id: str
     group_instance_id: str
@@ -65,7 +65,7 @@ class StaticMemberStored:
 
 @dataclass(slots=True)
 class EmptyGroupStored:
-    """The record of a group that a join has just made has reached the log, or has not."""
+    """Event: the record of a group that a join has created is stored, or its append has failed."""
 
     group_id: str
 
@@ -75,11 +75,14 @@ Stored = AssignmentStored | StaticMemberStored | EmptyGroupStored
 
 @dataclass(slots=True)
 class GroupResult(CoordinatorResult):
-    """Records of type `LogRecord`, who wants to know how their append went, replies to send, lines for the log.
+    """Result of an operation on groups; `records` are of type `LogRecord`.
 
-    `notes` are for operators: one for each new generation with its cause, and members that were lost. `details` are the
-    steps between, for whoever debugs a client; Kafka logs all of it at the same level, which was most of what a node
-    had to say.
+    Attributes:
+        stored: event to be handled when the records are replicated or their append has failed.
+        replies: responses to parked requests, with their waiters.
+        notes: log lines at INFO for operators: each new generation with its cause, and members that were lost.
+        details: log lines at DEBUG about the steps between, for debugging clients. Kafka logs all of it at the same
+            level, where the details were most of a node's log.
     """
 
     stored: Stored | None = None
@@ -88,5 +91,5 @@ class GroupResult(CoordinatorResult):
     details: list[str] = field(default_factory=list)
 
     def reply(self, waiter: Waiter, message: Message) -> None:
-        """Adds an answer."""
+        """Adds the response to a parked request."""
         self.replies.append((waiter, message))

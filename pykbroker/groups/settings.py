@@ -1,4 +1,4 @@
-"""The broker settings that groups obey, as one frozen value with Kafka's defaults."""
+"""The broker settings of groups, as one immutable value with Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""A member that waits in its first join is dropped after this, whatever its timeouts say (P-95); not configurable."""
+"""A member whose first join is parked is removed after this, whatever its timeouts are (P-95); not configurable."""
 
 
 class GroupSettings(NamedTuple):
@@ -30,7 +30,7 @@ class GroupSettings(NamedTuple):
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> GroupSettings:
-        """The same out of all settings, where the retention of offsets is in minutes."""
+        """Settings of groups from the broker's configuration, where the retention of offsets is in minutes."""
         return cls(
             group_min_session_timeout_ms=config.groups.min_session_timeout_ms,
             group_max_session_timeout_ms=config.groups.max_session_timeout_ms,
@@ -47,7 +47,7 @@ class GroupSettings(NamedTuple):
         )
 
     def offsets_topic(self, live_broker_count: int) -> InternalTopic:
-        """`__consumer_offsets` as it is created, with no more replicas than there are brokers (P-89, P-117)."""
+        """`__consumer_offsets` as it is created, with at most one replica for each live broker (P-89, P-117)."""
         return InternalTopic(
             OFFSETS_TOPIC,
             self.offsets_topic_num_partitions,

@@ -1,7 +1,7 @@
 """The groups and committed offsets of one partition of `__consumer_offsets`.
 
-It knows the whole life of a group: made by the first join or commit, replayed from the log, deleted by an
-administrator or because nothing is left of it. What concerns offsets is in `offset_requests`.
+A group is created by its first join or commit or replayed from the log, and deleted by an administrator, or by expiry
+when it is Empty and has no offsets left. Requests for offsets are in `offset_requests`.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ CLASSIC_GROUP_TYPE = "classic"
 NO_PRODUCER_ID = -1
 
 GROUP_ID_NOT_FOUND_SINCE = 6
-"""From this version on DescribeGroups says that a group is missing instead of showing a dead one (KIP-1043)."""
+"""From this version on DescribeGroups has an error for a missing group, and not just the state Dead (KIP-1043)."""
 
 
 class GroupShard(CoordinatorShard[GroupResult]):
-    """All that one partition of `__consumer_offsets` holds, in memory.
+    """The contents of one partition of `__consumer_offsets`, in memory.
 
-    An result's records are first appended and take effect when they are replicated: `stored` does both at once, for a
-    log with one replica and for an append that failed; `appended`, `late` and `replicated` are the steps.
+    A result's records are first appended and take effect when they are replicated. `stored` handles both at once, for a
+    log with one replica and for an append that failed; `appended`, `late` and `replicated` are the single steps.
     """
 
     def __init__(self, settings: GroupSettings) -> None:
@@ -72,7 +72,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self.pending = PendingOffsets()
         self.in_flight = InFlight()
         self._unstored: set[str] = set()
-        """Groups that requests have made and of which nothing is in the log yet; nobody is told of them."""
+        """Groups that requests have created and that have no stored record yet; they are hidden from readers."""
 
     # The log
 
@@ -81,10 +81,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return encode_record(record)
 
     def load(self, logged: LoggedRecords, now_ms: int) -> None:
-        """Takes over what the log says (P-116).
+        """Replays the records of the log (P-116).
 
-        Offsets of transactions that are still open come last, as pending ones of their producers (P-142). What was
-        aborted has made its groups all the same, unless they were deleted after that.
+        Offsets of open transactions come last, as pending offsets of their producers (P-142). Records of aborted
+        transactions create their groups all the same, unless a later tombstone has deleted the group.
         """
         ends: dict[str, int] = {}
         for record, offset in logged.decoded(logged.last, decode_record):
@@ -104,9 +104,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def replay(
         self, record: LogRecord, now_ms: int, record_offset: int = -1, producer_id: int = NO_PRODUCER_ID
     ) -> None:
-        """Takes over one record of the log; later ones win, a tombstone deletes (P-116).
+        """Applies one record of the log: a later one replaces an earlier one, a tombstone deletes (P-116).
 
-        A commit of a transactional producer waits for its marker (P-139).
+        A commit of a transactional producer becomes pending until its marker (P-139).
         """
         key, value = record.key, record.value
         if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
@@ -130,9 +130,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 self.groups[key.group] = group_from(key.group, value, self.settings, now_ms)
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
-        """A producer's marker is in the log: its pending offsets count from now on, or never did (P-139).
+        """Applies a producer's marker: its pending offsets become committed offsets or are dropped (P-139).
 
-        An offset that was committed meanwhile without the transaction is newer and stays.
+        An offset that was committed later, outside of the transaction, stays.
         """
         for (group_id, topic, partition), committed in self.pending.end(producer_id).items():
             current = self.offsets.get(group_id, topic, partition)
@@ -140,16 +140,16 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 self.offsets.put(group_id, topic, partition, committed)
 
     def adopt_offsets(self, now_ms: int) -> None:
-        """Behind a replay: whoever has offsets is a group, also if a tombstone of the group came after them.
+        """Creates the missing groups of committed offsets after a replay, even if a group's tombstone came after them.
 
-        What went through the log in between may have made the group again and left no record of its own, as an aborted
-        commit does. Without a group its offsets would neither expire nor could they be deleted.
+        A group may have been created again by something that left no record, such as an aborted commit. Offsets without
+        a group would never expire and could not be deleted.
         """
         for group_id in self.offsets.group_ids():
             self._get_stored(group_id, now_ms)
 
     def loaded(self, now_ms: int) -> GroupResult:
-        """To be called behind the last record: groups that are above a lowered limit rebalance."""
+        """Begins a rebalance of groups with more members than the limit, which may have been lowered."""
         result = GroupResult()
         for group in self.groups.values():
             if len(group.members) > self.settings.group_max_size:
@@ -157,19 +157,17 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return result
 
     def unload(self, now_ms: int) -> GroupResult:
-        """The partition is no longer ours: everybody who waits is sent away (P-90)."""
+        """Answers all parked requests with NOT_COORDINATOR, as this broker no longer leads the partition (P-90)."""
         result = GroupResult()
         for group in self.groups.values():
             result.replies += group.unload(now_ms).replies
         return result
 
     def stored(self, result: GroupResult, error: ErrorCode, now_ms: int, first_offset: int) -> GroupResult:
-        """The records of a result are in the log from `first_offset` on, or the append failed with `error`.
+        """Lets the records of a result, in the log from `first_offset` on, take effect; returns what follows.
 
-        Gives what follows from that.
-
-        Values of group metadata describe what the group is already, if it was not given up for being late; commits and
-        tombstones take effect here.
+        With an `error` their append has failed. Commits and tombstones take effect here. Group metadata describe the
+        state that the group in memory has already, so they are replayed only if it was removed because they were late.
         """
         if error is ErrorCode.NONE:
             for record_offset, record in enumerate(result.records, first_offset):
@@ -180,16 +178,16 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return self._report(result.stored, error, now_ms)
 
     def appended(self, result: GroupResult) -> None:
-        """The records of a result are in the log, and `replicated` will say when they count."""
+        """Notes that the records of a result are in flight, until `replicated`."""
         self.in_flight.add(result)
 
     def replicated(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
-        """Let the records of `appended` take effect, as with `stored`."""
+        """Lets the records of `appended` take effect, as `stored` does."""
         self.in_flight.remove(result)
         return self.stored(result, ErrorCode.NONE, now_ms, first_offset)
 
     def late(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
-        """The records of `appended` were not replicated in time: waiting clients get an error."""
+        """Answers clients with an error, as the records of `appended` were not replicated in time."""
         event, result.stored = result.stored, None
         return self._report(event, error, now_ms)
 
@@ -206,7 +204,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
     # Requests of members
 
     def get_or_create(self, group_id: str, now_ms: int) -> Group:
-        """The group, made Empty if it does not exist."""
+        """The group; created in state Empty if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id, self.settings, now_ms)
@@ -214,17 +212,17 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return group
 
     def _get_stored(self, group_id: str, now_ms: int) -> Group:
-        """As `get_or_create`, of a group that is in the log."""
+        """As `get_or_create`, for a group that has a stored record."""
         group = self.get_or_create(group_id, now_ms)
         self._unstored.discard(group_id)
         return group
 
     def _known(self, group_id: str) -> Group | None:
-        """The group if readers may be told of it."""
+        """The group, if it exists and is not hidden from readers."""
         return None if group_id in self._unstored else self.groups.get(group_id)
 
     def join(self, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int) -> GroupResult:
-        """A join; one without a member id makes the group if it does not exist."""
+        """Handles JoinGroup; one without a member id creates the group if it does not exist."""
         is_new = request.group_id not in self.groups
         is_ending = self.in_flight.is_ending(request.group_id)
         if is_ending or (is_new and request.member_id != ""):
@@ -235,7 +233,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         group = self.get_or_create(request.group_id, now_ms)
         result = joins.join(group, request, requester, waiter, now_ms)
         if is_new and not result.records:
-            # Makes the group known to a later coordinator, even if all it has is a member id that was given out.
+            # Stores the group for a later coordinator, even if all it has is a member id that was given out.
             value = GroupMetadataValue(current_state_timestamp=now_ms, protocol=None, leader=None)
             key = GroupMetadataKey(group=group.group_id)
             result.records.append(LogRecord(key, value, GROUP_METADATA_VALUE_VERSION))
@@ -243,7 +241,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return result
 
     def sync(self, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> GroupResult:
-        """A sync; a missing or empty group knows no member."""
+        """Handles SyncGroup; UNKNOWN_MEMBER_ID if the group is missing or Empty."""
         group = self.groups.get(request.group_id)
         if group is None or group.state is EMPTY:
             result = GroupResult()
@@ -252,14 +250,14 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return syncs.sync(group, request, waiter, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
-        """A heartbeat; all that it may change is a timer."""
+        """Handles Heartbeat, which changes no more than a timer."""
         group = self.groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return group.heartbeat(request.member_id, request.group_instance_id, request.generation_id, now_ms)
 
     def leave(self, request: LeaveGroupRequest, now_ms: int) -> GroupResult:
-        """A leave in the form of version 3: identities in `members`."""
+        """Handles LeaveGroup in the form of version 3: identities in `members`."""
         group = self.groups.get(request.group_id)
         if group is not None:
             responses, result = leaves.leave(group, request.members, now_ms)
@@ -339,7 +337,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
     # Time
 
     def timer_keys(self) -> Iterable[str]:
-        """Every group."""
+        """Ids of all groups."""
         return self.groups
 
     def wake_ms(self, key: str) -> int | None:
@@ -348,14 +346,14 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return None if group is None else group.wake_ms
 
     def expire_due(self, key: str, now_ms: int) -> GroupResult | None:
-        """Ends what is over in a group by now: sessions and phases of rebalances."""
+        """Expires the sessions and rebalance phases of a group that are due."""
         group = self.groups.get(key)
         return None if group is None else group.expire_due(now_ms)
 
     def expire_offsets(self, now_ms: int) -> GroupResult:
-        """Tombstones of offsets that are over, and of Empty groups that have none left (P-114).
+        """Tombstones of expired offsets, and of Empty groups that have none left (P-114).
 
-        Nothing ends while a transaction may still commit for it.
+        Neither is deleted while a commit for it is pending or in flight.
         """
         result = GroupResult()
         for group in self.groups.values():
@@ -368,14 +366,19 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 and (group_id, topic, partition) not in self.in_flight
             ]
             result.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
-            is_over = len(expired) == sum(map(len, topics.values()))
-            is_awaited = self.pending.of_group(group_id) or self.in_flight.of_group(group_id)
-            if is_over and not is_awaited and group.state is EMPTY and not self.in_flight.is_ending(group_id):
+            have_all_expired = len(expired) == sum(map(len, topics.values()))
+            may_get_more = self.pending.of_group(group_id) or self.in_flight.of_group(group_id)
+            if (
+                have_all_expired
+                and not may_get_more
+                and group.state is EMPTY
+                and not self.in_flight.is_ending(group_id)
+            ):
                 result.records.append(group_tombstone(group_id))
         return result
 
     def delete_topics(self, topics: dict[str, bytes]) -> GroupResult:
-        """Tombstones of the offsets of deleted topics (name to id); commits without an id go by name."""
+        """Tombstones of the offsets of deleted topics (name to id); offsets without a topic id are matched by name."""
         result = GroupResult()
         for topic, topic_id in topics.items():
             offsets = [(group_id, partition, found) for group_id, partition, found in self.offsets.of_topic(topic)]

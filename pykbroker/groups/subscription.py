@@ -1,4 +1,4 @@
-"""The only thing a broker reads in what members tell one another: the topics they want (protocol.md 1.5)."""
+"""Subscribed topics of consumers: the only part of the members' metadata that a broker reads (protocol.md 1.5)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 def subscribed_topics(
     protocol_type: str | None, protocol_name: str | None, members: Iterable[Member]
 ) -> frozenset[str] | None:
-    """All topics that the members want; None if they do not speak the consumer protocol or one cannot be read.
+    """Topics of all members' subscriptions; None if the protocol is another one or a subscription cannot be read.
 
-    Every version of a subscription begins like version 0, so it is read as that, as Kafka does.
+    Every version of a subscription begins like version 0, so it is read as that, as in Kafka.
     """
     if protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None

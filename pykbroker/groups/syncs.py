@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands in the assignment, everyone else waits for theirs (P-100)."""
+"""SyncGroup: the leader sends the assignments, every other member waits for its own (P-100)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 
 
 def sync(group: Group, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> GroupResult:
-    """Answers in this result or parks; the leader's sync gives a record to store."""
+    """Answers a sync in this result or parks it; the leader's sync gives a record with the assignments."""
     result = GroupResult()
     error = _check(group, request)
     if error is not ErrorCode.NONE:
@@ -46,12 +46,15 @@ def _check(group: Group, request: SyncGroupRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _differ(said: str | None, known: str | None) -> bool:
-    return said is not None and known is not None and said != known
+def _differ(requested: str | None, current: str | None) -> bool:
+    return requested is not None and current is not None and requested != current
 
 
 def assignment_stored(group: Group, event: AssignmentStored, error: ErrorCode, now_ms: int) -> GroupResult:
-    """The assignment is in the log: all who wait get theirs and the group is Stable. Otherwise it rebalances again."""
+    """Answers parked syncs with their assignments, which are stored, and makes the group Stable.
+
+    With an `error` the group rebalances again.
+    """
     result = GroupResult()
     if group.state is not COMPLETING or group.generation_id != event.generation_id:
         return result
@@ -62,7 +65,7 @@ def assignment_stored(group: Group, event: AssignmentStored, error: ErrorCode, n
     for member in group.members:
         member.assignment = event.assignments.get(member.member_id, b"")
         if group.answer_sync(member, _assignment_response(group, member.assignment), result):
-            # Its session may have run out unseen while it was parked.
+            # Its session may have expired without effect while the sync was parked.
             group.schedule_session(member, now_ms)
     group.transition(STABLE, now_ms)
     return result
