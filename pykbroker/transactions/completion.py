@@ -1,8 +1,8 @@
-"""Completes decided transactions: markers first, then the record that completes them, until it works.
+"""Completes decided transactions: writes their markers, then the record that completes them, with retries.
 
 A partition that this broker leads gets its marker at once; the others' markers wait in a queue per broker, which one
-task empties, a request at a time. What fails is tried again in a moment, with the leader looked up anew. Few markers
-are written at once, very many in a task that lets others in between.
+task empties, a request at a time. A failed marker is retried after `RETRY_MS` with the partition's current leader. Up
+to `MARKERS_AT_ONCE` markers are written at once, more of them in a task that yields in between.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from pykbroker.transactions.transaction import Transaction
 log = logging.getLogger(__name__)
 
 RETRY_MS = 200
-"""Pause before a marker that could not be written is tried again, or the record that completes a transaction."""
+"""Pause before a failed marker is retried, or a failed append of the record that completes a transaction."""
 
 
 class TransactionCompletion:
     """The transactions whose markers are being written.
 
     Args:
-        runtime: the shards, and where records are appended.
-        node_id: this broker.
-        metadata: who leads the partitions of transactions.
+        runtime: the coordinator runtime, with the shards, which also appends records.
+        node_id: id of this broker.
+        metadata: the source of the leaders of the transactions' partitions.
         write_marker: appends a marker to a partition that this broker leads.
-        connect: gives a connection to another broker.
-        timeout_ms: how long a marker may take to be replicated, or another broker to answer.
+        connect: returns a connection to another broker.
+        timeout_ms: time limit for a marker's replication, and for a request to another broker.
     """
 
     def __init__(
@@ -75,26 +75,26 @@ class TransactionCompletion:
         self._senders: dict[int, BrokerSender[Batch]] = {}
 
     def begin(self, number: int, transaction: Transaction) -> None:
-        """Brings a decided transaction to its end, as far as that is possible now (P-132)."""
+        """Begins to complete a decided transaction (P-132): does at once what needs no waiting."""
         key = (number, transaction.transactional_id)
         epoch = self._runtime.shards[number].coordinator_epoch
         completing = self._completing[key] = CompletingTransaction(key, transaction, epoch)
         self._advance(completing)
 
     async def _retry(self) -> None:
-        """Goes on with what could not be finished."""
+        """Retries the transactions that could not be completed."""
         waiting, self._waiting = self._waiting, set()
         for key in sorted(waiting):
             self._advance(self._completing[key])
 
     def unload(self, number: int) -> None:
-        """The partition is another broker's business, or is read anew."""
+        """Stops completing the transactions of a partition, which another broker leads or which is loaded again."""
         for key in [key for key in self._completing if key[0] == number]:
             self._completing.pop(key).is_over = True
             self._waiting.discard(key)
 
     def on_metadata_change(self, is_live: Callable[[int], bool]) -> None:
-        """Markers that wait for a broker that is not live any more look for another leader of their partition."""
+        """Fails requests to brokers that are not live any more; their markers are retried with the current leaders."""
         for broker_id, sender in self._senders.items():
             if not is_live(broker_id):
                 sender.abandon_attempt()
@@ -122,7 +122,7 @@ class TransactionCompletion:
         self._settle(completing)
 
     def _write(self, completing: CompletingTransaction, partitions: Sequence[TopicPartition]) -> None:
-        """Writes markers, or hands them on to where they can be written."""
+        """Appends the markers of partitions that this broker leads, and queues the others for their leaders."""
         appended: list[tuple[TopicPartition, AppendedMarker]] = []
         topics, nursery = self._metadata.image.topics_by_name, self._runtime.nursery
         for partition in partitions:
@@ -137,10 +137,10 @@ class TransactionCompletion:
                 if isinstance(written, ErrorCode):
                     self._take(completing, partition, written)
                 else:
-                    completing.under_way.add(partition)
+                    completing.in_flight.add(partition)
                     appended.append((partition, written))
             elif image.leader >= 0 and nursery is not None:
-                completing.under_way.add(partition)
+                completing.in_flight.add(partition)
                 self._send(nursery, image.leader, completing, partition)
             else:
                 self._take(completing, partition, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -149,7 +149,7 @@ class TransactionCompletion:
             nursery.start_soon(self._await_replicas, completing, appended)
 
     def _take(self, completing: CompletingTransaction, partition: TopicPartition, error: ErrorCode) -> None:
-        """Outcome of writing a marker."""
+        """Handles the outcome of writing a marker, by its error."""
         progress = progress_of(error)
         completing.answered(partition, progress)
         if progress is Progress.GIVEN_UP:
@@ -159,7 +159,7 @@ class TransactionCompletion:
             log.log(level, "%s-%d cannot take %s now: %s", *partition, completing.marker, error.name)
 
     def _settle(self, completing: CompletingTransaction) -> None:
-        """Goes on when something became of a transaction's markers."""
+        """Continues after outcomes of markers: appends the completing record, or schedules a retry of failed ones."""
         if self._completing.get(completing.key) is not completing or completing.key in self._in_tasks:
             return
         if completing.is_over:
@@ -189,7 +189,7 @@ class TransactionCompletion:
         append = self._runtime.carry_out(number, self._runtime.shards[number], result)
         return not isinstance(append, ErrorCode) or append is ErrorCode.NONE
 
-    # Markers of this broker that other replicas must have
+    # Replication of markers that this broker has appended
 
     async def _await_replicas(
         self, completing: CompletingTransaction, appended: Sequence[tuple[TopicPartition, AppendedMarker]]

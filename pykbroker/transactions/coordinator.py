@@ -1,11 +1,12 @@
 """The transaction coordinator of one broker: the requests of producers and administrators, each an event on a shard.
 
 `Transaction` decides about one transactional id, `CoordinatorRuntime` does what is the same for each kind of
-coordinator. Here is what is left: fresh producer ids, timeouts, expiry, and handing decided transactions to their
-completion. The state machine is imported when the first transactional id appears.
+coordinator. This module has the rest: fresh producer ids, timeouts, expiry, and passing decided transactions to
+`TransactionCompletion`. The state machine is imported when the first transactional id appears.
 
-A state counts when its record is replicated; until then the id is busy, also for those who were told that it takes too
-long, so that memory never parts from the log. (Kafka forgets a state that is late, which may turn up again.)
+A state takes effect when its record is replicated. Until then the id is busy, even after the request got a timeout
+error, so that memory never differs from the log. (Kafka drops a state that is late, whose record may be replicated
+later.)
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SERVER_ADDS_PARTITIONS = 2
 
 
 class Answer(NamedTuple):
-    """For InitProducerId and EndTxn; without producer id and epoch when there is an error or nothing new."""
+    """Result of InitProducerId or EndTxn; producer id and epoch are -1 if there is an error or they do not change."""
 
     error: ErrorCode
     producer_id: int = -1
@@ -59,12 +60,12 @@ class TransactionCoordinator:
     """All transactional ids whose partition of `__transaction_state` this broker leads.
 
     Args:
-        settings: limits and times.
+        settings: limits and timeouts.
         node_id, clock, partitions, create_internal_topic: as for `CoordinatorRuntime`.
-        metadata: who leads which partition, which partitions exist, the finalized transaction.version.
-        next_producer_id: a producer id that nobody had; raises KafkaError when there is none.
+        metadata: the source of partitions, their leaders, and the finalized transaction.version.
+        next_producer_id: returns a producer id that was never used; raises KafkaError when there is none.
         write_marker: appends a marker to a partition that this broker leads.
-        connect: gives a connection to another broker, for the markers of its partitions.
+        connect: returns a connection to another broker, for markers of its partitions and for verification.
 
     `run`, `stop`, `load_missing` are those of the runtime.
     """
@@ -100,20 +101,20 @@ class TransactionCoordinator:
             append_timeout_ms=settings.request_timeout_ms,
         )
         self._completion: TransactionCompletion | None = None  # made when the first transaction ends
-        self._remote: RemoteVerification | None = None  # likewise, when an id is coordinated elsewhere
+        self._remote: RemoteVerification | None = None  # made when an id's coordinator is another broker
         self.run = self._runtime.run
         self.stop = self._runtime.stop
         self.load_missing = self._runtime.load_missing
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Loads and unloads shards; what waits for brokers that are gone goes on."""
-        for waits_for_others in (self._completion, self._remote):
-            if waits_for_others is not None:
-                waits_for_others.on_metadata_change(self._is_live)
+        """Loads and unloads shards; fails requests to brokers that are not live any more."""
+        for requests in (self._completion, self._remote):
+            if requests is not None:
+                requests.on_metadata_change(self._is_live)
         self._runtime.on_metadata_change(old, new)
 
     def request_topic_creation(self, live_broker_count: int) -> None:
-        """Begins to create `__transaction_state`, unless that is under way (P-89)."""
+        """Starts the creation of `__transaction_state`, unless one is in flight (P-89)."""
         topic = self._settings.transaction_topic(live_broker_count)
         self._runtime.request_topic_creation(topic, self._settings.transaction_state_log_replication_factor)
 
@@ -132,9 +133,9 @@ class TransactionCoordinator:
     async def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None
     ) -> Answer:
-        """A producer begins to use an id: it gets producer id and epoch, who had the id before is fenced.
+        """Handles InitProducerId (P-127 to P-129): returns producer id and epoch, and fences the id's former producer.
 
-        P-127 to P-129. `expected` is the producer id and epoch that it believes to have.
+        `expected` is the producer id and epoch in the request; None if it has none.
         """
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
@@ -240,7 +241,7 @@ class TransactionCoordinator:
         *,
         add: bool,
     ) -> dict[TopicPartition, ErrorCode]:
-        """As `verify`, of the id's coordinator wherever it is."""
+        """As `verify`, by the id's coordinator on this broker or another one."""
         leader = self._runtime.leader(transactional_id)
         if leader is None or leader == self._node_id or self._runtime.nursery is None:
             return await self.verify(transactional_id, producer_id, producer_epoch, partitions, add=add)
@@ -260,7 +261,7 @@ class TransactionCoordinator:
     async def end(
         self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool, client_version: int
     ) -> Answer:
-        """Commits or aborts; the decision is durable when this returns, markers may still follow (P-132)."""
+        """Commits or aborts; the decision is durable when this returns, the markers may be written later (P-132)."""
         if not transactional_id:
             return Answer(ErrorCode.INVALID_REQUEST)
 
@@ -284,7 +285,7 @@ class TransactionCoordinator:
         return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if found is None or found.is_new else found
 
     async def list(self, wanted: TransactionFilter) -> list[Transaction] | ErrorCode:
-        """The transactions of this broker; an error as long as some are still being loaded.
+        """The transactions of this broker; COORDINATOR_LOAD_IN_PROGRESS while some are still being loaded.
 
         Raises:
             InvalidPattern: the filter's pattern costs too much.
@@ -303,10 +304,10 @@ class TransactionCoordinator:
                 await trio.lowlevel.checkpoint()
         return found
 
-    # Carrying out
+    # Events
 
     async def _carry_out(self, transactional_id: str, event: Callable[[Transaction, int | None], Outcome]) -> Answer:
-        """Lets an event happen to a transaction; answers when what comes of it is replicated."""
+        """Applies an event to a transaction and waits until the resulting record is replicated."""
         write = await self._begin(transactional_id, event)
         error = write if isinstance(write, ErrorCode) else await write.wait()
         if isinstance(write, ErrorCode) or error is not ErrorCode.NONE:
@@ -317,7 +318,7 @@ class TransactionCoordinator:
     async def _begin(
         self, transactional_id: str, event: Callable[[Transaction, int | None], Outcome]
     ) -> Write[TransactionResult] | ErrorCode:
-        """Appends what comes of an event, with a fresh producer id if it needs one."""
+        """Applies an event, with a fresh producer id if it needs one, and appends the resulting record."""
         fresh_id: int | None = None
         while True:
 
@@ -361,26 +362,26 @@ class TransactionCoordinator:
     # Time
 
     def _schedule_timeout_check(self) -> None:
-        """Timeouts are looked at while there are transactions; without any the coordinator sleeps for good."""
+        """Schedules the next check of timeouts; there is none while no transaction is ongoing."""
         interval_ms = self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._runtime.schedule("timeouts", interval_ms, self._abort_timed_out)
 
     async def _abort_timed_out(self) -> None:
-        """Ends what takes too long, and fences its producer (P-140)."""
+        """Aborts transactions that have timed out, and fences their producers (P-140)."""
         from pykbroker.transactions.transaction import Outcome
 
         now_ms = self._runtime.now_ms()
         late = [transaction for shard in self._runtime.shards.values() for transaction in shard.timed_out(now_ms)]
 
         def event(transaction: Transaction, fresh_id: int | None) -> Outcome:
-            # It may have ended, and the next one begun, while a producer id was awaited.
+            # The transaction may have ended, and the next one begun, while a producer id was awaited.
             if not transaction.has_timed_out(now_ms):
                 return Outcome(ErrorCode.INVALID_TXN_STATE)
             return transaction.fence_and_abort(self.level, self._runtime.now_ms(), fresh_id)
 
         for transaction in late:
             transactional_id = transaction.transactional_id
-            # Others need not wait until the end of this one is replicated.
+            # The other transactions do not wait until this abort is replicated.
             write = await self._begin(transactional_id, event)
             error = write if isinstance(write, ErrorCode) else write.append_error or write.result.response.error
             if error is ErrorCode.NONE:
@@ -396,7 +397,7 @@ class TransactionCoordinator:
         self._runtime.schedule("expiry", interval_ms, self._remove_expired)
 
     async def _remove_expired(self) -> None:
-        """Forgets ids that nobody has used for long (P-56)."""
+        """Deletes transactional ids that have expired (P-56)."""
         now_ms, expiration_ms = self._runtime.now_ms(), self._settings.transactional_id_expiration_ms
         for number, shard in self._runtime.shards.items():
             for tombstones in shard.expired(now_ms, expiration_ms):

@@ -1,10 +1,10 @@
 """Regular expressions for transactional ids, matched in linear time: no pattern of a client stalls the broker.
 
-Kafka uses RE2/J for them. Python's `re` backtracks, and a pattern such as ``(a+)+b`` would keep it busy for years with
-the whole process standing still. This one follows all ways through a pattern at the same time, as RE2 does, and takes
-the usual part of its language: literals, ``.``, classes, groups, ``|``, the quantifiers with their lazy form, ``^`` and
-``$``, ``\\d \\w \\s`` and their opposites, ``\\Q...\\E``. Flags, named groups, Unicode classes and word boundaries are
-refused as malformed, as are back references and look-around, which RE2 has not either.
+Kafka uses RE2/J for them. Python's `re` backtracks, and a pattern such as ``(a+)+b`` would block the whole process for
+years. This module follows all paths through a pattern at the same time, as RE2 does, and accepts the usual part of
+RE2's syntax: literals, ``.``, classes, groups, ``|``, the quantifiers with their lazy form, ``^`` and ``$``, ``\\d \\w
+\\s`` and their opposites, ``\\Q...\\E``. Flags, named groups, Unicode classes and word boundaries are refused as
+malformed, as are back references and look-around, which RE2 does not have either.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_STATES = 2_000
 """Largest number of states of a compiled pattern; ``x{1000}`` has a thousand."""
 
 MAX_CACHED_SETS = 1_000
-"""Steps are remembered, so that ordinary patterns cost one look-up per character."""
+"""Largest number of cached steps; with the cache ordinary patterns cost one look-up per character."""
 
 MAX_WORK = 2_000_000
 """States that a pattern may visit in all, over all the ids it is matched with: less than a second of work."""
@@ -25,11 +25,11 @@ Test = Callable[[str], bool]
 
 
 class InvalidPattern(ValueError):
-    """The pattern is malformed, uses what is not available, or costs too much."""
+    """The pattern is malformed, uses syntax that is not supported, or costs too much."""
 
 
 class _Builder:
-    """States with one test and one successor, or with empty ways to others."""
+    """States of the automaton: each has a test and one successor, or no test and empty transitions to others."""
 
     def __init__(self) -> None:
         self.tests: list[Test | None] = []
@@ -43,7 +43,7 @@ class _Builder:
         return len(self.tests) - 1
 
 
-# A parsed piece is a function that adds its states behind `start` and gives the state at its end.
+# A parsed piece is a function that adds its states after `start` and returns the state at its end.
 _Piece = Callable[[_Builder, int], int]
 
 
@@ -51,7 +51,7 @@ class IdPattern:
     """A compiled pattern.
 
     Raises:
-        InvalidPattern: see the module's text.
+        InvalidPattern: the pattern is malformed or not supported, see the module's docstring.
     """
 
     def __init__(self, text: str) -> None:
@@ -65,10 +65,10 @@ class IdPattern:
         self._initial = self._closure({self._start})
 
     def matches(self, text: str) -> bool:
-        """True if the whole text is what the pattern describes.
+        """True if the pattern matches the whole text.
 
         Raises:
-            InvalidPattern: the pattern has cost too much by now.
+            InvalidPattern: all matches of the pattern so far have cost more than `MAX_WORK`.
         """
         current = self._initial
         for character in text:
@@ -161,7 +161,7 @@ class _Parser:
         else:
             return piece
         if self._peek() == "?":
-            self._position += 1  # lazy: no difference for a match of the whole
+            self._position += 1  # lazy: makes no difference for a match of the whole text
         elif self._peek() and self._peek() in "*+{":
             raise InvalidPattern(f"a quantifier follows a quantifier at {self._position}")
         return _repeated(piece, *bounds)
@@ -258,7 +258,7 @@ _KINDS: dict[str, Test] = {
     "s": lambda c: c in " \t\n\x0b\f\r",
     "S": lambda c: c not in " \t\n\x0b\f\r",
 }
-"""As in Java: of ASCII alone."""
+"""Classes of ASCII characters alone, as in Java."""
 
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -303,7 +303,7 @@ def _either(branches: list[_Piece]) -> _Piece:
 
 
 def _next(builder: _Builder, start: int) -> int:
-    """A state of its own for each repetition, so that the limit of states bounds the work for empty ones too."""
+    """Adds a state for each repetition, so that the limit of states also bounds the work for empty repetitions."""
     state = builder.state()
     builder.ways[start].append(state)
     return state

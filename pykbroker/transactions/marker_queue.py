@@ -1,4 +1,4 @@
-"""Markers of a decided transaction: where each has to go, and what each way of failing means (P-133). Pure."""
+"""Markers of decided transactions: the queue for each broker, and the outcome of each error (P-133). Pure."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ from pykbroker.transactions.states import TopicPartition, TransactionState
 from pykbroker.transactions.transaction import Transaction
 
 MARKERS_AT_ONCE = 100
-"""Markers that are written before other requests get their turn."""
+"""Markers that are written before the task yields to other requests."""
 
 MARKERS_PER_REQUEST = 1_000
-"""Largest number of transactions in one WriteTxnMarkers request to another broker; the rest wait for its response."""
+"""Markers in one WriteTxnMarkers request to another broker after which no further transaction is added to it."""
 
 Key = tuple[int, str]
 """Partition of `__transaction_state` and transactional id."""
 
 
 class AppendedMarker(Protocol):
-    """A marker in a log of this broker that is not replicated yet."""
+    """A marker that this broker has appended and that is not replicated yet."""
 
     async def wait_replicated(self, deadline: float) -> ErrorCode:
-        """Waits until `deadline` on trio's clock at the latest; gives the partition's own error."""
+        """Waits for replication until `deadline`, in seconds on trio's clock; returns the partition's error."""
 
 
 WriteMarker = Callable[[TransactionMarker, str, int], "ErrorCode | AppendedMarker"]
-"""Writes a marker into a partition that this broker leads; what is replicated at once gives its code."""
+"""Appends a marker to a partition that this broker leads; returns the error, NONE if replicated at once, or else the
+marker to wait for."""
 
 
 class Progress(Enum):
@@ -53,7 +54,7 @@ _NO_MARKER_NEEDED = frozenset((ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE
 
 
 def progress_of(error: ErrorCode) -> Progress:
-    """Outcome of a marker by the error code of the partition's leader."""
+    """Outcome of a marker by the error code from the partition's leader."""
     if error in _NO_MARKER_NEEDED:
         return Progress.WRITTEN
     return Progress.GIVEN_UP if error in _FENCED else Progress.RETRY
@@ -63,15 +64,15 @@ class CompletingTransaction:
     """A decided transaction whose markers are being written.
 
     Attributes:
-        key: whose it is.
+        key: partition of `__transaction_state` and transactional id.
         transaction: its state; `now.partitions` are those that still have no marker.
-        marker: what is written.
-        under_way: partitions whose marker was handed on and not answered for.
-        is_over: nothing is to be done for it any more; answers that come late are not listened to.
-        has_failed: whether a marker has failed before; said in the log once.
+        marker: the marker, the same for all partitions.
+        in_flight: partitions whose marker is queued, sent or being replicated.
+        is_over: True if it is completed, given up or unloaded; later responses are ignored.
+        has_failed: True once it had to be retried; failures of its markers are then logged at DEBUG.
     """
 
-    __slots__ = ("has_failed", "is_over", "key", "marker", "transaction", "under_way")
+    __slots__ = ("has_failed", "in_flight", "is_over", "key", "marker", "transaction")
 
     def __init__(self, key: Key, transaction: Transaction, coordinator_epoch: int) -> None:
         now = transaction.now
@@ -81,21 +82,21 @@ class CompletingTransaction:
         self.marker = TransactionMarker(
             now.producer_id, now.producer_epoch, coordinator_epoch, is_commit, now.client_version
         )
-        self.under_way: set[TopicPartition] = set()
+        self.in_flight: set[TopicPartition] = set()
         self.is_over = False
         self.has_failed = False
 
     def to_do(self) -> list[TopicPartition]:
         """Partitions whose marker is to be written, in order."""
-        return sorted(self.transaction.now.partitions - self.under_way)
+        return sorted(self.transaction.now.partitions - self.in_flight)
 
     def answered(self, partition: TopicPartition, progress: Progress) -> None:
-        """Notes what became of a marker."""
-        self.under_way.discard(partition)
+        """Applies the outcome of a marker."""
+        self.in_flight.discard(partition)
         if progress is Progress.WRITTEN:
             self.transaction.marker_written(partition)
         elif progress is Progress.GIVEN_UP:
-            # As in Kafka an id whose marker was refused for good stays busy until its partition is loaded anew.
+            # As in Kafka an id whose marker was refused for good stays busy until its partition is loaded again.
             self.is_over = True
 
 
@@ -109,17 +110,17 @@ class MarkerQueue:
         self._markers: dict[Key, tuple[CompletingTransaction, list[TopicPartition]]] = {}
 
     def put(self, completing: CompletingTransaction, partition: TopicPartition) -> None:
-        """A marker is to be sent."""
+        """Adds a marker."""
         found = self._markers.get(completing.key)
         if found is None or found[0] is not completing:
-            # A transaction of before a reload has nobody who waits for its answers.
+            # An entry from before the partition was loaded again is dropped: its responses would be ignored.
             found = self._markers[completing.key] = (completing, [])
         found[1].append(partition)
 
     def take(self) -> Batch:
-        """Markers for the next request; empty if there are none.
+        """Removes and returns markers for the next request; empty if there are none.
 
-        The response tells transactions apart by their producer ids, so that one comes once.
+        The response identifies transactions by producer id, so that a request has each producer id once.
         """
         batch: Batch = []
         count = 0
@@ -136,7 +137,7 @@ class MarkerQueue:
 
 
 def markers_request(batch: Batch) -> WriteTxnMarkersRequest:
-    """The markers of a batch as one request."""
+    """WriteTxnMarkers request with the markers of a batch."""
     return WriteTxnMarkersRequest(
         markers=[
             WritableTxnMarker(
@@ -160,7 +161,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> list[WritableTxnMarkerTop
 
 
 def errors_of(response: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition], ErrorCode]:
-    """The code of each marker, by producer id and partition."""
+    """Error code of each marker, by producer id and partition."""
     return {
         (result.producer_id, (topic.name, partition.partition_index)): answered_error(partition.error_code)
         for result in response.markers

@@ -34,7 +34,7 @@ Answers = dict["TopicPartition", ErrorCode]
 
 
 class Question:
-    """One transaction's partitions; the answer gives a code for each."""
+    """Verification of one transaction's partitions, or their addition; completes with an error code for each."""
 
     __slots__ = (
         "_answered",
@@ -64,17 +64,17 @@ class Question:
         self._answered = trio.Event()
 
     def answer(self, codes: Answers, missing: ErrorCode) -> None:
-        """Lets who asks go on; a partition without a code gets the one for `missing`."""
+        """Completes the verification; a partition without a code gets `missing`."""
         self._answers = {place: codes.get(place, missing) for place in self.partitions}
         self._answered.set()
 
     async def wait_answer(self) -> Answers:
-        """The code for each partition."""
+        """Waits for the error code of each partition."""
         await self._answered.wait()
         return self._answers
 
     def encoded(self) -> AddPartitionsToTxnTransaction:
-        """As it goes into the request."""
+        """Entry for the AddPartitionsToTxn request."""
         topics: dict[str, list[int]] = {}
         for name, number in self.partitions:
             topics.setdefault(name, []).append(number)
@@ -88,7 +88,7 @@ class Question:
 
 
 Batch = dict[str, Question]
-"""By transactional id."""
+"""Questions of one request, by transactional id."""
 
 
 class RemoteVerification:
@@ -106,7 +106,7 @@ class RemoteVerification:
         self._senders: dict[int, BrokerSender[Batch]] = {}
 
     async def ask(self, nursery: trio.Nursery, broker_id: int, question: Question) -> Answers:
-        """Asks a broker; NETWORK_EXCEPTION if it does not answer, upon which the client tries again."""
+        """Sends a question to a broker; NETWORK_EXCEPTION if the request fails, upon which the client retries."""
         sender = self._senders.get(broker_id)
         if sender is None:
             self._questions[broker_id] = []
@@ -147,7 +147,7 @@ class RemoteVerification:
         missing = ErrorCode.NETWORK_EXCEPTION
         if response.error_code != ErrorCode.NONE:
             log.error("a transaction coordinator refuses to verify: error %d", response.error_code)
-            # A client is not to read that this broker may not do what it does.
+            # CLUSTER_AUTHORIZATION_FAILED is about this broker, not the client.
             missing = answered_error(response.error_code)
             missing = ErrorCode.INVALID_TXN_STATE if missing is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else missing
         for transactional_id, question in batch.items():
@@ -162,7 +162,7 @@ class RemoteVerification:
         del self._senders[broker_id]
 
     def on_metadata_change(self, is_live: Callable[[int], bool]) -> None:
-        """Fail at once the requests to brokers that are not live any more."""
+        """Fails at once the requests to brokers that are not live any more."""
         for broker_id, sender in self._senders.items():
             if not is_live(broker_id):
                 sender.abandon_attempt()

@@ -1,4 +1,4 @@
-"""The broker settings that transactions obey, as one frozen value with Kafka's defaults."""
+"""The broker settings of transactions, as one immutable value with Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ class TransactionSettings(NamedTuple):
         )
 
     def transaction_topic(self, live_broker_count: int) -> InternalTopic:
-        """`__transaction_state` as it is created, with no more replicas, nor in-sync ones demanded, than there are
-        brokers (P-89).
+        """`__transaction_state` as it is created (P-89).
+
+        Its replication factor and min.insync.replicas are at most the number of live brokers.
         """
         return InternalTopic(
             TRANSACTION_TOPIC,

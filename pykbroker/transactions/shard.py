@@ -1,4 +1,4 @@
-"""The transactional ids of one partition of `__transaction_state`: replay, time, and what the tools ask for."""
+"""The transactional ids of one partition of `__transaction_state`: replay, timeouts, expiry, the filter of lists."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pykbroker.transactions.states import ENDING, STATES_BY_TITLE, LoggedState, 
 from pykbroker.transactions.transaction import Outcome, Transaction
 
 TOMBSTONE_BYTES = 32
-"""At most what a tombstone takes beside its transactional id."""
+"""Upper bound of a tombstone's size without its transactional id."""
 
 TOMBSTONES_BATCH_BYTES = 100_000
-"""Expiry may end very many ids at once, more than one batch may hold."""
+"""Size of a batch of tombstones: very many ids may expire at once, more than one batch may hold."""
 
 
 class TransactionFilter(NamedTuple):
@@ -25,8 +25,8 @@ class TransactionFilter(NamedTuple):
 
     Attributes:
         states: names of states; one that does not exist matches nothing.
-        duration_ms: for longer than this.
-        pattern: what the whole transactional id must match.
+        duration_ms: the transaction must have begun longer ago than this.
+        pattern: pattern that the whole transactional id must match.
     """
 
     states: Collection[str] = ()
@@ -36,7 +36,7 @@ class TransactionFilter(NamedTuple):
 
     @property
     def unknown_states(self) -> list[str]:
-        """Names that are no state's."""
+        """Names in `states` of states that do not exist."""
         return [name for name in self.states if name not in STATES_BY_TITLE]
 
     def matches(self, transaction: Transaction, now_ms: int) -> bool:
@@ -55,9 +55,9 @@ class TransactionResult(CoordinatorResult):
     """Records are pairs of a transactional id and its `LoggedState`, None for a tombstone.
 
     Attributes:
-        decided: transactions that are decided for good: their markers are to be written.
-        is_ongoing: a transaction is open, which time may end.
-        is_unloaded: the transactions of the shard are another broker's business.
+        decided: transactions whose decision is durable, so that their markers must be written.
+        is_ongoing: True if a transaction is ongoing, which may time out.
+        is_unloaded: True if the shard is unloaded, so that its transactions are no longer completed here.
     """
 
     decided: list[Transaction] = field(default_factory=list)
@@ -66,15 +66,15 @@ class TransactionResult(CoordinatorResult):
 
 
 class TransactionShard(CoordinatorShard[TransactionResult]):
-    """All that one partition of `__transaction_state` holds, in memory.
+    """The contents of one partition of `__transaction_state`, in memory.
 
     Args:
         coordinator_epoch: the leader epoch under which the partition was loaded.
-        level: gives the finalized transaction.version, by which records are written.
+        level: returns the finalized transaction.version, which determines the version of records.
 
     Attributes:
-        coordinator_epoch: goes into markers (P-133).
-        transactions: by transactional id.
+        coordinator_epoch: epoch for markers (P-133).
+        transactions: the transactions, by transactional id.
     """
 
     def __init__(self, coordinator_epoch: int, level: Callable[[], int]) -> None:
@@ -83,24 +83,24 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         self.transactions: dict[str, Transaction] = {}
 
     def replay(self, transactional_id: str, state: LoggedState | None) -> None:
-        """Takes over a record; None forgets the id."""
+        """Applies a record; None, for a tombstone, removes the id."""
         if state is None:
             self.transactions.pop(transactional_id, None)
         else:
             self.transactions[transactional_id] = Transaction(transactional_id, state)
 
     def load(self, logged: LoggedRecords, now_ms: int) -> None:
-        """Takes over the last record of each id."""
+        """Replays the last record of each id."""
         for (transactional_id, state), _ in logged.decoded(logged.last, decode_record):
             self.replay(transactional_id, state)
 
     def loaded(self, now_ms: int) -> TransactionResult:
-        """After the load: transactions that are decided and wait for their markers (P-142)."""
+        """Returns the loaded transactions that are decided and still need their markers (P-142)."""
         decided = [transaction for transaction in self.transactions.values() if transaction.resume(now_ms)]
         return TransactionResult(decided=decided, is_ongoing=self.has_ongoing)
 
     def unload(self, now_ms: int) -> TransactionResult:
-        """Says so; nobody waits in a shard."""
+        """Returns a result with `is_unloaded`; there are no parked requests to answer."""
         return TransactionResult(is_unloaded=True)
 
     # Writing
@@ -108,7 +108,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
     def handle(
         self, transactional_id: str, event: Callable[[Transaction, int | None], Outcome], fresh_id: int | None
     ) -> TransactionResult:
-        """Lets an event happen to a transaction; the response is the outcome without its state."""
+        """Applies an event to a transaction; the response is the outcome, whose state becomes the record."""
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             return TransactionResult(response=Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
@@ -122,7 +122,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         return encode_key(transactional_id), None if state is None else encode_value(state, self._level())
 
     def appended(self, result: TransactionResult) -> None:
-        """Nothing may begin any more where a tombstone is on its way."""
+        """Makes the ids busy whose tombstones are in flight, so that no transaction begins."""
         for transactional_id, state in result.records:
             if state is None:
                 self.transactions[transactional_id].expire()
@@ -130,12 +130,12 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
     def stored(
         self, result: TransactionResult, error: ErrorCode, now_ms: int, first_offset: int
     ) -> TransactionResult | None:
-        """The pending states of transactions are in the log, or the former ones go on."""
+        """Makes the pending states of transactions current; with an `error` drops them."""
         followed = TransactionResult()
         for transactional_id, state in result.records:
             transaction = self.transactions[transactional_id]
             if error is not ErrorCode.NONE:
-                # The record that completes a transaction is tried again until it is there.
+                # The append of the record that completes a transaction is retried until it succeeds.
                 if state is not None and transaction.now.state not in ENDING:
                     transaction.fail()
             elif state is None:
@@ -151,7 +151,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
     # Requests
 
     def create(self, transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-        """A new id, not in the log before its first InitProducerId is."""
+        """Adds an id, if it is new; its first record is that of its first InitProducerId."""
         state = LoggedState(producer_id, timeout_ms=timeout_ms, last_update_ms=now_ms)
         return self.transactions.setdefault(transactional_id, Transaction(transactional_id, state))
 
@@ -160,7 +160,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         return [transaction for transaction in self.transactions.values() if transaction.has_timed_out(now_ms)]
 
     def expired(self, now_ms: int, expiration_ms: int) -> Iterator[TransactionResult]:
-        """Tombstones of ids that are over, as many at a time as may be in one batch (P-56)."""
+        """Tombstones of expired ids, in results of one batch each (P-56)."""
         result = TransactionResult()
         size = 0
         for transaction in list(self.transactions.values()):
@@ -175,5 +175,5 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
 
     @property
     def has_ongoing(self) -> bool:
-        """True if time may end a transaction here."""
+        """True if a transaction is ongoing, which may time out."""
         return any(transaction.now.state is TransactionState.ONGOING for transaction in self.transactions.values())

@@ -13,16 +13,16 @@ FLEXIBLE_VALUE_LEVEL = 1
 """From this transaction.version on values are written in version 1, with the fields of KIP-890."""
 
 WRITTEN = ENDED | ENDING | {TransactionState.ONGOING}
-"""The other states exist in memory alone."""
+"""States that records have; the others exist in memory alone."""
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """The key of a transactional id; with a null value its tombstone."""
+    """The key of a transactional id's records; with a null value the record is a tombstone."""
     return struct.pack(">h", TransactionLogKey.KEY) + encode(TransactionLogKey(transactional_id=transactional_id), 0)
 
 
 def encode_value(state: LoggedState, level: int) -> bytes:
-    """A state under the finalized transaction.version `level`; without KIP-890's fields below level 1."""
+    """The value for a state, by the finalized transaction.version `level`; without KIP-890's fields below level 1."""
     value = TransactionLogValue(
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,
@@ -50,7 +50,7 @@ def _partitions(state: LoggedState) -> list[PartitionsSchema] | None:
 
 
 def decode_record(key: bytes, value: bytes | None) -> tuple[str, LoggedState | None] | None:
-    """Transactional id and state, None for a tombstone; no pair at all for a key type that is to be skipped.
+    """Transactional id and state, which is None for a tombstone; None in place of both for a key type to be skipped.
 
     Raises:
         DecodeError, UnsupportedVersion: the record cannot be read.

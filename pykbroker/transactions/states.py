@@ -1,4 +1,4 @@
-"""The states of a transaction, and everything about one transactional id that the log keeps (protocol.md 1.7)."""
+"""The states of a transaction, and the fields that a record has for a transactional id (protocol.md 1.7)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NO_EPOCH = -1
 NO_TIME_MS = -1
 
 LAST_EPOCH = 32767
-"""Never given to a producer, so that one can always be fenced."""
+"""The largest epoch, never given to a producer, so that every producer can be fenced."""
 
 FIRST_LEVEL_THAT_BUMPS = 2
 """From this transaction.version on every end of a transaction raises the epoch (KIP-890 part 2, P-136)."""
@@ -19,10 +19,10 @@ TopicPartition = tuple[str, int]
 
 
 class TransactionState(IntEnum):
-    """States under the numbers that the log has for them.
+    """States with their numbers in the log.
 
     PREPARE_EPOCH_FENCE is never written: an ongoing transaction is fenced and moved to PREPARE_ABORT in one step.
-    DEAD is one that expires: its tombstone is being written.
+    DEAD is the state of an id that expires: its tombstone is being written.
     """
 
     EMPTY = 0
@@ -43,23 +43,23 @@ class TransactionState(IntEnum):
 STATES_BY_TITLE = {state.title: state for state in TransactionState}
 
 ENDED = frozenset((TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT))
-"""No transaction is open: one may begin, the id may expire."""
+"""States without an open transaction: one may begin, the id may expire."""
 
 ENDING = frozenset((TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT))
-"""Decided and durable; markers are being written."""
+"""States of a transaction whose decision is durable; its markers are being written."""
 
 
 class LoggedState(NamedTuple):
     """Value of a record of `__transaction_state`; `last_producer_epoch` is kept in memory alone, as in Kafka.
 
     Attributes:
-        previous_producer_id: the id before this record; a producer whose epochs ran out may still ask with it.
-        next_producer_id: the id that a transaction under way will end with, because the epochs run out; -1 for none.
-        last_producer_epoch: what the producer had before, so that it may repeat a request whose answer was lost.
+        previous_producer_id: producer id before this record; a producer whose epochs ran out may still send it.
+        next_producer_id: producer id after the transaction's end, because the epochs run out; -1 for none.
+        last_producer_epoch: epoch of the producer before, with which it may retry a request whose response was lost.
         timeout_ms: the transaction is aborted when it takes longer.
-        partitions: what belongs to the transaction; while it ends, what still waits for its marker.
-        start_ms: when the first partition was added; -1 before.
-        client_version: the transaction.version that the client speaks: 0 or 2.
+        partitions: partitions of the transaction; once it is decided, those that still need a marker.
+        start_ms: time at which the first partition was added; -1 before.
+        client_version: the transaction.version of the client's protocol: 0 or 2.
     """
 
     producer_id: int

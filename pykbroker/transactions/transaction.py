@@ -1,11 +1,11 @@
-"""One transactional id: which request is allowed when, and what becomes of the state (P-127 to P-140).
+"""One transactional id: the requests that are allowed in each state, and the states that follow (P-127 to P-140).
 
-Pure: an event goes in, an `Outcome` comes out. If it holds a `LoggedState`, the shard has that appended and then says
-`complete` or `fail`; until then the id is busy and others are told CONCURRENT_TRANSACTIONS. From the record that
-decides a transaction on the id stays busy until its markers are written and the record that completes it as well.
+Pure: an event goes in, an `Outcome` comes out. If it holds a `LoggedState`, the shard has that appended and then calls
+`complete` or `fail`; until then the id is busy and other requests get CONCURRENT_TRANSACTIONS. After the record that
+decides a transaction the id stays busy until its markers and the record that completes it are written.
 
-Clients of both generations may use one id (P-137). Which one applies to an EndTxn is in the request's version; to an
-abort that the coordinator wants itself, in the finalized transaction.version.
+Clients of both protocol generations may use one id (P-137). The request's version determines the generation of an
+EndTxn; the finalized transaction.version determines that of an abort by the coordinator itself.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Outcome(NamedTuple):
     """Result of an event.
 
     Attributes:
-        error: why nothing is to be done; NONE without a `state` means that all was done before.
-        state: to be appended; `Transaction.complete` or `fail` must follow.
-        needs_producer_id: the event is to be repeated with a fresh producer id, because the epochs have run out.
+        error: the error, with which nothing changes; NONE without a `state` if the request was done before.
+        state: state to be appended; `Transaction.complete` or `fail` must follow.
+        needs_producer_id: the event must be repeated with a fresh producer id, because the epochs have run out.
         answer: producer id and epoch for the client.
     """
 
@@ -52,7 +52,7 @@ class Transaction:
 
     Attributes:
         transactional_id: the id.
-        now: the state as the log has it. While a transaction ends, `now.partitions` are those without a marker yet.
+        now: the state of the last record. Once a transaction is decided, `now.partitions` are those without a marker.
         pending: the state that is being appended, or that will be when all markers are written; None if not busy.
     """
 
@@ -72,8 +72,8 @@ class Transaction:
     ) -> Outcome:
         """InitProducerId while no transaction is open: a higher epoch, or a new id when the epochs have run out.
 
-        `expected` is the producer id and epoch that the client believes to have (KIP-360). While a transaction is
-        ongoing see `fence_and_abort` (P-128).
+        `expected` is the producer id and epoch in the request, None if it has none (KIP-360). While a transaction is
+        ongoing, the event is `fence_and_abort` (P-128).
         """
         now = self.now
         if self.pending is not None:
@@ -95,13 +95,13 @@ class Transaction:
             last = NO_EPOCH if expected is None else now.producer_epoch
             return self._begin(fresh._replace(producer_id=fresh_id, producer_epoch=0, last_producer_epoch=last))
         if now.is_epoch_exhausted:
-            return Outcome(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's answer to a caller whose epoch is not the last
+            return Outcome(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's error for an epoch that is not the current one
         if expected is None:
             epochs = (now.producer_epoch + 1, NO_EPOCH)
         elif now.producer_epoch == NO_EPOCH or expected[1] == now.producer_epoch:
             epochs = (now.producer_epoch + 1, now.producer_epoch)
         elif expected[1] == now.last_producer_epoch:
-            epochs = (now.producer_epoch, now.last_producer_epoch)  # a repetition: nobody else came in between
+            epochs = (now.producer_epoch, now.last_producer_epoch)  # a retry, without another producer in between
         else:
             return Outcome(ErrorCode.PRODUCER_FENCED)
         return self._begin(fresh._replace(producer_epoch=epochs[0], last_producer_epoch=epochs[1]))
@@ -115,7 +115,7 @@ class Transaction:
         )
 
     def may_be_fenced_by(self, expected: tuple[int, int] | None) -> bool:
-        """True if an InitProducerId aborts the transaction that is going on."""
+        """True if an InitProducerId with `expected`, as in `initialize`, aborts an ongoing transaction."""
         is_ongoing = self.pending is None and self.now.state is TransactionState.ONGOING
         return is_ongoing and (expected is None or self._may_initialize(*expected))
 
@@ -146,7 +146,7 @@ class Transaction:
         )
 
     def verify(self, producer_id: int, epoch: int) -> ErrorCode:
-        """True if a producer may ask which partitions belong to its transaction (P-135); each is then looked up."""
+        """NONE if partitions may be verified for this producer (P-135), else the error; the caller looks up each."""
         error = self._producer_error(producer_id, epoch)
         if error is ErrorCode.NONE and self.now.state in ENDING:
             return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -184,7 +184,7 @@ class Transaction:
     def _end_and_bump(
         self, producer_id: int, epoch: int, is_commit: bool, client_version: int, now_ms: int, fresh_id: int | None
     ) -> Outcome:
-        """Under transaction.version 2 the same epoch means the next end, the one below it a repetition (KIP-890)."""
+        """EndTxn under transaction.version 2: a new one has the current epoch, a retry the one below it (KIP-890)."""
         now = self.now
         if self.pending is not None:
             return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -203,14 +203,14 @@ class Transaction:
             return Outcome(ErrorCode.INVALID_TXN_STATE)
         if is_commit and now.state is not TransactionState.ONGOING:
             return Outcome(ErrorCode.INVALID_TXN_STATE)
-        # A client that cannot know whether anything reached the coordinator aborts to be sure, ongoing or not.
+        # A client that does not know if its partitions were added sends an abort to be sure, ongoing or not.
         return self._decide(is_commit, client_version, now_ms, fresh_id)
 
     def fence_and_abort(self, level: int, now_ms: int, fresh_id: int | None = None) -> Outcome:
-        """Aborts the ongoing transaction under a higher epoch, which the old producer does not learn (P-128, P-140).
+        """Aborts the ongoing transaction under a higher epoch, which the old producer does not get (P-128, P-140).
 
-        `level` is the finalized transaction.version. For a timeout, and for an InitProducerId that finds the
-        transaction going on; the client of that asks again, and gets a still higher epoch.
+        `level` is the finalized transaction.version. Used for a timeout, and for an InitProducerId during an ongoing
+        transaction; the client retries that request and gets a still higher epoch.
         """
         if self.pending is not None:
             return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -218,7 +218,7 @@ class Transaction:
             return Outcome(ErrorCode.INVALID_TXN_STATE)
         if level >= FIRST_LEVEL_THAT_BUMPS:
             return self._decide(False, level, now_ms, fresh_id)
-        # The old producer is fenced from here on, even if the append fails; then it is not fenced a second time.
+        # The old producer is fenced now, even if the append fails; a later attempt does not raise the epoch again.
         if not self._has_failed_fence and self.now.producer_epoch < LAST_EPOCH:
             self.now = self.now._replace(producer_epoch=self.now.producer_epoch + 1, last_producer_epoch=NO_EPOCH)
         self._is_fencing = True
@@ -252,12 +252,12 @@ class Transaction:
         return outcome._replace(answer=(completed.producer_id, completed.producer_epoch))
 
     def marker_written(self, partition: TopicPartition) -> None:
-        """A partition has its marker, or is gone and needs none."""
+        """Removes a partition from `now`: its marker is written, or it was deleted and needs none."""
         assert self.now.state in ENDING
         self.now = self.now._replace(partitions=self.now.partitions - {partition})
 
     def resume(self, now_ms: int) -> bool:
-        """After a replay: whether the markers of this transaction are still to be written (P-142)."""
+        """Makes a replayed transaction busy if it is decided; True if so, as its markers must be written (P-142)."""
         if self.now.state not in ENDING:
             return False
         self.pending = _completion(self.now, now_ms)
@@ -266,22 +266,22 @@ class Transaction:
     # Time
 
     def has_timed_out(self, now_ms: int) -> bool:
-        """True if the ongoing transaction takes longer than its producer wanted (P-140)."""
+        """True if the ongoing transaction takes longer than its timeout (P-140)."""
         now = self.now
         return self.pending is None and now.state is TransactionState.ONGOING and now.start_ms + now.timeout_ms < now_ms
 
     def has_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """True if the id has been unused for so long that it is forgotten (P-56)."""
+        """True if the id has been unused for `expiration_ms`, so that it is to be deleted (P-56)."""
         return self.pending is None and self.now.state in ENDED and self.now.last_update_ms <= now_ms - expiration_ms
 
     def expire(self) -> None:
-        """The tombstone is being written: nothing may begin any more."""
+        """Makes the id busy while its tombstone is being written."""
         assert self.pending is None
         self.pending = self.now._replace(state=TransactionState.DEAD)
 
     @property
     def is_new(self) -> bool:
-        """True if the log knows nothing of the id yet, so that nobody is to be told of it."""
+        """True if the id has no record yet, so that it is neither described nor listed."""
         return self.now.producer_epoch == NO_EPOCH
 
     # The log
@@ -291,7 +291,7 @@ class Transaction:
         return Outcome(state=state, answer=(state.producer_id, state.producer_epoch))
 
     def complete(self, now_ms: int) -> None:
-        """The pending state is in the log."""
+        """Makes the pending state current, as its record is stored."""
         assert self.pending is not None
         self.now, self.pending = self.pending, None
         self._is_fencing = False
@@ -300,7 +300,7 @@ class Transaction:
             self.pending = _completion(self.now, now_ms)
 
     def fail(self) -> None:
-        """The pending state could not be appended: the former one goes on."""
+        """Drops the pending state, which could not be appended."""
         self.pending = None
         self._has_failed_fence = self._has_failed_fence or self._is_fencing
         self._is_fencing = False
