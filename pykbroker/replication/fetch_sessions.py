@@ -1,7 +1,7 @@
-"""Incremental fetch sessions (KIP-227): what each consumer follows, so that a fetch names only what changed.
+"""Incremental fetch sessions (KIP-227): the partitions that each client fetches; a request names only changed ones.
 
-Pure: time and random numbers come in. A session remembers per partition what the client asked for and what it was
-last told; a response then carries only partitions with news (P-72 to P-75).
+Pure: time and random numbers are arguments. A session keeps for each partition the client's parameters and the offsets
+last sent to it; a response then carries only partitions that have changed (P-72 to P-75).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ EVICTION_MS = 120_000
 
 
 PARTITIONS_MAX = 200_000
-"""Partitions of all sessions together. Kafka limits the number of sessions alone, and each may name any partitions,
-also ones that do not exist: a thousand sessions could be gigabytes, which stay when their clients are gone."""
+"""Largest number of partitions of all sessions together. Kafka limits only the number of sessions, and each may name
+any partitions, also ones that do not exist: a thousand sessions could take gigabytes, also after their clients left."""
 
 
 class PartitionKey(NamedTuple):
@@ -36,7 +36,7 @@ class PartitionKey(NamedTuple):
 
 
 class FetchedPartition:
-    """A client's question about one partition, and in a session what it was last told."""
+    """Fetch parameters of a client for one partition; in a session also the offsets last sent to the client."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -56,15 +56,15 @@ class FetchedPartition:
         self.size_max = 0
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
-        # Of a follower's log.
+        # Start of the follower's own log; -1 from a consumer.
         self.log_start_offset = -1
-        # Where a follower was when it had all that there was; kept by the handler of Fetch, None if it was not so.
+        # State of an in-sync follower that had the whole log at its last fetch, else None. Set by the handler of Fetch.
         self.quiet: QuietFollower | None = None
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
     def is_news(self, data: PartitionData) -> bool:
-        """True if an incremental response must carry `data`; remembers what the client then knows (P-74)."""
+        """True if an incremental response must carry `data`; stores the offsets sent with it (P-74)."""
         news = bool(data.records is not None and len(data.records))
         if data.high_watermark != self.sent_high_watermark:
             news = True
@@ -75,7 +75,7 @@ class FetchedPartition:
         if data.preferred_read_replica != -1 or data.diverging_epoch.epoch != -1:
             news = True
         if data.error_code:
-            # The error itself is not remembered: when it is over, the high watermark is sent again.
+            # The error is not stored: the first response without it sends the high watermark again.
             self.sent_high_watermark = -1
             news = True
         return news
@@ -101,7 +101,7 @@ class FetchContext(NamedTuple):
     Attributes:
         partitions: what to read, in order; changed in place by `record_response`.
         session: the session the request belongs to, or None.
-        is_incremental: whether the response may leave out partitions without news.
+        is_incremental: True if the response may leave out unchanged partitions.
         error: an error for the whole request; then nothing is read.
     """
 
@@ -120,9 +120,9 @@ class FetchContext(NamedTuple):
             return True
         news = partition.is_news(data)
         has_records = data.records is not None and len(data.records) > 0
-        # While this request waited another one, from another connection, may have removed the partition.
+        # While this request waited, a request of another connection may have removed the partition.
         if self.is_incremental and has_records and self.partitions.pop(partition.key, None) is not None:
-            # Partitions that returned data go to the end, so that a small response size starves none.
+            # Partitions that returned data move to the end, so that a small response size starves none.
             self.partitions[partition.key] = partition
         return news or not self.is_incremental
 
@@ -170,7 +170,7 @@ class FetchSessions:
         if session.uses_topic_ids != uses_topic_ids:
             return _refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if _merge(session, request) and self.partition_count > PARTITIONS_MAX:
-            # The client opens a new session, and gets none.
+            # The client then requests a new session, and gets one only if others can be evicted.
             del self._sessions[session_id]
             return _refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:
@@ -213,7 +213,7 @@ def _refused(error: ErrorCode) -> FetchContext:
 
 
 def _merge(session: FetchSession, request: FetchRequest) -> bool:
-    """Adds, changes and forgets partitions of a session as the request says; whether it has more of them then."""
+    """Adds, changes and removes partitions of a session as the request says; True if the session has grown."""
     before = len(session.partitions)
     for key, asked in requested_partitions(request).items():
         known = session.partitions.get(key)
@@ -241,7 +241,7 @@ def requested_partitions(request: FetchRequest) -> dict[PartitionKey, FetchedPar
             partition = partitions[key] = FetchedPartition(key)
             partition.fetch_offset = asked.fetch_offset
             partition.size_max = asked.partition_max_bytes
-            # Fetch takes any negative epoch for none.
+            # Fetch treats any negative epoch as no epoch.
             partition.current_leader_epoch = max(asked.current_leader_epoch, -1)
             partition.last_fetched_epoch = max(asked.last_fetched_epoch, -1)
             partition.log_start_offset = asked.log_start_offset

@@ -43,12 +43,13 @@ class Fetcher:
     Args:
         leader_id: id of the leader.
         session: the fetch session with its partitions; call `look_again` after changing it.
-        connect: returns a client of the leader whose responses lend their bytes; raises NodeUnreachable.
+        connect: returns a client of the leader whose response bytes are valid until its next request; raises
+            NodeUnreachable.
         broker_epoch: returns the current epoch of this broker.
         clock: time of day, for log files.
         node_id: id of this broker.
         backoff_s: pause in seconds after a failure (`replica.fetch.backoff.ms`).
-        timeout_ms: for one request (`replica.socket.timeout.ms`).
+        timeout_ms: timeout of one request (`replica.socket.timeout.ms`).
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Fetcher:
         self._is_failing = False
 
     def look_again(self) -> None:
-        """The session's partitions are others."""
+        """Wakes the task after a change of the session's partitions."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -93,7 +94,7 @@ class Fetcher:
         request = self.session.next_request(now, self._clock.now_ms(), self._broker_epoch())
         if request is None:
             ready_at = self.session.ready_at()
-            # Where something is ready and yet nothing may be asked, a throttle is in the way.
+            # A partition that is ready and yet not in the request is held back by the throttle.
             wake_at = float("inf") if ready_at is None else max(ready_at, now + self._backoff_s / 10)
             with trio.move_on_at(wake_at):
                 await self._changed.wait()
@@ -108,7 +109,7 @@ class Fetcher:
                 self.session.delay(followed, trio.current_time())
 
     async def _ask(self, request: Message) -> Any:
-        """The leader's response, None when there is none; the reason is said once."""
+        """The leader's response, None if the request failed; of consecutive failures only the first is logged."""
         try:
             if self._client is None:
                 self._client = self._connect()
@@ -131,7 +132,7 @@ class Fetcher:
                 await client.close()
 
     async def _ask_offsets(self, followed: FollowedPartition) -> bool:
-        """Asks for the beginning and end of the leader's log, for a partition out of its range; True if that helped."""
+        """Requests start and end of the leader's log for a partition out of its range; True if it can fetch again."""
         ends = [await self._offset(followed, timestamp) for timestamp in (EARLIEST, LATEST)]
         start, end = ends
         if start is None or end is None:

@@ -1,7 +1,7 @@
-"""A partition that follows a leader: what comes in a Fetch response goes into its log, or shortens it.
+"""A partition that follows a leader: appends the records of Fetch responses to its log, or truncates it.
 
-Pure but for the log: time comes as an argument. Where the log of the leader parts from this one, its answer says so
-(KIP-595; the reasons are those of KIP-101 and KIP-279): the records that the leader does not have are dropped.
+Pure but for the log: time comes as an argument. If the logs diverge the leader's response says so (KIP-595; the reasons
+are those of KIP-101 and KIP-279), and records that the leader does not have are truncated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 UNDEFINED = -1
 _EXPECTED_ERRORS = {
-    # While the metadata is on its way here or there.
+    # Either this broker or the leader has not applied the newest metadata yet.
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -35,7 +35,7 @@ _EXPECTED_ERRORS = {
 
 
 class Outcome(Enum):
-    """A partition's fate after an answer: it is fetched on, later, or when its offsets were asked for."""
+    """Next step for a partition after a response: fetch now, after the backoff, or after ListOffsets to the leader."""
 
     GO_ON = 0
     LATER = 1
@@ -48,9 +48,9 @@ class FollowedPartition:
     Attributes:
         partition: the replica here.
         leader_epoch: the epoch under which it follows.
-        not_before: on the clock of the fetcher; it is not asked for earlier.
-        is_prepared: whether `prepare` has succeeded.
-        is_caught_up: whether the last answer left it where the leader's high watermark is.
+        not_before: earliest time of its next fetch, in seconds of the fetcher's clock.
+        is_prepared: True after `prepare` has succeeded.
+        is_caught_up: True if the log reached the leader's high watermark with the last response.
     """
 
     __slots__ = ("is_caught_up", "is_prepared", "leader_epoch", "not_before", "partition")
@@ -63,9 +63,10 @@ class FollowedPartition:
         self.is_caught_up = False
 
     def prepare(self, now_ms: int) -> bool:
-        """Before the first fetch, and after a failed write: drops what could not be synced. Where it is not known in
-        which epoch the end of the log was written, as in logs from before Kafka 0.11, only what is below the high
-        watermark is trusted. Whether the log can be used now.
+        """Truncates records that could not be synced, before the first fetch and after a failed write.
+
+        If the epoch of the log end is unknown, as in logs from before Kafka 0.11, only the records below the high
+        watermark are trusted: the others are truncated too. Returns True if the log can be used now.
         """
         partition = self.partition
         try:
@@ -80,11 +81,14 @@ class FollowedPartition:
 
     @property
     def is_current(self) -> bool:
-        """True if this is still what the metadata says: a response may come later."""
+        """True while the replica follows under this leader epoch; a response may arrive after that."""
         return self.partition.leadership is None and self.partition.leader_epoch == self.leader_epoch
 
     def on_data(self, data: PartitionData, fetch_offset: int, now_ms: int) -> Outcome:
-        """The leader's answer to a fetch at `fetch_offset`. Never raises but for what is broken in this process."""
+        """Processes the leader's response to a fetch at `fetch_offset`.
+
+        Errors of the log, of the records and of the leader become an outcome; only programming errors are raised.
+        """
         partition = self.partition
         if not self.is_current or fetch_offset != partition.log.log_end_offset:
             return Outcome.GO_ON
@@ -96,7 +100,7 @@ class FollowedPartition:
                 return Outcome.GO_ON
             self._append(data, now_ms)
         except (LogError, RecordError, KafkaError) as error:
-            # A full disk or a damaged response passes; until then the others go on.
+            # A full disk or a damaged response is temporary; the other partitions are still fetched.
             log.error("%s: cannot be followed for now: %s", partition, error)
             if isinstance(error, StorageError):
                 self.is_prepared = False
@@ -121,12 +125,12 @@ class FollowedPartition:
             base_offset = self._base_of_first(records)
             if base_offset < 0:
                 raise
-            # The leader's log begins within a batch (DeleteRecords), and ours has nothing yet.
+            # The leader's log begins within a batch (DeleteRecords), and this log is empty.
             partition.truncate_fully_and_start_at(base_offset, now_ms)
             partition.append_as_follower(records, now_ms, data.high_watermark, data.log_start_offset, self.leader_epoch)
 
     def _base_of_first(self, records: bytes | memoryview) -> int:
-        """Offset at which an empty log must begin to take a first batch that holds its beginning; -1 otherwise."""
+        """Base offset of the first batch if the log is empty and starts within that batch; -1 otherwise."""
         partition_log = self.partition.log
         end = partition_log.log_end_offset
         if end != partition_log.log_start_offset:
@@ -138,7 +142,11 @@ class FollowedPartition:
         return first.base_offset if first is not None and first.base_offset < end < first.next_offset else -1
 
     def _truncate(self, epoch: int, end_offset: int, now_ms: int) -> None:
-        """The largest epoch that the leader has up to our last one ends at `end_offset` there."""
+        """Truncates the log to where it diverges from the leader's.
+
+        `epoch` is the largest epoch in the leader's log that is not above the last one here; it ends there at
+        `end_offset`.
+        """
         partition_log = self.partition.log
         before = partition_log.log_end_offset
         if end_offset == UNDEFINED:
@@ -150,11 +158,12 @@ class FollowedPartition:
             if local_epoch == UNDEFINED:
                 offset = min(end_offset, before)
             elif local_epoch != epoch:
-                # We do not have that epoch. The next fetch ends with an older one of ours, and the leader looks again.
+                # This log does not have that epoch. It ends with an older one then, which the leader checks again with
+                # the next fetch.
                 offset = min(local_end, before)
             else:
                 offset = min(local_end, end_offset, before)
-        # Also where no record goes: the log may know of an epoch at its end that has no record and is not the leader's.
+        # Also if no record is dropped: the log may have an epoch at its end that has no record and is not the leader's.
         self.partition.truncate_to(offset, now_ms)
         log.log(
             logging.INFO if offset < before else logging.DEBUG,
@@ -163,7 +172,7 @@ class FollowedPartition:
         )  # fmt: skip
 
     def on_offsets(self, leader_start: int, leader_end: int, now_ms: int) -> Outcome:
-        """The ends of the leader's log, asked for after OFFSET_OUT_OF_RANGE."""
+        """Truncates the log into the range of the leader's, which was requested after OFFSET_OUT_OF_RANGE."""
         partition = self.partition
         end = partition.log.log_end_offset
         if not self.is_current:

@@ -1,9 +1,11 @@
-"""FullDisk: hands over what this broker cannot store, and takes it up again when there is space.
+"""FullDisk: gives up replicas while the disk of this broker is full, and takes them up again when there is space.
 
-Only where there are other brokers; one that is alone refuses until a record fits. Decisions are in `full_disk_rules`.
-In order: no record is taken any more for partitions that others could lead, and nothing is fetched; the other replicas
-get the moment that they need to fetch what was acknowledged with acks=1; the controller is told. While it cannot be
-reached things stay so, and producers are refused as they are by a broker that is alone.
+Only in a cluster of several brokers; a single broker refuses records until they fit. Decisions are in
+`full_disk_rules`. The order is:
+
+1. Partitions that other brokers could lead refuse records, and nothing is fetched.
+2. The other replicas get TAIL_S seconds to fetch the records that were acknowledged with acks=1.
+3. The controller gets AssignReplicasToDirs. While it cannot be reached producers are refused, as by a single broker.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_MS = 10_000
 RETRY_S = 0.5
 TAIL_S = 1.0
-"""Time for other replicas to fetch the end of a log before the leadership goes to one of them all the same."""
+"""Time in seconds for other replicas to fetch the end of a log; after it leadership is given up in any case."""
 TAIL_PAUSE_S = 0.02
 REQUEST_SIZE_MAX = 2000
 """Replicas in one request; Kafka's brokers send 2250 at most."""
@@ -59,11 +61,11 @@ class ReportedFailures:
     """Failed writes as this broker's replicas report them; `FullDisk` acts on them.
 
     Attributes:
-        room: the disk is full or not.
-        full_since: when it became full, on trio's clock.
-        is_suspect: a write has failed for another reason than space; it may be about one file.
-        has_filled: the disk became full since `FullDisk` last looked.
-        wake: set when there is something to do.
+        room: state of the disk, full or not.
+        full_since: time at which it became full, on trio's clock.
+        is_suspect: True after a write failed for another reason than space, which may concern one file only.
+        has_filled: True if the disk became full since `FullDisk` last checked this.
+        wake: set to wake the task of `FullDisk`.
     """
 
     def __init__(self) -> None:
@@ -75,11 +77,11 @@ class ReportedFailures:
 
     @property
     def is_disk_full(self) -> bool:
-        """True while replicas that others have too are given up."""
+        """True while this broker gives up replicas that other brokers hold too."""
         return self.room.is_full
 
     def report(self, error: StorageError) -> None:
-        """A record could not be written, or a log not made."""
+        """Reports that a record could not be written, or a log not created."""
         if self.room.is_full:
             return
         if isinstance(error, StorageFull):
@@ -89,7 +91,7 @@ class ReportedFailures:
             self.wake.set()
 
     def fill(self, why: str) -> None:
-        """Takes the disk for full from now on."""
+        """Marks the disk as full; `why` is for the log."""
         now = trio.current_time()
         self.room.fill(now)
         self.full_since = now
@@ -99,7 +101,7 @@ class ReportedFailures:
 
 
 class FullDisk:
-    """Hands leaderships over while the disk is full. `apply` must be called with each image after the partitions.
+    """Task that gives up replicas while the disk is full. Call `apply` with each image, after `Partitions.apply`.
 
     Args:
         failures: receives the storage errors of the partitions.
@@ -130,18 +132,18 @@ class FullDisk:
         self._image = image
         self._channel = channel
         self._follow_all = follow_all
-        # Whether the metadata may have replicas of ours in the lost directory: from another life of this broker.
+        # True if the metadata may have replicas of this broker in the lost directory, at first from an earlier run.
         self._may_have_lost = True
         self._has_looked = False
         self._came_back: set[Key] = set()
-        # What was asked for and when; the metadata follows.
+        # Time of the last request for each replica, by (replica, True to give it up); the metadata changes later.
         self._asked: dict[tuple[Key, bool], float] = {}
         self._is_failing = False
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
-        """The metadata has changed."""
+        """Wakes the task if the metadata may have replicas of this broker in the lost directory."""
         if not self._may_have_lost:
-            # What was asked for while the disk was full may be told later than that there is space again.
+            # A request made while the disk was full may appear in the metadata only after there is space again.
             self._may_have_lost = any(
                 partition.is_lost_on(self._node_id)
                 for _, topic in new.delta.changed_topics
@@ -151,7 +153,7 @@ class FullDisk:
             self._failures.wake.set()
 
     async def run(self) -> None:
-        """Hands over and takes up, until it is cancelled."""
+        """Gives up replicas and takes them up again, until it is cancelled."""
         failures = self._failures
         while True:
             failures.wake = trio.Event()
@@ -172,7 +174,7 @@ class FullDisk:
                 await failures.wake.wait()
 
     def _look(self) -> None:
-        """Looks for space."""
+        """Checks whether the disk has space again."""
         self._has_looked = True
         self._room.looked(trio.current_time(), has_room=has_room(self._directory.filesystem, self._directory.path))
         if not self._room.is_full:
@@ -180,11 +182,11 @@ class FullDisk:
             self._follow_all()
 
     async def _settle(self) -> float:
-        """Tells the controller what is not as it should be; when to look again, if nothing happens before."""
+        """Sends the controller the due moves of replicas. Returns the time of the next call, on trio's clock."""
         image = self._image()
         moves = replica_moves(image, self._node_id, self._came_back, is_full=self._room.is_full)
         if moves.come_back and not self._has_looked and not self._room.is_full:
-            # Given up by an earlier life of this broker: is there space now?
+            # Given up by an earlier run of this broker: taken up again only if there is space now.
             self._has_looked = True
             if not has_room(self._directory.filesystem, self._directory.path):
                 self._failures.fill(f"{self._directory.path}: the disk is still full")
@@ -211,7 +213,7 @@ class FullDisk:
         return NEVER
 
     def _may_leave(self, key: Key, now: float) -> bool:
-        """True if the others have all that this broker has, or have had the time for it."""
+        """True if the in-sync followers have the whole log or had TAIL_S to fetch it, or this broker is not leader."""
         partition = self._partitions.get_by_id(*key)
         return (
             partition is None
@@ -226,7 +228,7 @@ class FullDisk:
         return partition is not None and is_last_and_leaderless(partition, self._node_id)
 
     async def _tell(self, broker_epoch: int, directory: bytes, keys: Sequence[Key]) -> None:
-        # Most brokers never come here.
+        # Imported here: most brokers never send this request.
         from pykbroker.protocol.messages.assign_replicas_to_dirs import (
             AssignReplicasToDirsRequest,
             DirectoryData,
@@ -253,6 +255,6 @@ class FullDisk:
             log.warning("the controller was not told which replicas this broker gives up or takes up: %s", failure)
         self._is_failing = bool(failure)
         if not failure:
-            # Of single replicas that were refused the metadata tells.
+            # A single replica that was refused stays in `replica_moves`, and is requested again.
             what = "gives up" if directory == LOST_DIRECTORY else "takes up again"
             log.info("this broker %s %d replica(s)", what, len(keys))

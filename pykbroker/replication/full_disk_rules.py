@@ -1,10 +1,10 @@
-"""Rules of a full disk: does it take records, and which replicas should this broker hold. Pure: time and disk
-come as arguments.
+"""Rules of a full disk: checks for space, and the replicas that this broker gives up or takes up again. Pure: time and
+file system are arguments.
 
-A broker whose disk is full goes on serving what it has. Where other replicas are in sync it gives its own up until
-there is space: it says that they are in `LOST_DIRECTORY` (AssignReplicasToDirs, KIP-858), and the controller elects
-others and takes it out of the in-sync sets, which would else hold acks=all back for `replica.lag.time.max.ms`. Where it
-is the last one in sync it stays: it can be read from, and takes records again as soon as they fit.
+A broker whose disk is full still serves its records. Where other replicas are in sync it gives up its own until there
+is space: it assigns them to `LOST_DIRECTORY` (AssignReplicasToDirs, KIP-858), and the controller elects other leaders
+and removes the broker from the in-sync sets, where it would delay acks=all for `replica.lag.time.max.ms`. Where it is
+the last in-sync replica it keeps the partition: consumers read from it, and it appends again as soon as records fit.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ if TYPE_CHECKING:
 
 PAUSE_MIN_S = 1.0
 PAUSE_MAX_S = 60.0
-"""Before the first look for space: longer each time that the disk was full again soon after it had space."""
+"""Bounds of the pause in seconds before the first check for space. It doubles each time that the disk is full again
+within CALM_S after it had space."""
 CALM_S = 300.0
-"""After so long without trouble the pause is the shortest again."""
+"""Time in seconds with space after which the pause is PAUSE_MIN_S again."""
 LOOK_S = 1.0
 
 ROOM_SHARE = 100
 ROOM_MIN_BYTES = 4 << 20
 ROOM_MAX_BYTES = 1 << 30
-"""A hundredth of the volume must be free, within these bounds, before replicas come back: each has something to catch
-up with, and a disk that is full again a second later would only move leaders to and fro."""
+"""A hundredth of the volume must be free, within these bounds, before replicas are taken up again: each has records to
+catch up with, and a disk that is full again a second later would only move leaders back and forth."""
 
 PROBE_FILE = "room-probe"
 _PROBE = bytes(64 << 10)
 
 
 class DiskFullness:
-    """Full or not, with some inertia. Times are seconds on one clock.
+    """State of the disk, full or not, and the time of the next check. Times are seconds on one clock.
 
     Attributes:
-        look_at: when to look for space, while full.
+        look_at: time of the next check for space, while full.
     """
 
     __slots__ = ("_emptied_at", "_pause_s", "is_full", "look_at")
@@ -53,7 +54,7 @@ class DiskFullness:
         self._emptied_at = float("-inf")
 
     def fill(self, now: float) -> None:
-        """Something did not fit."""
+        """Marks the disk as full: a write did not fit."""
         if self.is_full:
             return
         was_calm = now >= self._emptied_at + CALM_S
@@ -62,7 +63,7 @@ class DiskFullness:
         self.look_at = now + self._pause_s
 
     def looked(self, now: float, *, has_room: bool) -> None:
-        """Somebody has looked, as it was time to."""
+        """Records the result of a check for space."""
         if has_room:
             self.is_full = False
             self._emptied_at = now
@@ -71,12 +72,12 @@ class DiskFullness:
 
 
 def room_wanted(total_bytes: int) -> int:
-    """Bytes that must be free on a volume of this size before replicas come back."""
+    """Bytes that must be free on a volume of this size before replicas are taken up again."""
     return min(max(total_bytes // ROOM_SHARE, ROOM_MIN_BYTES), ROOM_MAX_BYTES)
 
 
 def has_room(filesystem: FileSystem, directory: str) -> bool:
-    """True if replicas may come back to a directory: there is space, and it can be used (quotas, inodes, read-only)."""
+    """True if replicas may be taken up again: the directory has space that can be used (quotas, inodes, read-only)."""
     try:
         total, usable = filesystem.space(directory)
     except StorageError:
@@ -107,8 +108,8 @@ def replica_moves(
 ) -> ReplicaMoves:
     """Replicas of this broker that must be given up or taken up again.
 
-    `came_back`: those that were taken up again in this process and may still wait for a leader. Kafka's controller
-    elects nobody when a replica leaves the lost directory, but does when it is told the same again.
+    `came_back`: replicas that this process has taken up again and that may still wait for a leader. Kafka's controller
+    elects no leader when a replica leaves the lost directory, but does so when the request is repeated.
     """
     moves = ReplicaMoves([], [])
     for topic in image.topics_by_id.values():
@@ -128,5 +129,5 @@ def replica_moves(
 
 
 def is_last_and_leaderless(partition: PartitionImage, node_id: int) -> bool:
-    """True if only this broker could lead the partition, and nobody does."""
+    """True if this broker is the only in-sync replica and the partition has no leader."""
     return partition.isr == (node_id,) and partition.leader == NO_LEADER

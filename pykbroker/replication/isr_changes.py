@@ -1,7 +1,7 @@
 """IsrChanges: proposed in-sync sets, sent to the controller by AlterPartition (KIP-497).
 
-One request is under way at a time; the next one has all proposals that wait. A request is repeated until the controller
-answers. A partition ignores an answer that is older than its metadata (`Leadership.accept`).
+One request is in flight at a time; the next one has all waiting proposals. A request is repeated until the controller
+responds. A partition ignores a response that is older than its metadata (`Leadership.accept`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REQUEST_TIMEOUT_MS = 30_000
 RETRY_S = 0.05
 
 _NOT_CARRIED_OUT = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
-"""The controller has our partition epoch and refuses: nothing was changed, and by nobody it could be later."""
+"""Errors of a controller that has the same partition epoch: the proposal was not applied, and cannot be later."""
 
 _OVERTAKEN = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -37,7 +37,7 @@ _OVERTAKEN = (
     ErrorCode.INVALID_REQUEST,
     ErrorCode.NEW_LEADER_ELECTED,
 )
-"""The metadata is further than this broker, and will tell it: until then the proposal stays pending."""
+"""Errors of a controller that has newer metadata: the proposal stays pending until this broker has applied that."""
 
 
 class Channel(Protocol):
@@ -69,12 +69,12 @@ class IsrChanges:
         self._wake = trio.Event()
 
     def submit(self, partition: ProposingPartition, proposal: Proposal) -> None:
-        """Takes a proposal to the controller; one of the same partition that still waits is outdated by it."""
+        """Queues a proposal for the controller; it replaces one of the same partition that is not sent yet."""
         self._unsent[partition.topic_id, partition.partition] = _Item(partition, proposal)
         self._wake.set()
 
     async def run(self) -> None:
-        """Sends what is submitted, until cancelled."""
+        """Sends the submitted proposals, until cancelled."""
         while True:
             while self._unsent:
                 if not await self._send():
@@ -83,9 +83,9 @@ class IsrChanges:
             await self._wake.wait()
 
     async def _send(self) -> bool:
-        """One request with all that waits; False when it has to be made again after a while."""
+        """Sends one request with all waiting proposals; False if some must be sent again after a pause."""
         items, self._unsent = self._unsent, {}
-        # Whom the metadata has overtaken need not ask any more.
+        # Proposals that newer metadata has made obsolete are dropped.
         items = {key: item for key, item in items.items() if _is_pending(item)}
         if not items:
             return True
@@ -112,7 +112,7 @@ class IsrChanges:
             self._unsent.setdefault(key, item)
 
     def _request(self, items: dict[tuple[bytes, int], _Item]) -> Message:
-        # A broker that is alone never comes here.
+        # Imported here: a single broker never sends this request.
         from pykbroker.protocol.messages.alter_partition import (
             AlterPartitionRequest,
             BrokerState,
@@ -139,7 +139,7 @@ class IsrChanges:
         )
 
     def _take(self, item: _Item, answer: Any) -> bool:
-        """Tells a partition what came of its proposal; False to ask again."""
+        """Passes the result of a proposal to its partition; False to send the proposal again."""
         partition, proposal = item
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.NONE:

@@ -1,7 +1,7 @@
-"""All partitions that follow one leader, and the incremental fetch session that asks for them (KIP-227), client side.
+"""All partitions that follow one leader, and the client side of their incremental fetch session (KIP-227).
 
-Pure: time comes as an argument; what happens to logs is in `followed_partition`. A request names only partitions whose
-question changed since the leader last heard it; one that came back with nothing asks the same again, without a word.
+Pure: time comes as an argument; changes of logs are in `followed_partition`. A request names only partitions whose
+fetch parameters changed since the previous request; the leader fetches the others again without being sent their names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FetchLimits(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """The question put to the leader about a partition."""
+    """Fetch parameters of a partition, as sent to the leader."""
 
     leader_epoch: int
     fetch_offset: int
@@ -67,7 +67,7 @@ class LeaderSession:
         self._followed: dict[Key, FollowedPartition] = {}
         self._session_id = 0
         self._epoch = INITIAL_EPOCH
-        # What the session on the leader's side holds.
+        # Parameters in the leader's copy of the session.
         self._asked: dict[Key, _Question] = {}
 
     def __len__(self) -> int:
@@ -77,14 +77,14 @@ class LeaderSession:
         return key in self._followed
 
     def follow(self, partition: Partition) -> None:
-        """Begins to follow, or goes on under a newer leader epoch."""
+        """Adds a partition, or follows it under a newer leader epoch from now on."""
         key = (partition.topic_id, partition.partition)
         followed = self._followed.get(key)
         if followed is None or followed.partition is not partition or followed.leader_epoch != partition.leader_epoch:
             self._followed[key] = FollowedPartition(partition)
 
     def leave(self, key: Key) -> None:
-        """Does not follow any more."""
+        """Removes a partition, if it is followed."""
         self._followed.pop(key, None)
 
     def ready_at(self) -> float | None:
@@ -92,7 +92,7 @@ class LeaderSession:
         return min((f.not_before for f in self._followed.values()), default=None)
 
     def next_request(self, now: float, now_ms: int, broker_epoch: int) -> FetchRequest | None:
-        """The next request; None while there is nothing to ask, see `ready_at`."""
+        """The next request; None while no partition may be fetched, see `ready_at`."""
         questions = self._questions(now, now_ms)
         if not questions:
             return None
@@ -167,7 +167,7 @@ class LeaderSession:
         return is_prepared
 
     def on_response(self, response: FetchResponse, now: float, now_ms: int) -> list[FollowedPartition]:
-        """Takes in an answer; gives back partitions whose leader has to be asked where its log begins and ends."""
+        """Processes a response. Returns the partitions out of range, which need start and end of the leader's log."""
         if response.error_code:
             log.info("fetch session %d ends: error %d", self._session_id, response.error_code)
             self._begin_anew()
@@ -204,14 +204,14 @@ class LeaderSession:
 
     def _next_epoch(self, session_id: int) -> None:
         if session_id == 0:
-            # The leader keeps no session for us: the next request names everything again.
+            # The leader keeps no session for this broker: the next request names all partitions.
             self._begin_anew()
         else:
             self._session_id = session_id
             self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
 
     def on_failure(self, now: float) -> None:
-        """The leader did not answer: what it knows of the session is not known."""
+        """Starts a new session after a request without response, as the leader's copy may differ from this one."""
         self._begin_anew()
         self._delay_all(now)
 
@@ -225,5 +225,5 @@ class LeaderSession:
             followed.not_before = max(followed.not_before, now + self._backoff_s)
 
     def delay(self, followed: FollowedPartition, now: float) -> None:
-        """Leaves one partition alone for a while."""
+        """Delays the next fetch of one partition by the backoff."""
         followed.not_before = now + self._backoff_s

@@ -1,14 +1,14 @@
-"""A partition leader's view of its followers: how far each is, who is in sync, what may be read.
+"""A partition leader's state of its followers: their log end offsets, the in-sync set, limits of the high watermark.
 
-Pure: time comes as an argument, in seconds of a clock that only goes forward. The rules are those of KIP-16 (who is in
-sync), KIP-497 (an in-sync set that is proposed to the controller and not confirmed yet) and KIP-903 (epochs of brokers
-in the proposal):
+Pure: time comes as an argument, in seconds of a monotonic clock. The rules are those of KIP-16 (lag of in-sync
+replicas), KIP-497 (an in-sync set that is proposed to the controller and not confirmed yet) and KIP-903 (epochs of
+brokers in the proposal):
 
 * A follower is caught up while its log ends where the leader's does, or did so within `replica.lag.time.max.ms`.
 * While a set is proposed, both it and the confirmed one count: the high watermark waits for the members of either.
-* The high watermark also waits for a follower that is caught up but not in the set yet, or it would never get into it.
-  Not for one whose broker says that its log directory is lost (KIP-858), as on a full disk: it does not come now.
-* Below `min.insync.replicas` the high watermark stays where it is.
+* The high watermark also waits for a follower that is caught up but not in the set yet, or that could never join it.
+  It does not wait for one whose broker reported the log directory as lost (KIP-858), as on a full disk: it cannot join.
+* Below `min.insync.replicas` the high watermark does not move.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ NO_BROKER_EPOCH = -1
 
 
 class BrokersInSight:
-    """The brokers of the cluster, as far as leaders need them; one object for all partitions of a broker.
+    """Registered brokers of the cluster, for the rules of in-sync sets; one object for all partitions of a broker.
 
     Attributes:
-        brokers: the registered ones, of the newest image; replaced as the metadata changes.
-        replica_lag_time_max_s: how long a follower may lag and still be in sync.
+        brokers: registered brokers by id, of the newest image; replaced as the metadata changes.
+        replica_lag_time_max_s: time in seconds that a follower may lag and still be in sync.
     """
 
     __slots__ = ("brokers", "node_id", "replica_lag_time_max_s")
@@ -45,12 +45,15 @@ class BrokersInSight:
         return broker is not None and not broker.is_fenced
 
     def epoch(self, broker_id: int) -> int:
-        """The epoch of a broker that is alive, else -1."""
+        """Epoch of a broker that is alive, else -1."""
         broker = self.brokers.get(broker_id)
         return NO_BROKER_EPOCH if broker is None or broker.is_fenced else broker.epoch
 
     def may_join(self, follower: Follower) -> bool:
-        """True if a follower's broker may come into an in-sync set: alive, not on its way out, not an earlier life."""
+        """True if a follower may join an in-sync set.
+
+        Its broker is neither fenced nor in controlled shutdown, and its last fetch had the broker's current epoch.
+        """
         broker = self.brokers.get(follower.broker_id)
         if broker is None or not broker.is_active or follower.broker_epoch is None:
             return False
@@ -58,12 +61,12 @@ class BrokersInSight:
 
 
 class Follower:
-    """Progress of one follower, as its fetches tell it.
+    """Progress of one follower, taken from its fetches.
 
     Attributes:
         log_end_offset, log_start_offset: of its log; -1 before its first fetch from this leader.
-        broker_epoch: what its last fetch said; -1 if the fetch was too old to say, None before the first one.
-        is_lost: whether its broker cannot write it for now.
+        broker_epoch: broker epoch of its last fetch; -1 if the fetch's version has none, None before the first one.
+        is_lost: True while its replica is in the lost directory, so that its broker cannot write it.
     """
 
     __slots__ = (
@@ -88,7 +91,7 @@ class Follower:
         self._leader_end_at_last_fetch = -1
 
     def reset(self, now: float, leader_end_offset: int, *, is_new_leader: bool, is_in_sync: bool) -> None:
-        """A new leader epoch begins: what an in-sync follower has missed counts from now on."""
+        """Begins a new leader epoch: the lag time of an in-sync follower counts from `now`."""
         self.last_caught_up = now if is_in_sync else NEVER
         if is_new_leader:
             self.log_end_offset = self.log_start_offset = self._leader_end_at_last_fetch = -1
@@ -99,11 +102,11 @@ class Follower:
             self._last_fetch = now if is_in_sync else NEVER
 
     def on_fetch(self, offset: int, log_start_offset: int, leader_end_offset: int, now: float) -> None:
-        """A fetch at `offset`: all that is below is in the follower's log."""
+        """Records a fetch at `offset`: the follower's log has all records below it."""
         if offset >= leader_end_offset:
             self.last_caught_up = max(self.last_caught_up, now)
         elif offset >= self._leader_end_at_last_fetch:
-            # It has all that there was when it last asked, which under a steady load is all that can be had.
+            # It has all that the leader had at its previous fetch, which is the best possible under a steady load.
             self.last_caught_up = max(self.last_caught_up, self._last_fetch)
         self.log_end_offset = offset
         self.log_start_offset = log_start_offset
@@ -115,7 +118,7 @@ class Follower:
 
 
 class Proposal(NamedTuple):
-    """An in-sync set on its way to the controller. `isr` holds (broker id, broker epoch), -1 for an unknown epoch."""
+    """A proposed in-sync set. `isr` has pairs (broker id, broker epoch), with -1 for an unknown epoch."""
 
     isr: tuple[tuple[int, int], ...]
     leader_epoch: int
@@ -127,12 +130,12 @@ class Proposal(NamedTuple):
 
 
 class Leadership:
-    """The state of a leader. A new one is made when a broker becomes leader; `update` follows the metadata then.
+    """State of a partition's leader, created when a broker becomes leader; `update` applies later metadata.
 
     Attributes:
         followers: the other replicas by broker id, in order of preference.
-        isr: the in-sync set that the controller confirmed, this broker among it.
-        pending: the proposal that was made and not answered yet.
+        isr: the in-sync set that the controller confirmed, including this broker.
+        pending: the proposal that is neither confirmed nor rejected yet; None without one.
         leader_epoch, partition_epoch: of the confirmed state.
         epoch_start_offset: the log end when the leader epoch began.
     """
@@ -159,9 +162,9 @@ class Leadership:
         self.epoch_start_offset = 0
 
     def update(self, image: PartitionImage, log_end_offset: int, now: float) -> bool:
-        """Takes over the partition as the metadata has it; whether a leader epoch begins with it.
+        """Applies the partition's metadata; True if a leader epoch begins with it.
 
-        What is as old as what the controller's answer to a proposal has told already changes the replicas only.
+        An image that is only as new as the controller's last response to a proposal changes just the replicas.
         """
         if image.partition_epoch < self.partition_epoch:
             return False
@@ -192,7 +195,7 @@ class Leadership:
         }
 
     def confirm(self, isr: Iterable[int]) -> None:
-        """Take over an in-sync set that the controller has committed; no proposal is pending then."""
+        """Adopts an in-sync set that the controller has committed; no proposal is pending afterwards."""
         self.isr = tuple(isr)
         self._maximal_isr = frozenset(self.isr)
         self.pending = None
@@ -201,15 +204,15 @@ class Leadership:
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """Everybody who is in the confirmed set or in the proposed one."""
+        """Replicas that are in the confirmed in-sync set or in the proposed one."""
         return self._maximal_isr
 
     def min_isr(self, configured: int) -> int:
-        """`min.insync.replicas`, but never more than there are replicas."""
+        """`min.insync.replicas`, but at most the number of replicas."""
         return min(configured, len(self.followers) + 1)
 
     def replicated_end(self, log_end_offset: int, min_insync_replicas: int, now: float) -> int:
-        """Up to where everybody who counts has the log; -1 when the high watermark must not move."""
+        """Smallest log end of the replicas that the high watermark waits for; -1 if it must not move."""
         if len(self.isr) < self.min_isr(min_insync_replicas):
             return -1
         end = log_end_offset
@@ -226,7 +229,7 @@ class Leadership:
         return end
 
     def low_watermark(self, log_start_offset: int) -> int:
-        """The smallest log start of all live replicas (KIP-107); -1 while one has not told its own."""
+        """Smallest log start of all live replicas (KIP-107); -1 while that of one is unknown."""
         low = log_start_offset
         for broker_id, follower in self.followers.items():
             if follower.log_start_offset < low and self._brokers.is_alive(broker_id):
@@ -236,8 +239,11 @@ class Leadership:
     # The in-sync set
 
     def propose_expansion(self, follower: Follower, high_watermark: int) -> Proposal | None:
-        """True if a follower that just fetched belongs into the in-sync set: it has reached the high watermark and
-        the leader epoch's beginning. Else it may lack records that were acknowledged before this leader came."""
+        """Proposes to add a follower that just fetched to the in-sync set; None if it may not join or one is pending.
+
+        It must have reached the high watermark and the start of the leader epoch. Before that it may lack records that
+        were acknowledged under an earlier leader.
+        """
         if (
             self.pending is not None
             or follower.is_lost
@@ -250,9 +256,9 @@ class Leadership:
         return self._propose((*self.isr, follower.broker_id))
 
     def propose_shrink(self, log_end_offset: int, now: float) -> Proposal | None:
-        """The in-sync set without those who have lagged too long.
+        """Proposes the in-sync set without followers that have lagged too long; None without any, or if one is pending.
 
-        Until the controller has agreed they go on to hold the high watermark back.
+        The high watermark waits for them until the controller has confirmed the proposal.
         """
         if self.pending is not None or not self.followers:
             return None
@@ -282,7 +288,7 @@ class Leadership:
         return self.pending
 
     def accept(self, proposal: Proposal, isr: Iterable[int], leader_epoch: int, partition_epoch: int) -> bool:
-        """The controller's answer; False when it is out of date, as the metadata was faster."""
+        """Applies the controller's response to a proposal; False if newer metadata has made it obsolete."""
         if self.pending is not proposal or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
         self.confirm(isr)
@@ -290,6 +296,6 @@ class Leadership:
         return True
 
     def reject(self, proposal: Proposal) -> None:
-        """The controller has certainly not taken the proposal, and will not: the confirmed set counts again."""
+        """Drops a proposal that the controller has not applied and will not apply: the confirmed set counts again."""
         if self.pending is proposal:
             self.confirm(self.isr)

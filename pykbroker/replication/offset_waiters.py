@@ -1,8 +1,8 @@
 """Waits of Fetch and DeleteRecords for a partition: for new bytes to read, or for another change.
 
 A request registers one `Waiter` at all partitions that it looks at. `OffsetWaiters.notify` is called with the number of
-bytes that became readable; nothing polls. A request that lets others run between two partitions registers at each one
-as it looks at it, so that no notification between that look and the wait is lost.
+bytes that became readable; nothing polls. A request that lets other tasks run between two partitions registers at each
+one when it reads it, so that no notification between the read and the wait is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ALL = 1 << 62
 class Waiter:
     """One request, woken when `bytes_wanted` more bytes have become readable where it is registered.
 
-    A context manager: at the end of the block it is registered nowhere.
+    A context manager: the end of the block removes all its registrations.
     """
 
     __slots__ = ("_event", "_places", "bytes_wanted")
@@ -71,11 +71,11 @@ class OffsetWaiters:
                 waiter.add(size_bytes)
 
     def add(self, waiter: Waiter) -> None:
-        """Notify this waiter, too."""
+        """Add a waiter."""
         self._waiters[waiter] = None
 
     def discard(self, waiter: Waiter) -> None:
-        """Notify it no more."""
+        """Remove a waiter."""
         self._waiters.pop(waiter, None)
 
     def __len__(self) -> int:

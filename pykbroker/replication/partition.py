@@ -1,8 +1,8 @@
 """One partition on this broker: its replica, which leads or follows as the metadata says.
 
-Everything here is synchronous but the wait: between two awaits of a handler a partition is consistent, and there are
-no locks. What a leader knows of its followers, and the rules of the in-sync set, are in `leadership`; they move
-`high_watermark`, and everything above reads only that. A follower's fetches come in by `on_follower_fetch`.
+Everything here but the waits is synchronous: a partition is consistent between two awaits of a handler, and there are
+no locks. The progress of the followers and the rules of the in-sync set are in `leadership`; they move
+`high_watermark`, and the layers above read only that. `on_follower_fetch` processes the fetches of followers.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ NO_EPOCH = -1
 
 
 class QuietFollower:
-    """A follower in sync that had all of the leader's log: while nothing changes its fetches need no look at the log.
+    """An in-sync follower that has the leader's whole log: until something changes its fetches need no read of the log.
 
-    Most partitions of a fetch session are like that most of the time, and a follower names hundreds.
+    Most partitions of a fetch session are in this state most of the time, and a session has hundreds.
     """
 
     __slots__ = ("_end_offset", "_follower", "_leader_epoch", "_leadership", "partition")
@@ -53,7 +53,7 @@ class QuietFollower:
         self._leader_epoch = partition.leader_epoch
 
     def is_still(self, high_watermark: int, log_start_offset: int, broker_epoch: int) -> bool:
-        """True if nothing has changed, nor the high watermark and log start that the follower knows."""
+        """True if nothing has changed, also not the high watermark and log start last sent to the follower."""
         partition, leadership, follower = self.partition, self._leadership, self._follower
         return (
             partition.leadership is leadership
@@ -69,7 +69,7 @@ class QuietFollower:
         )
 
     def on_fetch(self) -> None:
-        """It has asked again."""
+        """Records another fetch of the follower."""
         self.partition.note_fetch(self._follower, self._end_offset, self._follower.log_start_offset)
 
 
@@ -79,9 +79,9 @@ class Partition:
     Args:
         topic, topic_id: of the partition.
         log: this replica's log.
-        image: the partition as the metadata has it.
-        environment: what the replicas of this broker share.
-        high_watermark: as far as it is known from before.
+        image: the partition in the metadata.
+        environment: state that the replicas of this broker share.
+        high_watermark: the checkpointed high watermark, 0 without one.
 
     Attributes:
         topic, partition, topic_id: its identity.
@@ -89,8 +89,8 @@ class Partition:
         log: the replica's log.
         leader_id: the broker that leads it, -1 for none.
         leader_epoch: the epoch under which it leads; stamped on every batch.
-        leadership: what a leader knows; None on a follower. Another object means that leadership was lost meanwhile.
-        replicas: the brokers that hold it, or should.
+        leadership: state of a leader; None on a follower. Another object means that leadership was lost meanwhile.
+        replicas: ids of the brokers that the metadata assigns it to.
         is_adding: True while this broker is being added to its replicas by a reassignment.
         is_lost: True while this broker has given the replica up, as its disk is full.
     """
@@ -121,7 +121,7 @@ class Partition:
         high_watermark: int = 0,
     ) -> None:
         if image.replicas == (environment.node_id,):
-            # Nobody else can have seen less of it.
+            # The only replica: all its records are committed.
             high_watermark = log.log_end_offset
         else:
             high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
@@ -140,7 +140,7 @@ class Partition:
     def __repr__(self) -> str:
         return self.replica.name
 
-    # What it is worth
+    # State
 
     @property
     def is_leader(self) -> bool:
@@ -182,7 +182,7 @@ class Partition:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The in-sync set that the controller confirmed; empty on a follower, which need not know it."""
+        """The in-sync set that the controller confirmed; empty on a follower, which does not need it."""
         return () if self.leadership is None else self.leadership.isr
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
@@ -204,7 +204,7 @@ class Partition:
         )
 
     def check_leader(self) -> None:
-        """Refuses what only a leader may do.
+        """Refuses an operation that only a leader may do.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER.
@@ -218,7 +218,7 @@ class Partition:
     # Leader or follower
 
     def update(self, image: PartitionImage) -> None:
-        """Takes over leader, epoch, replicas and in-sync set from the metadata."""
+        """Applies leader, epoch, replicas and in-sync set of the metadata, unless they are older."""
         if image.partition_epoch < self.partition_epoch:
             return
         self.leader_id = image.leader
@@ -238,23 +238,23 @@ class Partition:
         leadership = self.leadership
         if leadership is None:
             leadership = self.leadership = Leadership(self._environment.brokers)
-            # Consumers and followers that wait ask again: they are told who leads, and since when.
+            # Waiting fetches of consumers and followers are served again, under the new leader and its epoch.
             self.replica.wake_all()
             if self.replica.unsynced_from >= 0:
-                self._sync_what_it_took()
-        # Who has no followers is never asked for the time.
+                self._sync_unsynced()
+        # Without followers nothing depends on the time.
         now = self._environment.now() if len(image.replicas) > 1 else 0.0
         leadership.update(image, self.log.log_end_offset, now)
         self.leader_epoch = leadership.leader_epoch
         self.partition_epoch = leadership.partition_epoch
         if leadership.followers and self.log.latest_epoch < self.leader_epoch:
-            # Without followers nobody asks, and the log, of which a broker has thousands, need not be looked at now.
+            # Without followers nobody requests ends of epochs, and the log, one of thousands, need not be loaded now.
             self._note_epoch()
         self._advance()
         self.replica.wake_acks()
 
-    def _sync_what_it_took(self) -> None:
-        """Syncs once more what it could not sync as a follower, before others copy it."""
+    def _sync_unsynced(self) -> None:
+        """Syncs again the records that it could not sync as a follower, before other replicas fetch them."""
         try:
             self.log.flush()
             self.replica.unsynced_from = -1
@@ -265,16 +265,16 @@ class Partition:
             self._environment.storage_failures.report(error)
 
     def _note_epoch(self) -> None:
-        """The leader epoch begins here, for followers that ask where their last epoch ends (KIP-279)."""
+        """Records the start of the leader epoch, for followers that request the end of their last epoch (KIP-279)."""
         try:
             self.log.begin_leader_epoch(self.leader_epoch)
         except StorageError as error:
-            # `end_offset_for_epoch` answers as if it were noted, and the first batch of the epoch notes it.
+            # `end_offset_for_epoch` returns the same without the entry, and the first batch of the epoch adds it.
             log.error("%s: the beginning of leader epoch %d was not noted: %s", self, self.leader_epoch, error)
             self._environment.storage_failures.report(error)
 
     def on_storage_error(self, error: StorageError) -> None:
-        """A write to this follower's log failed."""
+        """Reports a failed write to this follower's log."""
         self._environment.storage_failures.report(error)
 
     def append_as_leader(
@@ -294,14 +294,14 @@ class Partition:
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, nothing was appended.
             LogError, RecordError: nothing was appended.
-            StorageError: likewise, or what was appended could not be synced (`flush.messages`).
+            StorageError: likewise, or the appended records could not be synced (`flush.messages`).
         """
         leadership = self.leadership
         if leadership is None:
             raise self._not_leader()
         log = self.log
         if self._environment.storage_failures.is_disk_full and len(leadership.isr) > 1:
-            # Even if this one would fit: what is to be handed over must come to an end.
+            # Even if these records would fit: the log must not grow while leadership is handed over.
             raise StorageFull(str(self), "the disk was full, others are to lead")
         stable_before = self.replica.stable_before()
         try:
@@ -316,7 +316,7 @@ class Partition:
             )
         except StorageError as error:
             if log.log_end_offset > self.high_watermark:
-                # It is in the log all the same, where a retry of the producer finds it.
+                # The records are in the log nevertheless, where a retry of the producer finds them.
                 self._appended(len(data), stable_before)
             self._environment.storage_failures.report(error)
             raise
@@ -325,7 +325,7 @@ class Partition:
         return result
 
     def _appended(self, size: int, stable_before: int) -> None:
-        """So many bytes are new in the log. Without followers they can be read at once."""
+        """Handles `size` new bytes in the log. Without followers they can be read at once."""
         leadership = self.leadership
         if leadership is not None and leadership.followers:
             self.end_waiters.notify(size)
@@ -334,7 +334,7 @@ class Partition:
         self.replica.all_is_readable(size, stable_before)
 
     def _advance(self) -> None:
-        """Brings a leader's high watermark to where everybody who counts has the log."""
+        """Raises a leader's high watermark to the smallest log end of the replicas that it waits for."""
         leadership = self.leadership
         assert leadership is not None
         log = self.log
@@ -344,7 +344,7 @@ class Partition:
             self.replica.move_high_watermark(end)
 
     def check_enough_replicas(self) -> None:
-        """For acks=all: refuses when the in-sync set is below `min.insync.replicas` (P-46).
+        """Refuses acks=all if the in-sync set is smaller than `min.insync.replicas` (P-46).
 
         Raises:
             KafkaError: NOT_ENOUGH_REPLICAS.
@@ -365,16 +365,16 @@ class Partition:
     async def wait_replicated(
         self, end_offset: int, deadline: float, leadership: Leadership | None = None
     ) -> ErrorCode:
-        """Waits until all in-sync replicas have what is below an offset, which this broker appended as leader.
+        """Waits until all in-sync replicas have the records below an offset, which this broker appended as leader.
 
         Args:
             end_offset: the offset after the last record.
             deadline: on trio's clock.
-            leadership: that under which it was appended, where something was awaited since.
+            leadership: that under which they were appended; needed if the caller has awaited anything since.
 
         Returns:
-            NONE; NOT_ENOUGH_REPLICAS_AFTER_APPEND: it is replicated to fewer than `min.insync.replicas`;
-            NOT_LEADER_OR_FOLLOWER: it may or may not be lost; REQUEST_TIMED_OUT: it stays in the log (P-46).
+            NONE; NOT_ENOUGH_REPLICAS_AFTER_APPEND: they are replicated to fewer than `min.insync.replicas`;
+            NOT_LEADER_OR_FOLLOWER: they may or may not be lost; REQUEST_TIMED_OUT: they stay in the log (P-46).
         """
         leadership = leadership or self.leadership
         result = self._replication_of(end_offset, leadership)
@@ -385,7 +385,7 @@ class Partition:
         return ErrorCode.REQUEST_TIMED_OUT if result is None else result
 
     def _replication_of(self, end_offset: int, leadership: Leadership | None) -> ErrorCode | None:
-        """The answer of `wait_replicated` as of now, None to wait."""
+        """Current result of `wait_replicated`, None to wait."""
         if leadership is None or self.leadership is not leadership:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < end_offset:
@@ -395,9 +395,10 @@ class Partition:
         return ErrorCode.NONE
 
     def is_in_every_isr_log(self, end_offset: int) -> bool:
-        """True if every in-sync replica has what is below an offset; also below `min.insync.replicas`.
+        """True if every in-sync replica has the records below an offset, also with too few of them for acks=all.
 
-        There the high watermark stands still, but without unclean elections nobody else can become the leader.
+        Below `min.insync.replicas` the high watermark does not move, but without unclean elections only these replicas
+        can become leader.
         """
         leadership = self.leadership
         if leadership is None:
@@ -415,31 +416,31 @@ class Partition:
         log_start_offset: int,
         leader_epoch: int,
     ) -> None:
-        """Appends what the leader of an epoch has sent, and takes over its high watermark and log start.
+        """Appends records that the leader of an epoch has sent, and adopts its high watermark and log start.
 
         Raises:
-            KafkaError: this broker leads by now.
+            KafkaError: this broker has become leader.
             LogError, RecordError: nothing was appended.
-            StorageError: likewise, or it could not be synced: see `drop_unsynced`.
+            StorageError: likewise, or the records could not be synced: see `drop_unsynced`.
         """
         if self.leadership is not None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: the leader does not follow")
         self.replica.append_as_follower(data, now_ms, high_watermark, log_start_offset, leader_epoch)
 
     def drop_unsynced(self, now_ms: int) -> None:
-        """Drops what a follower took and could not sync, to be fetched again. Raises StorageError."""
+        """Truncates records that a follower could not sync, to fetch them again. Raises StorageError."""
         self.replica.drop_unsynced(now_ms)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Drops a follower's records from an offset on: the leader does not have them.
 
         Raises:
-            StorageError: the log is not to be used before another truncation.
+            StorageError: the log must not be used before another truncation.
         """
         self.replica.truncate_to(offset, now_ms)
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
-        """Drops all of a follower's records: the leader's begin at `offset`, beyond them.
+        """Drops all of a follower's records: the leader's log begins at `offset`, beyond them.
 
         Raises:
             StorageError: as `truncate_to`.
@@ -489,32 +490,32 @@ class Partition:
         return None
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above the one asked for, and where it ends (P-87); (-1, -1) if undefined."""
+        """The largest epoch not above the given one, and its end offset (P-87); (-1, -1) if undefined."""
         if epoch == self.leader_epoch and self.leadership is not None:
             # The current epoch may have no batch yet; it ends at the log end all the same.
             return epoch, self.log.log_end_offset
         latest = self.log.leader_epochs.latest_epoch
         is_unnoted = latest == NO_EPOCH or latest <= epoch
         if self.leadership is not None and NO_EPOCH != epoch < self.leader_epoch and is_unnoted:
-            # Kafka's leader notes its epoch when it takes over; ours, if it has no followers, with the first batch,
-            # which would start here.
+            # Kafka's leader records its epoch when it becomes leader. This one, without followers, records it with the
+            # first batch, which would start at the log end.
             return epoch if latest == NO_EPOCH else latest, self.log.log_end_offset
         return self.log.end_offset_for_epoch(epoch)
 
-    # Followers, as their leader sees them
+    # Followers of a leader
 
     def follower(self, broker_id: int, current_leader_epoch: int) -> Follower:
         """The follower that a fetch comes from.
 
         Raises:
-            KafkaError: this broker does not lead, or does not know of the replica (yet).
+            KafkaError: this broker does not lead, or its metadata does not have the replica (yet).
         """
         leadership = self.leadership
         if leadership is None:
             raise self._not_leader()
         follower = leadership.followers.get(broker_id)
         if follower is None:
-            # With the epoch that we have, too: the follower is ahead of us in the metadata, and asks again.
+            # Also for the epoch of this leader: the follower has newer metadata, and fetches again.
             code = ErrorCode.UNKNOWN_LEADER_EPOCH
             if current_leader_epoch == NO_EPOCH:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -524,10 +525,12 @@ class Partition:
     def on_follower_fetch(
         self, follower: Follower, offset: int, log_start_offset: int, broker_epoch: int = NO_BROKER_EPOCH
     ) -> None:
-        """A follower fetches at `offset`, so it has what is below: the high watermark may move, the in-sync set grow.
+        """Processes a follower's fetch at `offset`, which shows that it has all records below.
+
+        The high watermark may move, and the in-sync set may grow.
 
         Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER for a fetch that an earlier life of the broker sent.
+            KafkaError: NOT_LEADER_OR_FOLLOWER for a fetch with an earlier epoch of the broker.
         """
         leadership = self.leadership
         assert leadership is not None
@@ -550,7 +553,7 @@ class Partition:
             self.low_waiters.notify(ALL)
 
     def note_fetch(self, follower: Follower, offset: int, log_start_offset: int) -> None:
-        """Notes what a fetch says of a follower."""
+        """Records the offsets of a follower's fetch."""
         follower.on_fetch(offset, log_start_offset, self.log.log_end_offset, self._environment.now())
 
     def registered_epoch(self, follower: Follower) -> int:
@@ -558,14 +561,14 @@ class Partition:
         return self._environment.brokers.epoch(follower.broker_id)
 
     def quiet(self, follower: Follower, offset: int) -> QuietFollower | None:
-        """After a fetch at `offset`: what makes the next ones cheap, if the follower is in sync and has everything."""
+        """A QuietFollower after a fetch at `offset`, if the follower is in sync and has the whole log; else None."""
         leadership = self.leadership
         if leadership is None or follower.broker_id not in leadership.isr or offset != self.log.log_end_offset:
             return None
         return QuietFollower(self, follower, offset)
 
     def shrink_isr(self) -> None:
-        """Proposes the in-sync set without those who have lagged for too long, if there are any."""
+        """Proposes the in-sync set without the followers that have lagged for too long, if there are any."""
         leadership = self.leadership
         if leadership is not None and leadership.followers:
             proposal = leadership.propose_shrink(self.log.log_end_offset, self._environment.now())
@@ -579,7 +582,7 @@ class Partition:
     def on_proposal_accepted(
         self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
     ) -> None:
-        """The controller has taken a proposal; `isr` is what came of it."""
+        """Applies the in-sync set that the controller has committed for a proposal."""
         leadership = self.leadership
         if leadership is not None and leadership.accept(proposal, isr, leader_epoch, partition_epoch):
             self.partition_epoch = leadership.partition_epoch
@@ -588,7 +591,7 @@ class Partition:
             self.replica.wake_acks()
 
     def on_proposal_rejected(self, proposal: Proposal) -> None:
-        """The controller has refused a proposal and not carried it out."""
+        """Drops a proposal that the controller has refused and not applied."""
         if self.leadership is not None:
             self.leadership.reject(proposal)
             self._advance()
@@ -600,7 +603,7 @@ class Partition:
         return leadership is not None and self.high_watermark < leadership.epoch_start_offset
 
     def low_watermark(self) -> int:
-        """Below this no live replica has records (DeleteRecords).
+        """Offset below which no live replica has records (DeleteRecords).
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER.
@@ -610,9 +613,9 @@ class Partition:
         return self.leadership.low_watermark(self.log.log_start_offset)
 
     async def wait_deleted(self, offset: int, deadline: float) -> tuple[ErrorCode, int]:
-        """Waits until no live replica has records below an offset; with the low watermark, -1 if it is not known.
+        """Waits until no live replica has records below an offset.
 
-        Returns NONE, REQUEST_TIMED_OUT or NOT_LEADER_OR_FOLLOWER.
+        Returns NONE, REQUEST_TIMED_OUT or NOT_LEADER_OR_FOLLOWER, and the low watermark, -1 if it is not known.
         """
         while True:
             leadership = self.leadership
@@ -628,11 +631,11 @@ class Partition:
                 await waiter.wait(deadline)
 
     def advance_log_start(self, offset: int) -> None:
-        """Deletes what is before an offset (DeleteRecords)."""
+        """Deletes the records below an offset (DeleteRecords)."""
         if self.log.advance_log_start(offset):
             self.low_waiters.notify(ALL)
 
     def close(self) -> None:
-        """Wakes all waiters: the partition is going away, they look again and find it gone."""
+        """Ends the leadership and wakes all waiters, which then find the partition gone."""
         self.leadership = None
         self.replica.wake_all()

@@ -27,10 +27,10 @@ class Partitions:
     """Registry of the replicas that this broker holds.
 
     Args:
-        environment: what the replicas share; also an attribute.
-        log_directory: where the logs are.
-        log_config_for: gives the effective `LogConfig` of a topic under an image.
-        clock: for the times of files.
+        environment: state that the replicas share; also an attribute.
+        log_directory: the directory of the logs.
+        log_config_for: returns the effective `LogConfig` of a topic under an image.
+        clock: time of day, for log files.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Partitions:
         self._log_directory = log_directory
         self._log_config_for = log_config_for
         self._clock = clock
-        # High watermarks of the last run, read when the first partition with other replicas comes.
+        # High watermarks of the last run, read when the first partition with other replicas is opened.
         self._checkpointed: dict[tuple[str, int], int] | None = None
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._name_by_id: dict[bytes, str] = {}
-        # Replicas of ours whose log could not be opened or made.
+        # Replicas of this broker whose log could not be opened or created.
         self._offline: set[tuple[str, int]] = set()
 
     def get(self, topic: str, partition: int) -> Partition | None:
@@ -63,11 +63,11 @@ class Partitions:
         return None if name is None else self.get(name, partition)
 
     def is_offline(self, topic: str, partition: int) -> bool:
-        """True if this broker should hold the partition and cannot, as its log could not be opened or made."""
+        """True if this broker should hold the partition and cannot, as its log could not be opened or created."""
         return (topic, partition) in self._offline
 
     def open_offline(self, image: ClusterImage) -> None:
-        """Tries again to open logs that could not be: a full disk may have space again."""
+        """Tries again to open the offline logs: a full disk may have space again."""
         for name in {name for name, _ in self._offline}:
             topic = image.topics_by_name.get(name)
             if topic is not None:
@@ -75,7 +75,7 @@ class Partitions:
 
     @property
     def has_offline(self) -> bool:
-        """True if there are logs that could not be opened or made."""
+        """True if there are logs that could not be opened or created."""
         return bool(self._offline)
 
     def all(self) -> Iterable[Partition]:
@@ -83,7 +83,7 @@ class Partitions:
             yield from partitions.values()
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Follows a change of the metadata: removed topics first, so that a name can be used again at once."""
+        """Applies a change of the metadata, deleted topics first, so that a name can be used again at once."""
         delta = new.delta
         self.environment.brokers.brokers = new.brokers
         for topic in delta.deleted_topics:
@@ -96,14 +96,14 @@ class Partitions:
             self._update_configs(new, delta.configs)
         if delta.brokers:
             for partition in self.all():
-                # For a broker that is gone DeleteRecords does not wait.
+                # DeleteRecords does not wait for a broker that is gone.
                 partition.low_waiters.notify(ALL)
 
     def set_strays_aside(self, image: ClusterImage) -> None:
-        """Marks the directories of logs that a starting broker finds and its metadata does not know.
+        """Marks the log directories that a starting broker finds and that are not in its metadata as stray.
 
-        The topic of such a log is gone, has another id since, or its partition has gone to other brokers while this one
-        was away: it was deleted when the directory could not be. Kafka marks it stray too, and deletes nothing.
+        While this broker was down the topic was deleted, or created again with another id, or the partition was moved
+        to other brokers, and its directory could not be deleted. Kafka marks it stray too, and deletes nothing.
         """
         for found in self._log_directory:
             topic = image.topics_by_name.get(found.topic)
@@ -145,7 +145,7 @@ class Partitions:
             self._offline.add((partition.topic, partition.partition))
 
     def _hold(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> None:
-        """Opens the log of a partition. Where that fails the partition is offline, and everything else goes on."""
+        """Opens the log of a partition. If that fails only this partition is offline."""
         key = (topic.name, image.partition)
         try:
             found = self._log_directory.create_log(

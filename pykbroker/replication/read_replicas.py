@@ -1,4 +1,4 @@
-"""The replica that a consumer had better read from (KIP-392): one in its own rack. Pure."""
+"""Preferred read replica of a consumer (KIP-392): one in its own rack. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 def preferred_read_replica(
     partition: Partition, fetch_offset: int, rack: str, leader_rack: str | None, rack_of: Callable[[int], str | None]
 ) -> int:
-    """The follower that a consumer in `rack` is sent to, -1 for none: the leader serves it.
+    """Id of the follower that a consumer in `rack` should fetch from; -1 if the leader serves it.
 
-    Only followers in sync that have the offset are eligible: who lags would send the consumer back. `rack_of` gives the
+    Only in-sync followers that have the offset are eligible: others would send the consumer back. `rack_of` returns the
     rack of a broker that the consumer can reach, else None.
     """
     leadership = partition.leadership

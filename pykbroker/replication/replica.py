@@ -1,6 +1,6 @@
-"""A replica's log with its high watermark: reading up to a bound, following a leader, waking those who wait.
+"""A replica's log with its high watermark: reads up to a bound, appends of a follower, waiters on both offsets.
 
-Who leads, and what that means, is in `partition`.
+Leadership and its consequences are in `partition`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class FetchBound:
-    """End of what a reader may see: high watermark or last stable offset for consumers, the log end for replicas."""
+    """Upper bound of a read: high watermark or last stable offset for consumers, the log end for replicas."""
 
     HIGH_WATERMARK = 0
     LAST_STABLE_OFFSET = 1
@@ -31,8 +31,7 @@ class FetchBound:
 class PartitionRead(NamedTuple):
     """Result of a fetch of one partition.
 
-    `diverging` is (epoch, end offset) when the reader's last epoch does not end where ours does; then there are no
-    records (KIP-595).
+    `diverging` is (epoch, end offset) if the reader's log diverges from this one (KIP-595); then there are no records.
     """
 
     high_watermark: int
@@ -43,7 +42,7 @@ class PartitionRead(NamedTuple):
 
 
 class AckWaiter:
-    """A request that waits until the high watermark is at an offset."""
+    """A request that waits until the high watermark reaches an offset."""
 
     __slots__ = ("end_offset", "event")
 
@@ -59,8 +58,8 @@ class Replica:
         name: topic and partition, for messages.
         log: its log.
         high_watermark: end of what consumers may read.
-        unsynced_from: where records begin that a follower has taken and could not sync, with `flush.messages`; -1 for
-            none. Its leader must not hear that it has them.
+        unsynced_from: first offset of the records that a follower has appended and could not sync, with
+            `flush.messages`; -1 for none. The follower must not fetch beyond it, which would acknowledge them.
         waiters: readers that wait for the high watermark to move.
         stable_waiters: readers of committed records, which wait for the last stable offset to move.
         end_waiters: followers, which wait for the log to grow.
@@ -103,7 +102,7 @@ class Replica:
     # Waiters
 
     def wake_all(self) -> None:
-        """Wake every waiter: it looks again at what the partition is now."""
+        """Wake every waiter, to check the new state of the partition."""
         for waiters in (self.waiters, self.stable_waiters, self.end_waiters, self.low_waiters):
             waiters.notify(ALL)
         for waiter in self._ack_waiters:
@@ -116,7 +115,7 @@ class Replica:
                 waiter.event.set()
 
     async def wait_for_high_watermark(self, end_offset: int, deadline: float) -> None:
-        """Wait until the high watermark is at an offset, or `wake_all`, or a time on trio's clock."""
+        """Wait until the high watermark reaches an offset, `wake_all`, or a deadline on trio's clock."""
         waiter = AckWaiter(end_offset)
         self._ack_waiters[waiter] = None
         try:
@@ -126,7 +125,7 @@ class Replica:
             del self._ack_waiters[waiter]
 
     def move_high_watermark(self, offset: int) -> None:
-        """Raise the high watermark, and wake who waits for it."""
+        """Raise the high watermark, and wake its waiters."""
         before = self.high_watermark
         stable_before = self.stable_before()
         self.high_watermark = offset
@@ -137,17 +136,17 @@ class Replica:
         self.wake_acks()
 
     def all_is_readable(self, size: int, stable_before: int) -> None:
-        """The high watermark is the log end: `size` bytes are new, and nobody waits for acks."""
+        """Raise the high watermark to the log end, `size` bytes on. Without followers no request waits for acks."""
         self.high_watermark = self.log.log_end_offset
         self.waiters.notify(size)
         self.notify_stable(stable_before)
 
     def stable_before(self) -> int:
-        """The last stable offset, to be given to `notify_stable` after a change; -1 while nobody waits for it."""
+        """The last stable offset, to be passed to `notify_stable` after a change; -1 if nothing waits for it."""
         return self.last_stable_offset if self.stable_waiters else -1
 
     def notify_stable(self, stable_before: int) -> None:
-        """Wake readers of committed records by what became readable for them; many segments are always enough."""
+        """Wake readers of committed records by the bytes that became readable; several segments wake all of them."""
         if stable_before < 0:
             return
         stable = self.last_stable_offset
@@ -165,11 +164,11 @@ class Replica:
         log_start_offset: int,
         leader_epoch: int,
     ) -> None:
-        """Appends what the leader of an epoch has sent, and takes over its high watermark and log start.
+        """Appends records that the leader of an epoch has sent, and adopts its high watermark and log start.
 
         Raises:
             LogError, RecordError: nothing was appended.
-            StorageError: likewise, or it could not be synced: see `drop_unsynced`.
+            StorageError: likewise, or the records could not be synced: see `drop_unsynced`.
         """
         partition_log = self.log
         if len(data):
@@ -181,18 +180,20 @@ class Replica:
                     self.unsynced_from = begin
                 raise
         end = min(high_watermark, partition_log.log_end_offset)
-        # A leader that just began may know a lower one than the leader before it has told us: that one holds.
+        # A new leader may have a lower high watermark than the previous leader has sent: the higher one stays valid.
         if end > self.high_watermark:
             self.move_high_watermark(end)
         if log_start_offset > partition_log.log_start_offset:
             partition_log.advance_log_start(min(log_start_offset, self.high_watermark))
 
     def drop_unsynced(self, now_ms: int) -> None:
-        """Drops what could not be synced, to be fetched and written again: a sync that succeeds after one that failed
-        says nothing of what was to be written then. No leader has counted it, so it is not committed.
+        """Truncates the records that could not be synced, to fetch and write them again.
+
+        A sync that succeeds after a failed one does not prove that the earlier bytes were written. No leader has
+        counted these records, so they are not committed.
 
         Raises:
-            StorageError: it is still there.
+            StorageError: the records are still in the log.
         """
         if self.unsynced_from >= 0:
             if self.unsynced_from < self.log.log_end_offset:
@@ -203,7 +204,7 @@ class Replica:
         """Drops a follower's records from an offset on: the leader does not have them.
 
         Raises:
-            StorageError: the log is not to be used before another truncation.
+            StorageError: the log must not be used before another truncation.
         """
         if offset < self.high_watermark:
             log.warning("%s: truncation to %d, below the high watermark %d", self, offset, self.high_watermark)
@@ -212,7 +213,7 @@ class Replica:
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
-        """Drops all of a follower's records: the leader's begin at `offset`, beyond them.
+        """Drops all of a follower's records: the leader's log begins at `offset`, beyond them.
 
         Raises:
             StorageError: as `truncate_to`.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ProposingPartition(Protocol):
-    """A leader's partition, as far as a proposed in-sync set on its way to the controller needs it."""
+    """The part of a leader's `Partition` that `IsrChanges` uses."""
 
     topic: str
     topic_id: bytes
@@ -22,17 +22,17 @@ class ProposingPartition(Protocol):
     def on_proposal_accepted(
         self, proposal: Proposal, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
     ) -> None:
-        """The controller has taken a proposal; `isr` is what came of it."""
+        """Applies the in-sync set that the controller has committed for a proposal."""
 
     def on_proposal_rejected(self, proposal: Proposal) -> None:
-        """The controller has refused a proposal and not carried it out."""
+        """Drops a proposal that the controller has refused and not applied."""
 
 
 class Proposals(Protocol):
-    """The way of changed in-sync sets to the controller."""
+    """Sender of changed in-sync sets to the controller."""
 
     def submit(self, partition: ProposingPartition, proposal: Proposal) -> None:
-        """Takes a proposal to the controller, and tells the partition what comes of it."""
+        """Sends a proposal to the controller, and passes the result to the partition."""
 
 
 class StorageFailures(Protocol):
@@ -40,14 +40,14 @@ class StorageFailures(Protocol):
 
     @property
     def is_disk_full(self) -> bool:
-        """True while replicas that others have too are given up: no record is taken for them, and none fetched."""
+        """True while this broker gives up replicas that others hold too: it neither appends to them nor fetches."""
 
     def report(self, error: StorageError) -> None:
-        """A record could not be written, or a log not made."""
+        """Reports that a record could not be written, or a log not created."""
 
 
 class NoOtherBroker:
-    """Proposals and storage failures of a broker that is alone: it has no broker to give leadership to."""
+    """Proposals and storage failures of a single broker, which has no other broker to give leadership to."""
 
     is_disk_full = False
 
@@ -65,10 +65,10 @@ class ReplicaEnvironment:
     """State that all replicas of a broker share.
 
     Attributes:
-        brokers: what leaders know of other brokers.
-        now: the clock of lag times, in seconds; it only goes forward.
-        proposals: takes changed in-sync sets to the controller.
-        storage_failures: is told of writes that failed.
+        brokers: registered brokers, for the in-sync sets of leaders.
+        now: returns the time for lags, in seconds of a monotonic clock.
+        proposals: sends changed in-sync sets to the controller.
+        storage_failures: receives failed writes.
     """
 
     __slots__ = ("brokers", "now", "proposals", "storage_failures")

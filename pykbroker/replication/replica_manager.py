@@ -1,5 +1,6 @@
-"""ReplicaManager: the tasks behind the replicas of a broker. Who follows whom, as the metadata says; changed in-sync
-sets on their way to the controller; followers that lag.
+"""ReplicaManager: the replication tasks of a broker.
+
+One fetcher per leader that its replicas follow; the sender of changed in-sync sets; the check for lagging followers.
 
 A broker whose partitions have no other replicas has no such task.
 """
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PARTITIONS_PER_TURN = 200
-"""Partitions looked at for lagging followers before other tasks get their turn."""
+"""Partitions checked for lagging followers before other tasks may run."""
 
 
 class ReplicationSettings(NamedTuple):
@@ -63,7 +64,8 @@ class ReplicaManager:
         partitions: the replicas; their `apply` must be called before the one of this class.
         clock: time of day, for log files.
         isr_changes: proposals of changed in-sync sets.
-        connect: returns a client of a broker by its id, whose responses lend their bytes; raises NodeUnreachable.
+        connect: returns a client of a broker by its id, whose response bytes are valid until its next request; raises
+            NodeUnreachable.
         settings: settings of replication.
         throttle: limits the bytes that this broker fetches as a follower.
     """
@@ -88,7 +90,7 @@ class ReplicaManager:
         # By leader.
         self._fetchers: dict[int, Fetcher] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
-        # Whom a partition follows, by its key.
+        # Leader that a partition follows, by its key.
         self._leaders: dict[tuple[bytes, int], int] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -96,7 +98,7 @@ class ReplicaManager:
         return self._brokers.epoch(self._node_id)
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Follows a change of the metadata, which the partitions know already."""
+        """Assigns partitions to fetchers after a change of the metadata, which `Partitions.apply` has applied."""
         delta = new.delta
         for topic in delta.deleted_topics:
             for number in topic.partitions:
@@ -107,7 +109,7 @@ class ReplicaManager:
             self._follow_topic(topic)
 
     def follow_all(self) -> None:
-        """Looks at every partition: after logs that could not be opened have been, or the disk is full or no more."""
+        """Assigns all partitions to fetchers again: after offline logs were opened, or the disk became full or free."""
         for partition in self._partitions.all():
             self._follow(partition)
 
@@ -122,7 +124,7 @@ class ReplicaManager:
     def _follow(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.partition)
         leader_id = partition.leader_id
-        # What is given up must not get into the in-sync set again by asking for records of which there are none.
+        # A replica that is given up must not rejoin the in-sync set by a fetch at the leader's log end.
         is_given_up = partition.is_lost or self._partitions.environment.storage_failures.is_disk_full
         if partition.is_leader or leader_id < 0 or is_given_up:
             self._stop_following(key)
@@ -191,7 +193,7 @@ class ReplicaManager:
                 self._nursery = None
 
     async def _shrink_isrs(self) -> None:
-        """Twice in the time that a follower may lag, as Kafka does."""
+        """Removes lagging followers from in-sync sets, twice per `replica.lag.time.max.ms` as Kafka does."""
         while True:
             await trio.sleep(self._settings.lag_time_max_ms / 2000)
             for number, partition in enumerate(list(self._partitions.all())):

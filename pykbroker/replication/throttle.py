@@ -1,4 +1,4 @@
-"""Replication throttles (KIP-73): how many bytes per second may go to, or come in as, replicas that are not in sync.
+"""Replication throttles (KIP-73): limits of the bytes per second that go to, or come in for, replicas not in sync.
 
 Pure: time comes as an argument. `kafka-reassign-partitions --throttle` sets `leader.replication.throttled.rate` and
 `follower.replication.throttled.rate` on brokers, and on topics `leader.replication.throttled.replicas` and
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 ALL_REPLICAS = "*"
 WINDOW_S = 1.0
-"""One second's share is given at once; beyond it nobody is served until the average is right again."""
+"""Burst in seconds: one second's bytes pass at once; beyond it replicas wait until the average is within the rate."""
 
 
 def throttled_partitions(text: str, broker_id: int) -> frozenset[int] | None:
-    """The partitions whose replica on a broker is throttled, None for all of them. Other texts are skipped."""
+    """The partitions whose replica on a broker is throttled, None for all of them. Invalid pairs are skipped."""
     if text.strip() == ALL_REPLICAS:
         return None
     found = set()
@@ -30,11 +30,11 @@ def throttled_partitions(text: str, broker_id: int) -> frozenset[int] | None:
 
 
 class ReplicationThrottle:
-    """One direction of one broker.
+    """Throttle of one broker in one direction, as leader or as follower.
 
     Args:
-        rate: bytes per second now; None for no limit.
-        replicas: the topic's setting for this direction, "" for none.
+        rate: returns the current limit in bytes per second; None for no limit.
+        replicas: returns a topic's setting for this direction, "" for none.
         broker_id: this broker.
     """
 
@@ -47,12 +47,12 @@ class ReplicationThrottle:
         self._parsed: dict[str, frozenset[int] | None] = {}
 
     def applies_to(self, topic: str, partition: int) -> bool:
-        """True if this broker's replica of a partition is named."""
+        """True if the topic's setting names this broker's replica of a partition."""
         text = self._replicas(topic)
         if not text:
             return False
         if text not in self._parsed:
-            # A handful of texts at a time; those of past reassignments are forgotten.
+            # Only a few texts are in use at a time; those of past reassignments are dropped.
             if len(self._parsed) > 100:
                 self._parsed.clear()
             self._parsed[text] = throttled_partitions(text, self._broker_id)
@@ -60,7 +60,7 @@ class ReplicationThrottle:
         return named is None or partition in named
 
     def record(self, size_bytes: int, now: float) -> None:
-        """So many bytes of throttled replicas went out or came in."""
+        """Counts bytes of throttled replicas that were sent or fetched."""
         if self._rate() is not None:
             self._pay(now)
             self._debt_bytes += size_bytes

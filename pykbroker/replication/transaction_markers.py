@@ -1,7 +1,7 @@
-"""Ends transactions in partitions: writes the marker, and tells the groups when offsets were part of it (P-133, P-139).
+"""Ends of transactions in partitions: the marker, and in `__consumer_offsets` the pending offsets (P-133, P-139).
 
-Used where markers arrive: by the WriteTxnMarkers handler for those of other coordinators and of administrators, and by
-the transaction coordinator of this broker for the partitions that it leads itself.
+Used by the WriteTxnMarkers handler for markers of other coordinators and of administrators, and by the transaction
+coordinator of this broker for the partitions that it leads itself.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class AppendedMarker(NamedTuple):
-    """A marker that other replicas still have to get, `end_offset` being behind it.
+    """An appended marker that is not replicated yet; `end_offset` is the offset after it.
 
-    It is waited for under the leadership in which it was written: under a later one the same offset may be another's.
+    The wait ends with the `leadership` under which it was appended: later another record may have the same offset.
     """
 
     partition: Partition
@@ -38,7 +38,7 @@ class AppendedMarker(NamedTuple):
     leadership: Leadership | None
 
     async def wait_replicated(self, deadline: float) -> ErrorCode:
-        """Waits for them, until `deadline` on trio's clock at the latest; NONE, or the partition's error."""
+        """Waits for replication, until `deadline` on trio's clock at the latest; NONE, or the partition's error."""
         if self.leadership is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return await self.partition.wait_replicated(self.end_offset, deadline, self.leadership)
@@ -48,25 +48,25 @@ class PartitionRegistry(Protocol):
     """The partitions of this broker."""
 
     def get(self, topic: str, partition: int) -> Partition | None:
-        """The partition, or None if it is not here."""
+        """The partition, or None if this broker does not hold it."""
 
 
 class OffsetTransactions(Protocol):
-    """Offsets that wait for the end of a transaction."""
+    """Pending offsets of transactions."""
 
     def is_loaded(self, number: int) -> bool:
         """True if the groups of this partition of `__consumer_offsets` are served here."""
 
     def end_transaction(self, number: int, end_offset: int, producer_id: int, is_commit: bool) -> None:
-        """The producer's marker is in this partition, before `end_offset`."""
+        """Completes the producer's pending offsets; its marker is in this partition, before `end_offset`."""
 
 
 class MarkerWriter:
     """Writes markers into partitions that this broker leads.
 
     Args:
-        partitions: where to append.
-        groups: whose pending offsets end with a marker in `__consumer_offsets`.
+        partitions: partitions to append to.
+        groups: groups whose pending offsets are completed by a marker in `__consumer_offsets`.
         clock: for the marker's timestamp.
     """
 
@@ -76,16 +76,16 @@ class MarkerWriter:
         self._clock = clock
 
     def write(self, marker: TransactionMarker, topic: str, partition: int) -> ErrorCode | AppendedMarker:
-        """Writes one marker; what is not NONE, INVALID_PRODUCER_EPOCH or a fenced coordinator may be tried again.
+        """Writes one marker. Returns NONE if it is replicated, an AppendedMarker to wait for, or an error.
 
-        NONE is for a marker that is replicated; others are to be waited for.
+        All errors but INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED may be retried.
         """
         found = self._partitions.get(topic, partition)
         if found is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         holds_offsets = topic == OFFSETS_TOPIC
         if holds_offsets and not self._groups.is_loaded(partition):
-            # Offsets that are still being read from the log would miss their marker. Coordinators know this error.
+            # Offsets that are still being loaded would miss their marker. Coordinators retry after this error.
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         now_ms = self._clock.now_ms()
         try:
