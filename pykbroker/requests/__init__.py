@@ -1,1 +1,1 @@
-"""The table of APIs, and what their handlers share."""
+"""The table of APIs, and code that the handlers share."""

@@ -1,11 +1,11 @@
 """The one table of APIs. ApiVersions, dispatch, the header reader and the tests derive from it.
 
-An entry says which versions work here: a version is added when its tests pass. The handler of an API is
-``handle_<name>`` in the module of the same name in this folder, its messages are in ``protocol/messages/<name>.py``;
-both are imported when the API is first called, which keeps them out of the start.
+An entry has the versions that are served: a version is added when its tests pass. The handler of an API is
+``handle_<name>`` in ``handlers/<name>.py``, its messages are in ``protocol/messages/<name>.py``; both are imported at
+the first call of the API, not at the start.
 
-Brokers' listeners and controllers' listeners serve different APIs (Kafka's message definitions say which). One that
-is another thing altogether on a controller's port has a module and handler of its own there: ``controller_<name>``.
+Listeners of brokers and of controllers serve different APIs, according to Kafka's message definitions. An API with
+another meaning on a controller's listener has its own module and handler for it: ``controller_<name>``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ NEVER_FLEXIBLE = 32768
 class Api(NamedTuple):
     """One API: its key, the versions served, the first version with compact lengths and tagged fields.
 
-    `advertised_lowest` differs from `lowest` for Produce alone: old librdkafka wants to see version 0 there, though
-    no version below 3 is served (P-21, KAFKA-18659). `is_own_at_controller`: a controller's port has its own handler.
-    `is_forwardable`: a broker may send it to the controller for a client, inside an Envelope (KIP-590).
+    `advertised_lowest` differs from `lowest` only for Produce: old librdkafka requires version 0 there, although no
+    version below 3 is served (P-21, KAFKA-18659). `is_own_at_controller`: controllers' listeners have their own
+    handler. `is_forwardable`: a broker may send it to the controller for a client, inside an Envelope (KIP-590).
     """
 
     key: ApiKey
@@ -141,18 +141,18 @@ CONTROLLER_APIS: dict[int, Api] = {int(api.key): api for api in _ALL if Listener
 APIS_OF = {ListenerKind.BROKER: APIS, ListenerKind.CONTROLLER: CONTROLLER_APIS}
 
 FLEXIBLE_FROM: dict[int, int] = {int(api.key): api.flexible_from for api in _ALL}
-"""For the header reader: the first version of each API whose header carries tagged fields."""
+"""First version of each API whose header has tagged fields, for the header reader."""
 
 
 def camel_case(name: str) -> str:
-    """``list_offsets`` to ``ListOffsets``: how Kafka writes the name of an API."""
+    """Kafka's spelling of an API's name: ``list_offsets`` becomes ``ListOffsets``."""
     return "".join(word.capitalize() for word in name.split("_"))
 
 
 def load_handler(
     api: Api, kind: ListenerKind = ListenerKind.BROKER
 ) -> tuple[type[Any], Callable[[Any, Any], Awaitable[Any]]]:
-    """Imports what serves an API on a kind of listener: the class of its request and its handler function."""
+    """Imports the request class and the handler function of an API on a kind of listener."""
     from importlib import import_module
 
     name = f"controller_{api.name}" if api.is_own_at_controller and kind is ListenerKind.CONTROLLER else api.name

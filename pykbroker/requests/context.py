@@ -41,8 +41,8 @@ class NodeServices:
     Attributes:
         config: static settings; `metadata.config` has the dynamic ones too.
         controller: this process's node of the metadata quorum.
-        authorizer: None where every client may do everything.
-        channel: to the active controller wherever it is; None on a controller's listener.
+        authorizer: None if every client may do everything.
+        channel: connection to the active controller, in this process or another; None on a controller's listener.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class BrokerServices(NodeServices):
     """The parts that handlers on a broker's listener may use.
 
     Attributes:
-        broker_clients, leader_throttle: None where there are no other brokers.
+        broker_clients, leader_throttle: None without other brokers.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class ControllerServices(NodeServices):
     """The parts that handlers on a controller's listener may use.
 
     Attributes:
-        peers: this node's side of a quorum of several nodes; None in a process that is the whole quorum.
-        active_controller: duties of the active controller; None in a process that has no other broker to watch.
+        peers: connections to the other nodes of the quorum; None in a process that is the whole quorum.
+        active_controller: sessions and elections of the active controller; None without other brokers to watch.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ S_co = TypeVar("S_co", bound=NodeServices, covariant=True)
 
 
 class Unfinished:
-    """A response that is complete but for what has to be waited for; the client's next request can begin meanwhile.
+    """A response that is complete but for a result that takes a wait; the client's next request can begin meanwhile.
 
     Args:
         response: the response's message.
-        finish: waits, and puts into the response what came of it.
+        finish: waits, and puts the result into the response.
     """
 
     __slots__ = ("finish", "response")
@@ -145,7 +145,7 @@ class Unfinished:
 class RequestContext(Generic[S_co]):
     """One request in progress.
 
-    `may_be_unfinished`: whether the handler may give an `Unfinished` in place of its response.
+    `may_be_unfinished`: True if the handler may return an `Unfinished` in place of its response.
     """
 
     __slots__ = (
@@ -200,18 +200,18 @@ class RequestContext(Generic[S_co]):
         return self.connection.local_port
 
     def authorize(self, operation: int, resource_type: int, name: str) -> bool:
-        """True if the client may do this; the numbers are those of `protocol.acl_codes`."""
+        """True if the client may do an operation on a resource; the numbers are those of `protocol.acl_codes`."""
         authorizer = self.services.authorizer
         return authorizer is None or authorizer.allows(
             self.connection.principal, self.connection.client_host, operation, resource_type, name
         )
 
     def authorize_cluster(self, operation: int) -> bool:
-        """True if the client may do this to the cluster as a whole."""
+        """True if the client may do an operation on the cluster resource."""
         return self.services.authorizer is None or self.authorize(operation, CLUSTER, CLUSTER_NAME)
 
     def require_cluster(self, operation: int) -> None:
-        """Refuses the whole request of a client that may not do this to the cluster.
+        """Refuses the whole request of a client that may not do an operation on the cluster resource.
 
         Raises:
             KafkaError: CLUSTER_AUTHORIZATION_FAILED.
@@ -223,7 +223,7 @@ class RequestContext(Generic[S_co]):
             )
 
     def refused(self, operation: int, resource_type: int, names: Iterable[str]) -> Collection[str]:
-        """Those of the names with which the client may not do this; nothing is looked at without an authorizer."""
+        """The names on which the client may not do an operation. Without an authorizer `names` is not consumed."""
         if self.services.authorizer is None:
             return ()
         return {name for name in names if not self.authorize(operation, resource_type, name)}

@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 async def submit(context: NodeContext, command: Command[R], timeout_ms: int) -> tuple[R | None, ApiError]:
-    """The command's result and `NO_ERROR`, or None and why the whole command was refused or did not end in time."""
+    """The command's result and `NO_ERROR`; or None and the error if the whole command was refused or timed out."""
     try:
         return await context.services.controller.submit(command, timeout_ms), NO_ERROR
     except CommandRefused as refused:
@@ -27,13 +27,14 @@ async def submit(context: NodeContext, command: Command[R], timeout_ms: int) -> 
 
 
 async def forwarded(context: NodeContext, request: Message) -> Any:
-    """The active controller's response to a request that stands for the client's own, or for a part of it.
+    """Forwards a request to the active controller and returns its response.
 
-    None where this process is to carry the client's wish out itself: it is the active controller.
+    `request` is the client's own or a part of it. None if this process is the active controller: the caller then
+    executes the request itself.
 
     Raises:
         KafkaError: REQUEST_TIMED_OUT: no controller was found.
-        CloseConnection: the controller does not have this version.
+        CloseConnection: the controller does not support this version.
     """
     channel = context.services.channel
     if channel is None or channel.is_local:
@@ -53,16 +54,16 @@ async def forwarded(context: NodeContext, request: Message) -> Any:
 
 
 def has_moved(context: NodeContext, failure: ApiError) -> bool:
-    """True if a command failed because this process ceased to lead meanwhile: `forwarded` then finds who does."""
+    """True if a command failed because this process is no longer the leader: `forwarded` then finds the new one."""
     channel = context.services.channel
     return failure.code == ErrorCode.NOT_CONTROLLER and channel is not None and not channel.is_local
 
 
 async def carry_out(context: NodeContext, command: Command[R], timeout_ms: int | None = None) -> R:
-    """The command's result.
+    """Submits a command and returns its result.
 
     Raises:
-        KafkaError: the whole command was refused, or did not end within the time (`request.timeout.ms` by default).
+        KafkaError: the whole command was refused, or timed out (after `request.timeout.ms` by default).
     """
     limit_ms = context.services.config.request_timeout_ms if timeout_ms is None else timeout_ms
     try:
@@ -72,10 +73,10 @@ async def carry_out(context: NodeContext, command: Command[R], timeout_ms: int |
 
 
 def active_controller_of(context: ControllerContext) -> ActiveController:
-    """The active controller's duties, which exist on nodes that may lead.
+    """The node's ActiveController.
 
     Raises:
-        KafkaError: NOT_CONTROLLER: this node never does.
+        KafkaError: NOT_CONTROLLER: this node has none, and never leads.
     """
     active = context.services.active_controller
     if active is None:
@@ -84,10 +85,10 @@ def active_controller_of(context: ControllerContext) -> ActiveController:
 
 
 def quorum_of(context: ControllerContext) -> Peers:
-    """This node's side of the quorum.
+    """This node's connections to the other nodes of the quorum.
 
     Raises:
-        CloseConnection: there is none.
+        CloseConnection: this node is not part of a quorum of several nodes.
     """
     peers = context.services.peers
     if peers is None:
@@ -113,7 +114,7 @@ async def answer_of_quorum(context: ControllerContext, request: Any) -> Any:
     """Response of the quorum's state machine to a request of another node.
 
     Raises:
-        CloseConnection: it does not answer; the other node will ask again.
+        CloseConnection: the state machine has no response; the other node will repeat its request.
     """
     response = await quorum_of(context).answer(request, context.api_version)
     if response is None:

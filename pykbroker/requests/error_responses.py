@@ -1,8 +1,8 @@
-"""The response of an API that says nothing but an error, as Kafka answers a handler that failed.
+"""Error responses of all APIs, with which Kafka responds if a handler fails.
 
-Kafka writes one by hand for each API. Here it is made from the declarations: what the response carries for each topic,
-partition, group or resource is filled in for those of the request, with the error where the response has a place for
-one. Imported when something fails for the first time.
+Kafka has one written by hand for each API. Here they are built from the message declarations: the elements of the
+response for topics, partitions, groups or resources are made from those of the request, and every error code field gets
+the error. Imported at the first failure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.fields import Field, Message
 
-# Kafka repeats the error for each part of the request only where there is no place for it on top, but for these.
+# Kafka repeats the error for each part of the request only if the response has no error code on top. These APIs have it
+# on top and in the parts, up to the given version.
 _ON_TOP_AND_IN_PARTS = {
     ApiKey.METADATA: 32767,
     ApiKey.FETCH: 12,
@@ -22,7 +23,7 @@ _ON_TOP_AND_IN_PARTS = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 32767,
 }
 
-# What names a part, under any of its names; nothing else of a request is repeated.
+# Fields that identify a part, each with its synonyms; no other fields of a request are repeated.
 _IDENTITIES = (
     ("name", "topic", "topic_name"),
     ("topic_id",),
@@ -36,7 +37,7 @@ _IDENTITIES = (
     ("session_id",),
 )
 
-# What Kafka says instead of an offset, epoch or node where there is none, if the declaration has another default.
+# Kafka's values for an absent offset, epoch or node, if the declaration has another default.
 _NOTHING = {
     "base_offset": -1,
     "committed_offset": -1,
@@ -52,7 +53,7 @@ _NOTHING = {
 
 
 def error_response(request: Message, version: int, error_code: int, message: str | None) -> Message | None:
-    """The response to `request` with the error everywhere; None where the client expects no answer (acks=0)."""
+    """The response to `request` with the error in all its parts; None if the client expects no response (acks=0)."""
     key = ApiKey(request.KEY)
     if key is ApiKey.PRODUCE and getattr(request, "acks", 1) == 0:
         return None
@@ -60,14 +61,14 @@ def error_response(request: Message, version: int, error_code: int, message: str
     response_type: type[Message] = getattr(import_module(type(request).__module__), f"{name}Response")
     parts: Any = request
     if key is ApiKey.ALTER_REPLICA_LOG_DIRS:
-        parts = [topic for folder in getattr(request, "dirs", ()) for topic in folder.topics]
+        parts = [topic for directory in getattr(request, "dirs", ()) for topic in directory.topics]
     has_top = _has_error_code(response_type, version)
     goes_deeper = not has_top or version <= _ON_TOP_AND_IN_PARTS.get(key, -1)
     return _Filler(version, error_code, message).fill(response_type, parts, goes_deeper)
 
 
 class _Filler:
-    """Makes a response struct for a part of the request."""
+    """Builds the response struct for a part of the request."""
 
     def __init__(self, version: int, error_code: int, message: str | None) -> None:
         self._version = version
@@ -104,7 +105,7 @@ class _Filler:
     def _element(self, element_type: type[Message], item: Any, goes_deeper: bool) -> Message:
         element = self.fill(element_type, item, goes_deeper)
         if not isinstance(item, Message):
-            # A bare name or number: it belongs into the first field that can hold it.
+            # A plain string or number, for the first field of its type.
             for field in element_type.FIELDS:
                 holds = field.kind == "string" if isinstance(item, str) else field.kind == "int32"
                 if self._version in field.versions and holds and field.name != "error_message":
@@ -114,7 +115,7 @@ class _Filler:
 
 
 def _items(part: Any, version: int) -> Sequence[Any]:
-    """The part of the request that the response repeats: its first array that is not empty."""
+    """The elements that the response repeats: the first array of the request that is not empty."""
     if isinstance(part, list):
         return part
     if not isinstance(part, Message):
@@ -127,7 +128,7 @@ def _items(part: Any, version: int) -> Sequence[Any]:
 
 
 def _named(name: str, part: Any) -> Any:
-    """The field of that name, or of a synonym of it; None if there is none."""
+    """Value of the request's field of that name or a synonym; None without such a field."""
     if not isinstance(part, Message):
         return None
     names = next((group for group in _IDENTITIES if name in group), ())

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 async def delay_failed_login(services: NodeServices, connection: ConnectionInfo, reason: str) -> None:
-    """Waits `connection.failed.authentication.delay.ms` and has the connection closed after the reply, if there is one.
+    """Waits `connection.failed.authentication.delay.ms`, then marks the connection to be closed after any response.
 
-    Kafka delays both the reply and the end of every failed login, so that clients with a wrong password do not come
-    back at once: a refused mechanism, a request out of order and a bare token are no exceptions.
+    Kafka delays the response and the close after every failed login, so that clients with a wrong password do not
+    reconnect at once; also after an unsupported mechanism, a request out of order and a token without headers.
     """
     await trio.sleep(services.config.connections.failed_authentication_delay_ms / 1000)
     connection.close_reason = reason

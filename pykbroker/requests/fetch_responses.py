@@ -1,4 +1,4 @@
-"""Parts of a Fetch response: partitions that have an error or no records, and the leaders that errors name."""
+"""Parts of a Fetch response: partitions with an error or without records, and the leaders named in errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HINTED_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 def response_of(
     context: BrokerContext, fetch: FetchContext, partitions: Iterable[tuple[FetchedPartition, PartitionData]]
 ) -> FetchResponse:
-    """The response with those partitions that have news for the session, and the leaders that they name (KIP-951)."""
+    """The response with the partitions that the session must carry, and the leaders named in them (KIP-951)."""
     topics: list[FetchableTopicResponse] = []
     # In order, without duplicates.
     leaders: dict[int, None] = {}
@@ -58,7 +58,7 @@ def response_of(
 
 
 def unknown_isolation(context: BrokerContext, request: FetchRequest) -> FetchResponse:
-    """Kafka has no better error than UNKNOWN_SERVER_ERROR for it; before topic ids every partition has it, too."""
+    """Response to an unknown isolation level: UNKNOWN_SERVER_ERROR as in Kafka, before v13 in each partition too."""
     error = ErrorCode.UNKNOWN_SERVER_ERROR
     response = FetchResponse(error_code=error, session_id=request.session_id)
     if context.api_version < TOPIC_ID_VERSION:
@@ -85,7 +85,7 @@ def failure(
         partition_index=key.partition,
         error_code=error_code,
         high_watermark=-1,
-        # As Kafka: absent where a log was asked, empty where there was none to ask.
+        # As in Kafka: null if this broker has the partition, else empty.
         aborted_transactions=[] if partition is None else None,
         records=b"",
     )
@@ -102,7 +102,7 @@ def failure(
 
 
 def elsewhere(partition: Partition, preferred: int) -> PartitionData:
-    """A partition without records, which sends a consumer to a follower (KIP-392)."""
+    """A partition without records, with the follower that the consumer should fetch from (KIP-392)."""
     return PartitionData(
         partition_index=partition.partition,
         high_watermark=partition.high_watermark,

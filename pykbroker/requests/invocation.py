@@ -1,6 +1,6 @@
-"""Invocation of handlers: the loaded ones, the limit of a request's elements, the response when a handler failed.
+"""Invocation of handlers: the loaded handlers, the limit of a request's elements, the response to a failed one.
 
-A request comes over a connection of its own (`dispatch`) or inside an Envelope (`handlers.envelope`).
+A request comes directly over a client's connection (`dispatch`) or inside an Envelope (`handlers.envelope`).
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ELEMENTS_MAX = 50_000
-"""Topics, partitions and all other elements of one request together. Kafka has no such limit: there a frame of
-`socket.request.max.bytes` may become gigabytes of objects. No client names so many partitions at once."""
+"""Largest number of elements of one request: topics, partitions and all others. Kafka has no such limit: there a frame
+of `socket.request.max.bytes` may become gigabytes of objects. No client names so many partitions at once."""
 
 SERVER_ERROR_MESSAGE = "The server experienced an unexpected error when processing the request."
 
 Entry = tuple[type[Any], "Callable[[Any, Any], Awaitable[Any]]"]
 
 handlers_of: dict[ListenerKind, dict[int, Entry]] = {ListenerKind.BROKER: {}, ListenerKind.CONTROLLER: {}}
-"""Request class and handler of each API that was called, by the kind of listener and the API's key."""
+"""Request class and handler of each API that has been called, by kind of listener and API key."""
 
 
 def load(api: Api, kind: ListenerKind) -> Entry:
-    """Request class and handler of an API that is called for the first time."""
+    """Imports request class and handler of an API, at its first call."""
     entry = handlers_of[kind][api.key] = load_handler(api, kind)
     return entry
 
 
 def failed(context: NodeContext, request: Any, error: Exception) -> Any:
-    """The answer when a handler failed: as in Kafka an error of the whole request, and the connection stays.
+    """Error response to a request whose handler failed; as in Kafka the connection stays open.
 
     Raises:
-        CloseConnection: the client waits for no answer.
+        CloseConnection: the client expects no response.
     """
     from pykbroker.requests.error_responses import error_response
 

@@ -30,11 +30,11 @@ WITH_LOG_START = {
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.POLICY_VIOLATION,
 }
-"""Errors of the log that carry its log start offset; what a producer does about them can depend on it."""
+"""Errors of the log with which the log start offset is sent; a producer's reaction can depend on it."""
 
 
 class LeaderHints:
-    """Leaders named in the errors of one response, and their addresses, which v10 and later carry (KIP-951)."""
+    """Leaders named in the errors of one response, and their addresses; in v10 and later (KIP-951)."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -42,7 +42,7 @@ class LeaderHints:
 
     @property
     def endpoints(self) -> list[NodeEndpoint]:
-        """Addresses of the leaders that were named."""
+        """Addresses of the leaders named so far."""
         return list(self._endpoints.values())
 
     def name_leader(self, response: PartitionProduceResponse, image: PartitionImage) -> None:
@@ -63,7 +63,7 @@ def failure(index: int, error_code: ErrorCode) -> PartitionProduceResponse:
 
 
 def append_failure(index: int, error: Exception, partition: Partition) -> PartitionProduceResponse:
-    """The error of an append, with the records at fault and the reasons, which v8 and later carry (P-36)."""
+    """The error of an append, in v8 and later with the invalid records and the reasons (P-36)."""
     response = failure(index, error_code_for(error))
     if isinstance(error, RecordError):
         has_log_start = error.reports_log_start_offset

@@ -1,4 +1,4 @@
-"""Topics that the broker creates by itself: on a client's Metadata, or because it needs them (internal ones)."""
+"""Topics that the broker creates itself: those named in a client's Metadata request, and internal ones."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 
 
 def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
-    """Settings of a new topic of this name: an internal one by its own keys, another one by the defaults.
+    """Settings of a new topic: from the keys of an internal topic, else from the defaults.
 
-    As in Kafka num.partitions and default.replication.factor of this broker count where they are set; otherwise the
-    active controller takes its own. The replication factor of an internal topic is cut to the number of brokers
-    (design.md 6), as a single node would otherwise never have one.
+    As in Kafka num.partitions and default.replication.factor of this broker are used if they are set; otherwise the
+    active controller uses its own. The replication factor of an internal topic is at most the number of brokers
+    (design.md 6), as a single node could otherwise never create one.
     """
     if name == OFFSETS_TOPIC:
         internal = GroupSettings.from_config(config).offsets_topic(broker_count)
@@ -49,11 +49,11 @@ def new_topic(name: str, config: BrokerConfig, broker_count: int) -> NewTopic:
 
 
 async def create_missing_topics(context: NodeContext, names: Iterable[str]) -> dict[str, ErrorCode]:
-    """Asks the controller for topics that a client named, and gives the code that Metadata answers for each (P-23).
+    """Creates topics that a client named, and returns the error code of each for the Metadata response (P-23).
 
-    A name that can be created is UNKNOWN_TOPIC_OR_PARTITION at first, as in Kafka, where the creation goes on behind
-    the answer; here it is done when the client asks again. Whatever hinders the creation is logged, the client sees
-    the topic missing.
+    A valid name gets UNKNOWN_TOPIC_OR_PARTITION at first, as in Kafka, where the topic is created after the response;
+    here it exists when the client repeats the request. A failed creation is logged, and the client sees that the topic
+    does not exist.
     """
     services = context.services
     codes: dict[str, ErrorCode] = {}
@@ -80,7 +80,7 @@ async def create_missing_topics(context: NodeContext, names: Iterable[str]) -> d
 
 
 async def _create(context: NodeContext, wanted: list[NewTopic]) -> list[tuple[str, ApiError]]:
-    """Name and error of each topic. The active controller elsewhere is asked in the client's name, as in Kafka."""
+    """Name and error of each topic. A remote active controller gets the request in the client's name, as in Kafka."""
     timeout_ms = context.services.config.request_timeout_ms
     answer = await forwarded(context, create_request(wanted, timeout_ms))
     if answer is not None:
@@ -90,7 +90,7 @@ async def _create(context: NodeContext, wanted: list[NewTopic]) -> list[tuple[st
 
 
 def create_request(topics: Iterable[NewTopic], timeout_ms: int) -> CreateTopicsRequest:
-    """The request for topics without assignments of replicas."""
+    """CreateTopics request for topics, without assignments of replicas."""
     return CreateTopicsRequest(
         topics=[
             CreatableTopic(

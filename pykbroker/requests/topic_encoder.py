@@ -1,10 +1,10 @@
-"""TopicEncoder: topics as they stand in one Metadata response, from what is kept in encoded form or made now.
+"""TopicEncoder: encoded topics of one Metadata response, from the cache or encoded now.
 
-A response for all topics names thousands of partitions that differ in little but their number. So there is no object
-for each: one is made and encoded by the codec for every different leader, epoch and list of replicas, and its bytes
-serve the others with another partition index. That index lies behind the error code in every version. Topics with few
-partitions often have the same ones: those are put together once (`Shape`). What stands around a topic's name, id and
-partitions is had from the codec once for all topics whose names are equally long.
+A response for all topics has thousands of partitions that differ in little but their index. So there is no object for
+each: the codec encodes one for every combination of leader, epoch and replica lists, and its bytes are used for the
+others with another partition index. That index follows the error code in every version. Topics with few partitions
+often have equal ones: these are joined once (`Shape`). The bytes around a topic's name, id and partitions are encoded
+once for all topics whose names have the same length.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ TOPIC_OPERATIONS_VERSION: Final = 8
 TOPIC_ID_VERSION: Final = 10
 
 PARTITIONS_PER_LOOK: Final = 200
-"""Partitions encoded, at half a microsecond each, before the clock is looked at."""
+"""Number of partitions, at half a microsecond each, that are encoded between two checks of the clock."""
 TOPICS_PER_LOOK: Final = 50
-"""Topics answered before the clock is looked at."""
+"""Number of topics that are encoded between two checks of the clock."""
 SHAPED_PARTITIONS_MAX: Final = 10
-"""Topics with more partitions seldom have the same ones."""
+"""Largest number of partitions of a topic with a `Shape`: larger topics seldom have equal partitions."""
 
 _INT32: Final = Struct(">i")
 _UUID_BYTES: Final = 16
@@ -47,7 +47,7 @@ _INDEX_BEGINS, _INDEX_ENDS = 2, 6
 
 
 class TopicEncoder:
-    """Encodes topics of one image, the newest when it is made, for the client of one request."""
+    """Encodes topics for the client of one request, from the image that is the newest at its creation."""
 
     __slots__ = (
         "_blocks",
@@ -77,20 +77,20 @@ class TopicEncoder:
         self._kept = metadata.encoded_topics.for_client(
             self.image, context.listener_name, context.api_version, trio.current_time()
         )
-        # By all of a partition that its bytes depend on, without its index.
+        # Bytes before and after the index of a partition, by all other fields that the bytes depend on.
         self._partitions: dict[Any, tuple[bytes, bytes]] = {}
         # All partitions of the topics that have a shape.
         self._blocks: dict[Shape, bytes] = {}
-        # By length of the name, number of partitions and whether it is internal: what is before the name, behind
-        # the id, and behind the partitions.
+        # Bytes of a topic before its name, after its id and after its partitions, by length of the name, number of
+        # partitions and is_internal.
         self._frames: dict[tuple[int, int, bool], tuple[bytes, bytes, bytes]] = {}
         self._turn = Turn()
         self._since_look = 0
 
     async def encoded(self, topics: Iterable[TopicImage]) -> list[Any]:
-        """The topics' bytes, with what the client may do to each where the request wants that.
+        """The topics' bytes, with the client's authorized operations on each if the request includes them.
 
-        `topics` may do work for each, such as asking the authorizer: it is done in the turns of the request.
+        `topics` may do work for each topic, such as a call of the authorizer: it runs in the turns of the request.
         """
         kept, found = self._kept, []
         for topic in topics:
@@ -112,7 +112,7 @@ class TopicEncoder:
         return found
 
     def _with_operations(self, encoded: bytes, operations: int) -> bytes:
-        """The topic with its last field replaced; in flexible versions the count of tagged fields, none, is behind."""
+        """The topic with its last field replaced; in flexible versions the count of tagged fields, 0, follows it."""
         is_flexible = self._version in MetadataResponse.FLEXIBLE_VERSIONS
         end = len(encoded) - (1 if is_flexible else 0)
         return encoded[: end - _INT32.size] + _INT32.pack(operations) + encoded[end:]
@@ -172,13 +172,13 @@ class TopicEncoder:
         return bare[:begins], bare[names_end : len(bare) - tail], bare[len(bare) - tail :]
 
     def _tail_bytes(self) -> int:
-        """Bytes behind the partitions: operations, and the count of tagged fields."""
+        """Number of bytes after the partitions: operations, and the count of tagged fields."""
         has_operations = self._version >= TOPIC_OPERATIONS_VERSION
         is_flexible = self._version in MetadataResponse.FLEXIBLE_VERSIONS
         return (_INT32.size if has_operations else 0) + (1 if is_flexible else 0)
 
     def _described(self, partition: PartitionImage) -> MetadataResponsePartition:
-        """P-26: without a reachable leader the replica lists are still filled; v0 leaves out the dead ones."""
+        """A partition of the response; without a reachable leader it still has its replicas, in v0 live ones (P-26)."""
         view = self._view
         response = MetadataResponsePartition(
             partition_index=partition.partition,

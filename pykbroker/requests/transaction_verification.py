@@ -1,6 +1,6 @@
-"""Asks the coordinator before a partition takes the first records of a transaction (KIP-890, P-135).
+"""Verification by the coordinator before a transaction's first append to a partition (KIP-890, P-135).
 
-Without this, records that arrive after a transaction's end would open one that nobody ever ends. Used by Produce, and
+Without it, records that arrive after a transaction's end would open a transaction that never ends. Used by Produce, and
 by TxnOffsetCommit for the partition of `__consumer_offsets`.
 """
 
@@ -30,13 +30,13 @@ class ClientGeneration(IntEnum):
     """Generation of a client, by the version of its request."""
 
     OLD_ERRORS = 0
-    """Does not know TRANSACTION_ABORTABLE."""
+    """Does not support TRANSACTION_ABORTABLE."""
 
     NEW_ERRORS = 1
-    """Knows it, and adds its partitions to the transaction by itself (transaction.version 0 and 1)."""
+    """Supports it, and adds partitions to the transaction by requests of its own (transaction.version 0 and 1)."""
 
     EPOCH_BUMPS = 2
-    """Begins every transaction with a new epoch, and leaves it to the broker to add partitions (version 2)."""
+    """Begins every transaction with a new epoch; the broker adds the partitions (transaction.version 2)."""
 
 
 class ProducerIdentity(NamedTuple):
@@ -48,9 +48,9 @@ class ProducerIdentity(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """Result of verification for each partition: what its append has to bring, or why it may not append.
+    """Result for each partition: the verification to pass to its append, or the error that forbids the append.
 
-    A partition that is in neither may append as it is: its transaction is known to be open.
+    A partition in neither may append without one: its transaction is already open there, or it is not verified.
     """
 
     verifications: dict[Place, Verification]
@@ -63,15 +63,16 @@ async def verify_and_retry(
     first_sequences: Mapping[Partition, int],
     client: ClientGeneration,
 ) -> Verified:
-    """As `verify`; while the producer's last transaction is still ending, tries again for a moment.
+    """Verifies as `verify` does, with retries while the producer's last transaction is still completing.
 
-    With epoch bumps a client begins its next transaction at once, so that it is quicker to wait here.
+    With epoch bumps a client begins its next transaction at once, and a wait here is shorter than its own retry. The
+    retries take at most `add.partitions.to.txn.retry.backoff.max.ms`.
     """
     if client < ClientGeneration.EPOCH_BUMPS:
         return await verify(services, identity, first_sequences, client)
     config = services.config
-    patience_ms = min(config.transactions.add_partitions_retry_backoff_max_ms, config.request_timeout_ms)
-    give_up_at = trio.current_time() + patience_ms / 1000
+    timeout_ms = min(config.transactions.add_partitions_retry_backoff_max_ms, config.request_timeout_ms)
+    give_up_at = trio.current_time() + timeout_ms / 1000
     while True:
         verified = await verify(services, identity, first_sequences, client)
         if ErrorCode.CONCURRENT_TRANSACTIONS not in verified.errors.values() or trio.current_time() >= give_up_at:
@@ -88,8 +89,8 @@ async def verify(
     """Verifies that partitions are part of the producer's transaction, or adds them to it.
 
     Args:
-        first_sequences: the first sequence of what is to be appended to each partition; -1 for offsets.
-        client: decides between verifying and adding, and which errors the client can be told.
+        first_sequences: first sequence number of the records to append to each partition; -1 for offsets.
+        client: generation of the client; selects verifying or adding, and the errors that the client supports.
     """
     supports_epoch_bump = client is ClientGeneration.EPOCH_BUMPS
     verified = Verified({}, {})
@@ -121,7 +122,7 @@ async def verify(
 
 
 def _known_to(client: ClientGeneration, code: ErrorCode) -> ErrorCode:
-    """The coordinator's error as one that the client knows where it writes."""
+    """The coordinator's error as one that the client supports in responses to Produce and TxnOffsetCommit."""
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and client is ClientGeneration.OLD_ERRORS:
@@ -130,13 +131,13 @@ def _known_to(client: ClientGeneration, code: ErrorCode) -> ErrorCode:
 
 
 def produce_error(code: ErrorCode, client: ClientGeneration) -> KafkaError:
-    """Error for a producer whose partition could not be verified, which all clients know how to handle (P-135)."""
+    """Error for a producer whose partition could not be verified; one that all clients handle (P-135)."""
     if code is ErrorCode.INVALID_TXN_STATE:
         return KafkaError(code, "Partition was not added to the transaction")
     if code in _TRIED_AGAIN or (
         code is ErrorCode.CONCURRENT_TRANSACTIONS and client is not ClientGeneration.EPOCH_BUMPS
     ):
-        # An error that all clients try again after, and without asking for metadata.
+        # All clients retry after this error, and without a Metadata request.
         message = f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}"
         return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
     return KafkaError(code, "")

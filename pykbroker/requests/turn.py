@@ -1,17 +1,17 @@
-"""The share of time that a long request has before other clients get theirs."""
+"""The time that a long request may take before other clients are served."""
 
 from __future__ import annotations
 
 import trio
 
 TURN_S = 0.001
-"""Time, in seconds, that a request may take before others are served. What cannot be divided comes on top: a step of
-its own, the encoding and sending of the response, about 1 ms for 10,000 partitions. trio runs the tasks that are ready
-in random order, so that another request may have to wait for two turns: less than 5 ms."""
+"""Time in seconds that a request may take before others are served. Work that cannot be divided comes on top: one step
+of the request, and encoding and sending of the response, about 1 ms for 10,000 partitions. trio runs ready tasks in
+random order, so that another request may have to wait for two turns: less than 5 ms."""
 
 
 class Turn:
-    """Time of one request, by trio's clock; begins when it is made."""
+    """A request's share of time on trio's clock, which begins when the object is created."""
 
     __slots__ = ("_ends",)
 
@@ -24,9 +24,9 @@ class Turn:
         return trio.current_time() > self._ends
 
     async def end_if_over(self) -> None:
-        """Let other tasks run if the turn is over; then the next one begins.
+        """Let other tasks run if the turn is over, and begin the next one.
 
-        Anything may have changed behind a call: take what must stay the same, such as the image, beforehand.
+        Any state may change during a call: take values that must stay the same, such as the image, beforehand.
         """
         if self.is_over:
             await trio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""Error codes and texts of AddRaftVoter, RemoveRaftVoter and UpdateFeatures of kraft.version, as Kafka words them."""
+"""Kafka's error codes and texts of AddRaftVoter, RemoveRaftVoter and UpdateFeatures of kraft.version."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykbroker.protocol.uuids import uuid_to_text
 
 
 def error_of_change(answer: ChangeAnswer, key: ReplicaKey, what: str) -> tuple[ErrorCode, str | None]:
-    """Error code and text for the answer to a change of the voters.
+    """Error code and text for the response to a change of the voters.
 
     Args:
         key: the voter that was to be added or removed.
