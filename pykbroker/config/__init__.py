@@ -1,1 +1,1 @@
-"""Kafka's settings: definitions, parsing, checks, and how DescribeConfigs shows them."""
+"""Kafka's settings: definitions, parsing, checks, and their form in DescribeConfigs."""

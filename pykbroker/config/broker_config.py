@@ -1,9 +1,9 @@
 """BrokerConfig: the settings of one node, from server.properties keys to typed, checked, frozen values.
 
-Three steps: `parsing` makes values of texts by the table in definitions/broker.py, `validation` refuses combinations
-that cannot work, and what comes out is in groups (`values`): `config.quorum.fetch_timeout_ms`. Kafka's whole vocabulary
-is known; what this broker makes no use of is accepted and reported, so that a file written for Apache Kafka starts us
-and says what it will not get. A value that Kafka would refuse is refused.
+Three steps: `parsing` converts texts to values by the table in definitions/broker.py, `validation` refuses combinations
+that cannot work, and the result is in groups (`values`): `config.quorum.fetch_timeout_ms`. All keys of Kafka are known.
+Keys without effect here are accepted and reported, so that a broker starts with a file written for Apache Kafka and its
+log names what has no effect. A value that Kafka would refuse is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class BrokerConfig(ConfigValues):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], *, is_start: bool = True) -> BrokerConfig:
-        """Reads keys as in server.properties; `is_start` is False where some have been changed since.
+        """Reads keys as in server.properties; `is_start` is False if dynamic settings are among them.
 
         Raises:
             ConfigError: a value that Kafka refuses, or a combination that cannot work; names key, value and what is

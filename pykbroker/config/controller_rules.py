@@ -1,4 +1,4 @@
-"""Rules of configs for the controller's commands (`ConfigRules`), answered from the definitions."""
+"""Rules of configs for the controller's commands (`ConfigRules`), taken from the definitions."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ CLIENT_SELECTORS = frozenset(
 
 
 class ServerConfigRules:
-    """Judges configs with Kafka's rules and texts. `config` gives defaults and bounds that the broker's keys set."""
+    """Validates configs with Kafka's rules and texts. Broker keys in `config` set defaults and bounds."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
 
     def is_list(self, resource_type: int, name: str) -> bool:
-        # As in Kafka's controller, whose schema knows topics and brokers only.
+        # As in Kafka's controller, whose schema has only topics and brokers.
         if resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE):
             return False
         definition = _definition(resource_type, name)
         return definition is not None and definition.type == LIST
 
     def default(self, resource_type: int, name: str) -> str | None:
-        """The text of a key that nobody set; None for none or for an unknown key."""
+        """Default text of a key; None for a key without default and for an unknown key."""
         definition = _definition(resource_type, name)
         return None if definition is None else definition.default
 
     def validate(
         self, resource_type: int, resource_name: str, configs: Mapping[str, str], existing: Mapping[str, str]
     ) -> ApiError:
-        """Judges all that a resource would have; unknown names and bad values are INVALID_CONFIG (P-146)."""
+        """Validates all configs that a resource would have; unknown names and bad values: INVALID_CONFIG (P-146)."""
         try:
             if resource_type == TOPIC_RESOURCE:
                 self._check_topic(configs, existing)
@@ -127,11 +127,11 @@ class ServerConfigRules:
 
 
 class _Conflict(Exception):
-    """A config that cannot be, in Kafka's words; never leaves this module."""
+    """An invalid config, with Kafka's text. It never leaves this module."""
 
 
 def _judge_client_metrics(subscription: str, configs: Mapping[str, str]) -> ApiError:
-    """The configs of a client metrics subscription (KIP-714); here Kafka speaks of an invalid request."""
+    """Validates the configs of a client metrics subscription (KIP-714); Kafka's error code here is INVALID_REQUEST."""
     invalid = ErrorCode.INVALID_REQUEST
     if not subscription:
         return ApiError(invalid, "Subscription name can't be empty")

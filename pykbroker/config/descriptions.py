@@ -1,4 +1,4 @@
-"""Configs as DescribeConfigs and CreateTopics show them: value, source, synonyms by precedence (P-151, P-152)."""
+"""Configs in DescribeConfigs and CreateTopics responses: value, source, synonyms by precedence (P-151, P-152)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _UNITS_OF_ONE_SETTING = (
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
-# Only this way round: the scheduler's interval is a setting of its own, too.
+# The second key is a synonym of the first, not the reverse: the scheduler's interval is also a setting of its own.
 _FLUSH_INTERVALS = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 
 
 class Synonym(NamedTuple):
-    """A place where a config is, or could be, taken from. `value` is None when it is secret."""
+    """A source of a config, in use or overridden. `value` is None if it is secret."""
 
     name: str
     value: str | None
@@ -40,7 +40,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One config. `value` is None for null and for secrets; `synonyms` begins with the one that counts."""
+    """One config. `value` is None for null and for secrets; the first of `synonyms` is in effect."""
 
     name: str
     value: str | None
@@ -52,13 +52,13 @@ class ConfigEntry(NamedTuple):
 
 
 class ConfigViews:
-    """All configs that one broker can show, under one image.
+    """All configs that one broker can describe, under one image.
 
     Args:
-        config: the settings given at start.
-        effective: the same under the dynamic ones.
-        image: holds the dynamic ones.
-        node_id: this broker.
+        config: static settings, as given at the start.
+        effective: the same, overridden by the dynamic settings.
+        image: has the dynamic settings.
+        node_id: id of this broker.
     """
 
     def __init__(self, config: BrokerConfig, effective: BrokerConfig, image: ClusterImage, node_id: int) -> None:
@@ -69,16 +69,16 @@ class ConfigViews:
         self._levels: tuple[tuple[Mapping[str, str], int], ...] = (
             (self.own_dynamic, DYNAMIC_BROKER_SOURCE),
             (self.cluster_dynamic, DYNAMIC_DEFAULT_BROKER_SOURCE),
-            # Kafka has no default for these, so that they are always given.
+            # Kafka has no default for these keys: they are always shown as static settings.
             ({**SINGLE_NODE_DEFAULTS, **config.static_properties}, STATIC_BROKER_SOURCE),
             (_defaults(), DEFAULT_SOURCE),
         )
 
     def created_topic(self, settings: Mapping[str, str]) -> list[ConfigEntry]:
-        """All configs of a new topic, as CreateTopics answers them.
+        """All configs of a new topic, for the CreateTopics response.
 
-        Texts are as they were given, and other units of a broker key count as sources; in both, Kafka's controller
-        differs from its brokers.
+        Texts are returned as given, and broker keys in other units count as sources: in both Kafka's controller, which
+        this follows, differs from its brokers.
         """
         entries: list[ConfigEntry] = []
         for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
@@ -91,7 +91,7 @@ class ConfigViews:
         return entries
 
     def _inherited(self, name: str, definition: ConfigDefinition) -> tuple[str | None, int]:
-        """The text that a topic key gets from this broker, and from where."""
+        """Text and source of a topic key that is inherited from this broker."""
         for texts, source in self._levels[:-1]:
             for synonym, factor in BROKER_SYNONYMS.get(name, ()):
                 if synonym in texts:
@@ -100,7 +100,7 @@ class ConfigViews:
         return definition.default, DEFAULT_SOURCE
 
     def topic(self, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
-        """A topic that has these settings of its own; None of names is all."""
+        """Configs of a topic with these settings of its own; `names` None for all."""
         defaults = self._effective.topics.defaults
         entries: list[ConfigEntry] = []
         for name in dict.fromkeys((*TOPIC_CONFIGS, *settings)):
@@ -118,11 +118,11 @@ class ConfigViews:
         return entries
 
     def broker(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
-        """This broker: all keys, and those given that Kafka does not know, whose values are kept secret."""
+        """Configs of this broker: all of Kafka's keys, and given unknown keys, whose values are treated as secret."""
         effective = {**SINGLE_NODE_DEFAULTS, **self._config.static_properties}
         for dynamic in (self.cluster_dynamic, self.own_dynamic):
             for changed, value in dynamic.items():
-                # Other units of the same setting no longer count, and are shown as if they were not set.
+                # The same setting in other units has no effect any more, and is described as not set.
                 for synonym in synonyms_of_broker_key(changed):
                     effective.pop(synonym, None)
                 effective[changed] = value
@@ -138,7 +138,7 @@ class ConfigViews:
         return entries
 
     def cluster_wide(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
-        """The dynamic settings of all brokers: only what was set."""
+        """Dynamic settings for all brokers: only those that are set."""
         entries: list[ConfigEntry] = []
         for name, text in self.cluster_dynamic.items():
             if names is None or name in names:
@@ -149,7 +149,7 @@ class ConfigViews:
         return entries
 
     def group(self, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
-        """A group that has these settings of its own."""
+        """Configs of a group with these settings of its own."""
         from pykbroker.config.definitions.group import GROUP_BROKER_SYNONYMS, GROUP_CONFIGS
 
         entries: list[ConfigEntry] = []
@@ -169,7 +169,7 @@ class ConfigViews:
         return entries
 
     def client_metrics(self, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
-        """A client metrics subscription that has these settings."""
+        """Configs of a client metrics subscription with these settings."""
         from pykbroker.config.definitions.group import CLIENT_METRICS_CONFIGS
 
         entries: list[ConfigEntry] = []
@@ -184,7 +184,7 @@ class ConfigViews:
         return entries
 
     def _synonyms(self, name: str) -> list[Synonym]:
-        """Sources of a broker key, best first; other units of the same setting only behind the key itself."""
+        """Sources of a broker key by precedence; the same setting in other units only after the key itself."""
         definition = definition_of_broker_key(name)
         is_secret = definition is None or definition.is_sensitive
         names = synonyms_of_broker_key(name)
@@ -199,7 +199,7 @@ class ConfigViews:
 
 
 def synonyms_of_broker_key(name: str) -> tuple[str, ...]:
-    """The keys that can give a broker key its value, in order of precedence; for most just itself."""
+    """Keys that can set the value of a broker key, by precedence; for most keys only the key itself."""
     for names in _UNITS_OF_ONE_SETTING:
         if name in names:
             return names

@@ -1,6 +1,6 @@
-"""Bounds of dynamic settings that depend on what is set now: Kafka's Reconfigurables (DynamicBrokerConfig).
+"""Bounds of dynamic settings that depend on the current values: Kafka's Reconfigurables (DynamicBrokerConfig).
 
-Numbers of threads change nothing here, as there are no pools of threads; clients are told the same all the same.
+Numbers of threads have no effect here, as there are no thread pools; clients get the same errors nevertheless.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _LOG_KEYS = frozenset(name for synonyms in BROKER_SYNONYMS.values() for name, _ 
 
 
 def refusal_of_change(current: BrokerConfig, new: BrokerConfig) -> str | None:
-    """Return Kafka's reason to refuse the change from the current settings to new ones; None if it would take it."""
+    """Return Kafka's error text for a change from the current settings to new ones; None if Kafka would accept it."""
     reason = _reason(current, new)
     if reason is None:
         return None
-    # Kafka takes the exception for a value and its text for a name.
+    # Kafka passes the exception as the value, and a text as the name of the key.
     return (
         f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} "
         "for configuration Invalid dynamic configuration"

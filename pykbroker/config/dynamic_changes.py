@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_resource_name(name: str, node_id: int) -> ApiError:
-    """A broker answers for itself and, under the empty name, for the settings of all."""
+    """Error unless the resource is this broker or, with the empty name, all brokers."""
     if not name:
         return NO_ERROR
     try:
@@ -34,7 +34,7 @@ def check_resource_name(name: str, node_id: int) -> ApiError:
 
 
 def check_form(names: Sequence[str], names_of_nulls: Sequence[str]) -> ApiError:
-    """Refuse a key given twice or a value that is missing, as Kafka does before anything else."""
+    """Refuse a key given twice or a null value, which is Kafka's first check."""
     if any(count > 1 for count in Counter(names).values()):
         return ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if names_of_nulls:
@@ -57,20 +57,20 @@ def edited(edits: Sequence[ConfigEdit], resource_name: str, image: ClusterImage)
         elif BROKER_CONFIGS[edit.name].type != LIST:
             verb = "append" if edit.operation == APPEND else "subtract"
             return ApiError(ErrorCode.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {edit.name}")
-        # What APPEND and SUBTRACT make of a list is the controller's to say.
+        # The controller applies APPEND and SUBTRACT to lists.
     return settings
 
 
 def check_settings(
     settings: Mapping[str, str], resource_name: str, config: BrokerConfig, image: ClusterImage
 ) -> ApiError:
-    """Check that these can be the dynamic settings of one broker, or of all under the empty name.
+    """Check the dynamic settings of this broker or, with the empty name, of all brokers.
 
     Args:
-        settings: all that the resource would have.
+        settings: all settings that the resource would have.
         resource_name: id of this broker, or the empty name.
-        config: the settings that this broker was started with.
-        image: holds the dynamic settings of now, of the broker and of all.
+        config: static settings of this broker.
+        image: has the current dynamic settings, of this broker and of all.
     """
     error = _check_names(settings, is_one_broker=bool(resource_name))
     if error.is_failure:
@@ -93,7 +93,7 @@ def _current(config: BrokerConfig, cluster_wide: Mapping[str, str], own: Mapping
     try:
         return config.with_dynamic(cluster_wide, own)
     except ConfigError:
-        # As in MetadataCache: stored by a Kafka that takes other values than we, and not used.
+        # As in MetadataCache: settings stored by a Kafka that accepts other values are not used.
         return config
 
 

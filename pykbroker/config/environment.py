@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 PREFIX = "KAFKA_"
 
-# Variables with the prefix that are for somebody else than the broker. What else is not a key of Kafka is taken for a
-# setting all the same, so that a typing error is named and a plugin gets its own settings (KAFKA_SUPER_USERS).
+# Variables with the prefix that are not for the broker. All other variables count as settings, also if Kafka has no
+# such key: so a typing error is reported, and a plugin gets its own settings (KAFKA_SUPER_USERS).
 _NOT_SETTINGS = frozenset(
     {
         # Left out by Apache Kafka's image (KafkaDockerWrapper), or read by its scripts and those of bin/.
@@ -23,7 +23,7 @@ _NOT_SETTINGS = frozenset(
         "KAFKA_SSL_TRUSTSTORE_CREDENTIALS",
         "KAFKA_SSL_TRUSTSTORE_FILENAME",
         "KAFKA_TOOLS_LOG4J_LOGLEVEL",
-        # Where a distribution lies, as other images and build machines say it.
+        # Paths of a distribution, in other images and on build machines.
         "KAFKA_BASE_DIR",
         "KAFKA_BIN_PATH",
         "KAFKA_CONF_DIR",
@@ -33,7 +33,7 @@ _NOT_SETTINGS = frozenset(
         "KAFKA_INSTALL_ROOT",
         "KAFKA_LIBS_DIR",
         "KAFKA_PID_DIR",
-        # Applications find their cluster by these; one file of variables often serves them and the broker.
+        # Settings of clients; one file of variables is often used for clients and the broker.
         "KAFKA_BOOTSTRAP_SERVER",
         "KAFKA_BOOTSTRAP_SERVERS",
         "KAFKA_BROKER_LIST",
@@ -53,11 +53,11 @@ _NOT_SETTINGS = frozenset(
     }
 )
 
-# No key of Kafka ends like these: KAFKA_HEAP_OPTS, KAFKA_SCALA_VERSION.
+# Endings that no key of Kafka has: KAFKA_HEAP_OPTS, KAFKA_SCALA_VERSION.
 _NOT_SETTINGS_ENDINGS = ("_HOME", "_OPTS", "_VERSION")
 
-# What Kubernetes tells every container about a service that is called kafka, or kafka-something, and what a container
-# is told that Docker has linked to one of that name.
+# Variables that Kubernetes sets in every container for a service named kafka or kafka-something, and those that Docker
+# sets in a container linked to one of that name.
 _SERVICE_LINK = re.compile(
     r"""KAFKA (_\w+)? _
         ( SERVICE_HOST | SERVICE_PORT (_\w+)? | PORT_[0-9]+_(TCP|UDP|SCTP) (_ADDR|_PORT|_PROTO)? )
@@ -69,7 +69,7 @@ _SERVICE_LINK = re.compile(
 def _is_setting(variable: str) -> bool:
     if variable in _NOT_SETTINGS or variable.endswith(_NOT_SETTINGS_ENDINGS) or _SERVICE_LINK.fullmatch(variable):
         return False
-    # Each key of Kafka has a dot in it, except for `listeners`: KAFKA_PORT, KAFKA_MODE, KAFKA_URL, KAFKA_BROKERS.
+    # Each key of Kafka but `listeners` has a dot. Not settings: KAFKA_PORT, KAFKA_MODE, KAFKA_URL, KAFKA_BROKERS.
     word = variable.removeprefix(PREFIX)
     return "_" in word or word.startswith("LISTEN")
 
@@ -78,7 +78,7 @@ def properties_from_environment(environment: Mapping[str, str]) -> dict[str, str
     """Configuration keys and values: `KAFKA_ADVERTISED_LISTENERS` becomes `advertised.listeners`.
 
     As in the image, advertised listeners without listeners make the broker listen on all addresses at the same ports.
-    In a name, "___" stands for "-", "__" for "_", "_" for "."; letters become lower case.
+    In a name "___" means "-", "__" means "_" and "_" means "."; letters become lower case.
     """
     properties: dict[str, str] = {}
     for variable in sorted(environment):
@@ -101,10 +101,10 @@ def key_of_variable(variable: str) -> str:
 
 
 def variable_of_key(key: str) -> str:
-    """The `KAFKA_*` variable that gives a configuration key."""
+    """Name of the `KAFKA_*` variable that sets a configuration key."""
     return PREFIX + key.upper().replace("_", "__").replace("-", "___").replace(".", "_")
 
 
 def cluster_id_from_environment(environment: Mapping[str, str]) -> str | None:
-    """The cluster id that a new data directory gets, from `CLUSTER_ID`; None when it is not given."""
+    """Cluster id for a new data directory, from `CLUSTER_ID`; None if it is not set."""
     return environment.get("CLUSTER_ID", "").strip() or None

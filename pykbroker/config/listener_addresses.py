@@ -17,7 +17,7 @@ LISTENER_PREFIX = "listener.name."
 _EVERY_ADDRESS = frozenset(("", "0.0.0.0", "::"))  # noqa: S104  compared, not bound
 _HOST = r"[0-9a-zA-Z\-%._:]*"
 
-# These are given per mechanism: listener.name.<listener>.<mechanism>.<key>.
+# Keys that are set per mechanism: listener.name.<listener>.<mechanism>.<key>.
 _PER_MECHANISM = (
     "sasl.jaas.config",
     "sasl.login.callback.handler.class",
@@ -36,17 +36,17 @@ def base_of_listener_key(key: str) -> str | None:
 
 
 def is_every_address(host: str) -> bool:
-    """True for a host of `listeners` that binds every address of the machine, which nobody can dial."""
+    """True for a host of `listeners` that binds every address of the machine; it cannot be connected to."""
     return host in _EVERY_ADDRESS
 
 
 def host_and_port(host: str, port: int) -> str:
-    """`host:port` as clients take it: an IPv6 address stands in brackets."""
+    """`host:port` in the form of clients: with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class ListenerAddress(NamedTuple):
-    """One named address. host "" is every address; port 0 is a free one. security_protocol is a name like PLAINTEXT."""
+    """Address of one listener. host "" means every address, port 0 a free port; security_protocol: "PLAINTEXT", ..."""
 
     name: str
     host: str
@@ -92,7 +92,7 @@ def parse_listeners(key: str, texts: list[str], protocols: Mapping[str, str]) ->
 
 
 def _check_ports(listeners: list[ListenerAddress], texts: list[str]) -> None:
-    """Kafka has each port once, or once in IPv4 and once in IPv6; port 0 is another one each time."""
+    """Kafka allows a port once, or once for IPv4 and once for IPv6; port 0 is a different port each time."""
     for port in {listener.port for listener in listeners if listener.port}:
         versions = [_ip_version(listener.host) for listener in listeners if listener.port == port]
         if len(versions) > 1 and sorted(versions) != [4, 6]:
@@ -104,14 +104,14 @@ def _check_ports(listeners: list[ListenerAddress], texts: list[str]) -> None:
 
 
 def _ip_version(host: str) -> int:
-    """4 or 6; 0 for what is a name, or nothing."""
+    """4 or 6; 0 for a host name or an empty text."""
     if ":" in host:
         return 6
     return 4 if re.fullmatch(r"\d+\.\d+\.\d+\.\d+", host, re.ASCII) else 0
 
 
 def is_host(text: str) -> bool:
-    """True for what Kafka takes for the name or address of a host, by its characters alone."""
+    """True if Kafka accepts the text as name or address of a host; only the characters are checked."""
     return re.fullmatch(_HOST, text) is not None
 
 
@@ -120,8 +120,8 @@ def parse_protocol_map(
 ) -> dict[str, str]:
     """`NAME:PROTOCOL,...` to a mapping with upper-case names.
 
-    As in Kafka, controller listeners need no entry as long as the map is the default one, and no listener has the name
-    of another protocol than PLAINTEXT.
+    As in Kafka controller listeners need no entry if the map is the default one and no listener is named after a
+    protocol other than PLAINTEXT.
 
     Raises:
         ConfigError: an entry has another form or names no security protocol.

@@ -1,7 +1,7 @@
-"""Texts of server.properties to values.
+"""Parsing of the texts of server.properties into values.
 
-A value that is not of its key's type, out of the key's own bounds, or of another form is refused here. Combinations are
-judged afterwards, in `validation`: until then values may contradict one another.
+A value of a wrong type, outside of its key's own bounds, or malformed is refused here. Combinations are checked later,
+in `validation`: until then values may contradict one another.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parse_properties(properties: Mapping[str, str]) -> ConfigValues:
     """Parses keys as in server.properties.
 
     Raises:
-        ConfigError: a text is not of its key's type, is out of the key's own bounds, or has another form.
+        ConfigError: a text is not of its key's type, is outside of the key's own bounds, or is malformed.
     """
     texts = {key: text.strip() for key, text in properties.items()}
     _agree_on_node_id(texts)
@@ -101,7 +101,7 @@ def parse_properties(properties: Mapping[str, str]) -> ConfigValues:
 
 
 def is_known_key(key: str) -> bool:
-    """True if a broker of Kafka has a setting of this name, `listener.name.<listener>.<key>` among them."""
+    """True if Kafka's broker has a setting of this name, also as `listener.name.<listener>.<key>`."""
     tables = (BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS, DYNAMIC_ONLY_CONFIGS, INTERNAL_TOPIC_CONFIGS)
     return any(key in table for table in tables) or base_of_listener_key(key) in BROKER_CONFIGS
 
@@ -112,14 +112,14 @@ def _has_effect(key: str) -> bool:
 
 
 def _is_for_listener(key: str, listener_names: Collection[str]) -> bool:
-    """True for a key with a listener's prefix that is read, for a listener that there is."""
+    """True for a key with a listener's prefix that this broker reads, if it has that listener."""
     definition = BROKER_CONFIGS.get(base_of_listener_key(key) or "")
     name = key.removeprefix(LISTENER_PREFIX).partition(".")[0].upper()
     return definition is not None and definition.per_listener and name in listener_names
 
 
 def _agree_on_node_id(texts: dict[str, str]) -> None:
-    """`broker.id` is the old name of `node.id`; Kafka sets the one from the other."""
+    """Sets `node.id` from its old name `broker.id` or the reverse, as Kafka does."""
     if "node.id" not in texts and "broker.id" in texts:
         texts["node.id"] = texts["broker.id"]
     node_id = texts.get("node.id", SINGLE_NODE_DEFAULTS["node.id"])
@@ -130,9 +130,9 @@ def _agree_on_node_id(texts: dict[str, str]) -> None:
 
 
 def _plain_values(texts: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Group -> field -> value, of the fields that are the value of one key; the group of node_id is "".
+    """Group -> field -> value, for the fields with the value of one key; the group of node_id is "".
 
-    Every given key is parsed, also those that nothing here acts on: a typing error should not wait for that.
+    Every given key is parsed, also keys without effect here, so that typing errors are reported.
     """
     groups = {group: fields.copy() for group, fields in _default_values().items()}
     for key, text in texts.items():
@@ -151,7 +151,7 @@ def _plain_values(texts: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def _default_values() -> dict[str, dict[str, Any]]:
-    """The same where nothing is given. Parsed once in a process: each dynamic change makes new values."""
+    """`_plain_values` of no given keys. Parsed once per process, as each dynamic change makes new values."""
     groups: dict[str, dict[str, Any]] = {}
     for table in (BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS):
         for key, definition in table.items():
@@ -198,7 +198,7 @@ def _quorum(plain: Mapping[str, Any], texts: Mapping[str, str], node_id: int, ro
     voters = parse_voters(value_of("controller.quorum.voters", texts))
     servers = parse_bootstrap_servers(value_of("controller.quorum.bootstrap.servers", texts))
     if not voters and not servers and CONTROLLER in roles:
-        # A node without any of these settings is a cluster by itself.
+        # A node without any of these settings is a single-node cluster.
         voters = {node_id: ("localhost", 0)}
     return QuorumValues(**plain, voters=MappingProxyType(voters), bootstrap_servers=servers)
 
@@ -206,7 +206,7 @@ def _quorum(plain: Mapping[str, Any], texts: Mapping[str, str], node_id: int, ro
 def _security(
     plain: Mapping[str, Any], texts: Mapping[str, str], logins: Mapping[str, tuple[str, str]]
 ) -> SecurityValues:
-    # Kafka's authorizer reads these two; where there is none, nobody does.
+    # Only Kafka's authorizer reads these two keys: without one they have no effect.
     given = texts if plain["authorizer_class_name"] else {}
     return SecurityValues(
         **plain,
@@ -219,7 +219,7 @@ def _security(
 def _node_logins(
     network: NetworkValues, texts: Mapping[str, str], roles: Collection[str], *, is_alone: bool
 ) -> Mapping[str, tuple[str, str]]:
-    """This node's logins at others: by SASL/PLAIN, where that is the protocol of a listener between nodes."""
+    """This node's logins at other nodes, by name of a listener between nodes that has SASL/PLAIN."""
     logins: dict[str, tuple[str, str]] = {}
     for name, mechanism_key in listeners_between_nodes(network, roles, is_alone=is_alone):
         is_plain = texts.get(mechanism_key) == "PLAIN" and network.security_protocols.get(name) == "SASL_PLAINTEXT"
@@ -230,9 +230,9 @@ def _node_logins(
 
 
 def listeners_between_nodes(network: NetworkValues, roles: Collection[str], *, is_alone: bool) -> list[tuple[str, str]]:
-    """The listeners of others that this node dials, each with the key of the mechanism that it logs in by.
+    """Names of the listeners of other nodes that this node connects to, each with the key of its SASL mechanism.
 
-    A quorum of one asks no controller; with other brokers it replicates from them as any broker does.
+    A quorum of one connects to no controller, but to other brokers, from which it replicates as any broker does.
     """
     found = []
     if not is_alone:
@@ -250,7 +250,7 @@ def jaas_key(listener_name: str) -> str:
 
 
 def find_login(listener_name: str, texts: Mapping[str, str]) -> tuple[str, str] | None:
-    """User and password of this node in the login module of a listener; None where it has not both."""
+    """User and password of this node in the login module of a listener; None unless it has both."""
     jaas = next((texts[key] for key in (jaas_key(listener_name), "sasl.jaas.config") if key in texts), "")
     found = {
         key: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for key, quoted, bare in re.findall(_JAAS_OPTION, jaas)
@@ -261,7 +261,7 @@ def find_login(listener_name: str, texts: Mapping[str, str]) -> tuple[str, str] 
 
 
 def _topic_defaults(texts: Mapping[str, str]) -> Mapping[str, str]:
-    """Every topic key as a topic has it that sets nothing, in the topic key's unit."""
+    """Every topic key with the text that topics without a setting of their own inherit, in the topic key's unit."""
     changed = {_topic_key_of_synonym()[key] for key in texts.keys() & _topic_key_of_synonym().keys()}
     return MappingProxyType({**_unset_topic_defaults(), **{name: _topic_default(name, texts) for name in changed}})
 
@@ -281,7 +281,7 @@ def _topic_default(name: str, texts: Mapping[str, str]) -> str:
         value = value_of(synonym, texts)
         if value is not None:
             if factor != 1 or name == "retention.ms":
-                # Each negative retention is unlimited to Kafka's broker.
+                # Kafka's broker treats each negative retention as unlimited.
                 value = -1 if value < 0 else value * factor
             return format_value(value)
     return TOPIC_CONFIGS[name].default or ""

@@ -1,8 +1,8 @@
 """The settings of a node as frozen values, grouped as Kafka's documentation and code group them.
 
-A field has the name of its key with "_" for ".", less what the name of the group says already:
-`controller.quorum.fetch.timeout.ms` is `config.quorum.fetch_timeout_ms`. Units are in the names; -1 means unlimited
-where Kafka says so. The column `attribute` or `part_of` of definitions/broker.py names the field of each key.
+A field has the name of its key with "_" for ".", without the words that are in the name of its group:
+`controller.quorum.fetch.timeout.ms` is `config.quorum.fetch_timeout_ms`. Units are in the names; -1 means unlimited for
+the same keys as in Kafka. The column `attribute` or `part_of` of definitions/broker.py names the field of each key.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SINGLE_NODE_DEFAULTS = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
 }
-"""Defaults of our own where Kafka has none and demands a value: one node that is broker and controller."""
+"""Defaults of this broker for keys that Kafka requires and has no default for: one node, broker and controller."""
 
 
 class Frozen:
-    """Attributes that are given once, by keyword; the annotations of a subclass say which, and mypy reads them.
+    """Immutable values, given by keyword. A subclass declares its attributes by annotations, which mypy checks.
 
     Sixteen NamedTuples in place of these would cost 5 ms of each start, dataclasses more.
     """
@@ -45,7 +45,7 @@ class Frozen:
 
 
 class BrokerValues(Frozen):
-    """The broker at its controller: registration, heartbeats, shutdown."""
+    """A broker's relation to the controller: registration, heartbeats, shutdown."""
 
     controlled_shutdown_enable: bool
     heartbeat_interval_ms: int
@@ -119,13 +119,13 @@ class MetadataLogValues(Frozen):
 
 
 class NetworkValues(Frozen):
-    """Listeners: the addresses that a node binds, and those that it tells to others.
+    """Listeners: the addresses that a node binds, and those that it advertises.
 
-    listeners: addresses to bind for clients and brokers; empty where there is no broker.
-    controller_listeners: addresses to bind that `controller.listener.names` names; empty on a broker alone, and on a
-        single node without any.
-    advertised_listeners: `advertised.listeners` by listener name, as given; empty when it is not set. What follows
-        for clients and nodes is in pykbroker/metadata/advertised_listeners.py.
+    listeners: addresses to bind for clients and brokers; empty unless the node is a broker.
+    controller_listeners: addresses to bind that `controller.listener.names` names; empty if the node is only a broker,
+        and on a single node without any.
+    advertised_listeners: `advertised.listeners` by listener name, as given; empty if it is not set. The addresses for
+        clients and nodes that follow from it are in pykbroker/metadata/advertised_listeners.py.
     advertised_controller_listeners: the same of the controller's listeners.
     inter_broker_listener: name of the listener for other brokers: `inter.broker.listener.name`, else the name of the
         protocol.
@@ -144,9 +144,9 @@ class NetworkValues(Frozen):
 class QuorumValues(Frozen):
     """The quorum of controllers (KRaft): keys that begin with `controller.quorum.`.
 
-    voters: node id -> (host, port) from `controller.quorum.voters`; empty where the log says who votes, just this node
-        where nothing is said at all.
-    bootstrap_servers: (host, port) of controllers to ask for the others.
+    voters: node id -> (host, port) from `controller.quorum.voters`; empty if the voters are in the log, only this node
+        if neither voters nor bootstrap servers are set.
+    bootstrap_servers: (host, port) of controllers, from which the node learns the others.
     """
 
     append_linger_ms: int
@@ -182,9 +182,9 @@ class ReplicationValues(Frozen):
 class SecurityValues(Frozen):
     """Authorizer and SASL.
 
-    super_users, allow_everyone_if_no_acl_found: settings of the authorizer, which Kafka's broker does not know by
-        itself; empty and False where there is none.
-    node_logins: user and password of this node at others, by the name of a SASL listener between nodes.
+    super_users, allow_everyone_if_no_acl_found: settings of the authorizer, which are not keys of Kafka's broker
+        itself; empty and False without an authorizer.
+    node_logins: user and password of this node at other nodes, by name of a SASL listener between nodes.
     """
 
     allow_everyone_if_no_acl_found: bool
@@ -195,7 +195,7 @@ class SecurityValues(Frozen):
 
 
 class SocketValues(Frozen):
-    """Sizes of requests, and of what the kernel holds for a socket."""
+    """Sizes of requests, and of the kernel's buffers and backlog of a socket."""
 
     listen_backlog_size: int
     queued_max_request_bytes: int
@@ -205,7 +205,7 @@ class SocketValues(Frozen):
 
 
 class TopicValues(Frozen):
-    """Creation of topics, and what a topic has that sets nothing itself.
+    """Creation of topics, and default settings of topics.
 
     defaults: every topic key with its text, from the broker keys that a topic inherits from.
     """
@@ -219,7 +219,7 @@ class TopicValues(Frozen):
 
 
 class TransactionValues(Frozen):
-    """The transaction coordinator with its topic __transaction_state, and producer ids."""
+    """The transaction coordinator and its topic __transaction_state, and producer ids."""
 
     abort_timed_out_transaction_cleanup_interval_ms: int
     add_partitions_retry_backoff_max_ms: int
@@ -239,7 +239,7 @@ class TransactionValues(Frozen):
 class ConfigValues(Frozen):
     """All settings of one node.
 
-    static_properties: keys and texts as given, without blanks around.
+    static_properties: keys and texts as given, without blanks around them.
     unknown_keys: given keys that Kafka does not know.
     ineffective_keys: given keys that Kafka knows and this broker does not act on.
     """
@@ -277,18 +277,18 @@ class ConfigValues(Frozen):
 
     @property
     def is_alone(self) -> bool:
-        """True if this process is a quorum of one: its own controller, which needs nobody else."""
+        """True if this process is a quorum of one: the only controller of its cluster."""
         return set(self.quorum.voters) == {self.node_id}
 
     @property
     def has_peers(self) -> bool:
-        """True if other nodes may belong to this cluster: brokers can join a quorum of one by its controller's port."""
+        """True if other nodes may belong to this cluster: brokers can join a quorum of one by a controller listener."""
         return not self.is_alone or bool(self.network.controller_listeners)
 
     def value(self, key: str) -> Any:
-        """The typed value of any broker key, given or by default; None where there is neither.
+        """The typed value of any broker key, given or by default; None without both.
 
-        For keys that are no attribute: they are checked, or bounds of others, and have no effect by themselves.
+        For keys without an attribute: they are only checked, or are bounds of others, and have no effect by themselves.
         """
         return value_of(key, self.static_properties)
 
@@ -303,18 +303,18 @@ class ConfigValues(Frozen):
 
 
 def broker_definition(key: str) -> ConfigDefinition | None:
-    """The row of a broker key, listed by Kafka or not; None for an unknown key."""
+    """Definition of a broker key, listed by Kafka or not; None for an unknown key."""
     return BROKER_CONFIGS.get(key) or INTERNAL_BROKER_CONFIGS.get(key)
 
 
 def default_text(key: str) -> str | None:
-    """The text of a broker key that nobody set; None for none, and for an unknown key."""
+    """Default text of a broker key; None for a key without default and for an unknown key."""
     definition = broker_definition(key)
     return SINGLE_NODE_DEFAULTS.get(key, None if definition is None else definition.default)
 
 
 def value_of(key: str, texts: Mapping[str, str]) -> Any:
-    """The typed value of a broker key in these texts, or its default; None where there is neither.
+    """The typed value of a broker key in these texts, or its default; None without both.
 
     Raises:
         ConfigError: the text is not of the key's type or not allowed.

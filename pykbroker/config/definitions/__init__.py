@@ -1,8 +1,8 @@
-"""Kafka's configuration keys: type, default, allowed values, update mode, and the attribute that a key gives.
+"""Kafka's configuration keys: type, default, allowed values, update mode, and the attribute that a key sets.
 
-The tables are in `broker`, `topic` and `group`. Their column for people is apart, in `documentation`: only
-DescribeConfigs imports it, and a broker that nobody asks does not hold 30 KB of sentences. Facts: Apache Kafka 4.3.1,
-asked through its own ConfigDefs and DescribeConfigs.
+The tables are in `broker`, `topic` and `group`. The descriptions for users are apart, in `documentation`, which only
+DescribeConfigs imports: without such a request a broker does not hold 30 KB of sentences. The facts are those of Apache
+Kafka 4.3.1, read from its own ConfigDefs and DescribeConfigs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TYPE_NAMES = {
     PASSWORD: "PASSWORD",
 }
 
-# Update modes: how a broker key may be changed while the broker runs (KIP-226).
+# Update modes of a broker key while the broker runs (KIP-226).
 READ_ONLY = 0
 PER_BROKER = 1
 CLUSTER_WIDE = 2
@@ -63,7 +63,7 @@ class Rule(Protocol):
 
 
 class Range:
-    """A number between two bounds, both included; `most` None is unbounded, `also` is allowed outside of them."""
+    """A number between two inclusive bounds; `most` None means unbounded, `also` is allowed outside of the bounds."""
 
     __slots__ = ("also", "least", "most")
 
@@ -86,7 +86,7 @@ class Range:
 
 
 class OneOf:
-    """A string out of a few."""
+    """A string that is one of `choices`."""
 
     __slots__ = ("choices", "fold_case")
 
@@ -100,7 +100,7 @@ class OneOf:
 
 
 class ListOf:
-    """A list whose members are out of a few (any, when none are given)."""
+    """A list whose members are among `choices`; without choices any members."""
 
     __slots__ = ("choices", "may_be_empty")
 
@@ -120,7 +120,7 @@ class ListOf:
 
 
 class NonEmpty:
-    """A string that is not empty when it is given."""
+    """A string that must not be empty if it is given."""
 
     __slots__ = ()
 
@@ -167,14 +167,14 @@ def _is_pair_of_numbers(text: str) -> bool:
 
 
 class ConfigDefinition(NamedTuple):
-    """One row of a table: what is known of one key.
+    """Definition of one key: a row of a table.
 
     type: BOOLEAN, STRING, ...
     default: text as Kafka shows it; None is Kafka's null.
     rule: condition on a value beyond its type.
-    update_mode: READ_ONLY, PER_BROKER or CLUSTER_WIDE; only of meaning for broker keys.
+    update_mode: READ_ONLY, PER_BROKER or CLUSTER_WIDE; used only for broker keys.
     attribute: path in BrokerConfig of this key's value, for example "quorum.fetch_timeout_ms".
-    part_of: path in BrokerConfig of a value that this key and others give together, for example "quorum.voters".
+    part_of: path in BrokerConfig of a value that this key and others set together, for example "quorum.voters".
 
     per_listener: True if this broker reads `listener.name.<listener>.<key>` (BrokerConfig.listener_property).
 
@@ -212,7 +212,7 @@ class ConfigDefinition(NamedTuple):
 
 
 def parse_value(name: str, text: str, config_type: int) -> Any:
-    """The value of a text by its type alone. A list comes without duplicates (KIP-1161).
+    """The value of a text by its type alone; duplicates in a list are dropped (KIP-1161).
 
     Raises:
         ConfigError: the text is not of the type.

@@ -27,7 +27,7 @@ NON_EMPTY = NonEmpty()
 MEMBERS = ListOf()
 SOME_MEMBERS = ListOf(may_be_empty=False)
 
-# For node.id, process.roles and controller.listener.names Kafka has no default; `config.SINGLE_NODE_DEFAULTS` has ours.
+# Kafka has no default for node.id, process.roles and controller.listener.names; `SINGLE_NODE_DEFAULTS` has ours.
 BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "add.partitions.to.txn.retry.backoff.max.ms": ConfigDefinition(
         INT, "100", AT_LEAST_0, attribute="transactions.add_partitions_retry_backoff_max_ms"
@@ -211,7 +211,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "log.cleanup.policy": ConfigDefinition(
         LIST, "delete", ListOf("compact", "delete"), CLUSTER_WIDE, part_of="topics.defaults"
     ),
-    "log.dir": ConfigDefinition(LIST, "/tmp/kafka-logs", SOME_MEMBERS, part_of="log.dirs"),  # noqa: S108  Kafka's default; ours is a folder that the command line names
+    "log.dir": ConfigDefinition(LIST, "/tmp/kafka-logs", SOME_MEMBERS, part_of="log.dirs"),  # noqa: S108  Kafka's default; ours is a directory that the command line names
     "log.dir.failure.timeout.ms": ConfigDefinition(LONG, "30000", AT_LEAST_1),
     "log.dirs": ConfigDefinition(LIST, None, SOME_MEMBERS, attribute="log.dirs"),
     "log.flush.interval.messages": ConfigDefinition(
@@ -512,9 +512,9 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
 """Every key that `kafka-configs --describe --all` lists for a broker."""
 
 INTERNAL_BROKER_CONFIGS: dict[str, ConfigDefinition] = {
-    # Ours: a controller takes a broker whose machine refuses connections for dead, see controller.active_controller.
+    # Ours: a controller fences a broker whose machine refuses connections at once, see controller.active_controller.
     "broker.session.end.on.refusal": ConfigDefinition(BOOLEAN, "true", attribute="broker.session_end_on_refusal"),
-    # Ours: voters do not wait for timeouts when they know that nobody leads, see controller.raft.following.
+    # Ours: voters do not wait for timeouts if the leader's machine refuses connections, see controller.raft.follower.
     "controller.quorum.election.on.refusal": ConfigDefinition(BOOLEAN, "true", attribute="quorum.election_on_refusal"),
     "controller.performance.always.log.threshold.ms": ConfigDefinition(LONG, "2000", AT_LEAST_0),
     "controller.performance.sample.period.ms": ConfigDefinition(LONG, "60000", Range(100)),

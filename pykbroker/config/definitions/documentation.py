@@ -1,7 +1,7 @@
-"""The column of the tables for people: a sentence for each key. Only DescribeConfigs imports this module.
+"""Descriptions of the keys for users, one sentence each. Only DescribeConfigs imports this module.
 
-Keys that differ in a word (the same setting of another group type, a quota window of another kind) share a sentence
-with that word in it.
+Keys that differ in one word (the same setting of another group type, a quota window of another kind) share a sentence
+with a placeholder for that word.
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ _OAUTH_DOCUMENTATION: dict[str, str] = {
 
 _GROUP_KINDS = {"consumer": "consumer", "share": "share", "streams": "streams"}
 
-# The part of "group.<kind>.<part>" behind an optional "min." or "max.".
+# The part of "group.<kind>.<part>" after an optional "min." or "max.".
 _GROUP_PARTS: dict[str, str] = {
     "assignment.interval.ms": "time between two assignments of a {} group",
     "delivery.count.limit": "number of deliveries of one record to a {} group",

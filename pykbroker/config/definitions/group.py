@@ -52,7 +52,7 @@ GROUP_BROKER_SYNONYMS: dict[str, str] = {
     "streams.num.standby.replicas": "group.streams.num.standby.replicas",
     "streams.session.timeout.ms": "group.streams.session.timeout.ms",
 }
-"""Group key -> the broker key that gives its default."""
+"""Group key -> broker key of its default."""
 
 CLIENT_METRICS_CONFIGS: dict[str, ConfigDefinition] = {
     "interval.ms": ConfigDefinition(INT, "300000"),

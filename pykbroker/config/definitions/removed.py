@@ -1,7 +1,7 @@
-"""Broker keys that Apache Kafka had once and 4.3 does not know any more.
+"""Broker keys of earlier versions of Apache Kafka that 4.3 does not have any more.
 
-Kafka ignores them as any unknown key, and so do we. Files written for Kafka 3 are full of them: an old setting is not
-worth the look that a typing error is.
+Kafka ignores them like any unknown key, and so does this broker. Files written for Kafka 3 have many of them, and an
+old setting needs less attention than a typing error.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ TOPIC_CONFIGS: dict[str, ConfigDefinition] = {
     "segment.ms": ConfigDefinition(LONG, "604800000", AT_LEAST_1),
     "unclean.leader.election.enable": ConfigDefinition(BOOLEAN, "false"),
 }
-"""In the order in which CreateTopics v5 echoes them."""
+"""Topic keys in the order in which CreateTopics v5 returns them."""
 
 INTERNAL_TOPIC_CONFIGS: dict[str, ConfigDefinition] = {
     "internal.segment.bytes": ConfigDefinition(INT, None),
@@ -109,4 +109,4 @@ BROKER_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "local.retention.ms": (("log.local.retention.ms", 1),),
     "local.retention.bytes": (("log.local.retention.bytes", 1),),
 }
-"""Topic key -> broker keys with the factor into the topic key's unit; the first one that is set counts."""
+"""Topic key -> broker keys with the factor to the topic key's unit; the first one that is set is used."""

@@ -1,10 +1,10 @@
-"""Combinations of settings that cannot work: a list of checks over the parsed values.
+"""Checks of combinations of settings that cannot work, over the parsed values.
 
-Each check is a function of the values that raises ConfigError; it names a key that was given where there is one, as
-that is the one to mend. Kafka has most of them in KafkaConfig.validateValues, QuorumConfig, LogManager and
-GroupCoordinatorConfig. Many bounds are of settings without effect here. They are checked all the same: a file that
-Apache Kafka would refuse should not start us, and a dynamic change that it would refuse should be refused to the same
-client. `tests/pykbroker/config/cases.txt` has Kafka's verdicts.
+Each check is a function of the values that raises ConfigError. If possible the error names a key that was given, which
+is the one to correct. Kafka has most checks in KafkaConfig.validateValues, QuorumConfig, LogManager and
+GroupCoordinatorConfig. Settings without effect here are checked nevertheless: a broker should not start with a file
+that Apache Kafka would refuse, and a dynamic change that Kafka would refuse should be refused here too.
+`tests/pykbroker/config/cases.txt` has Kafka's results.
 
 Adding a check: write it in the module of its group, and put it into that module's CHECKS.
 """
@@ -27,11 +27,11 @@ _ALWAYS = (
 
 
 def validate(config: ConfigValues, *, is_start: bool) -> None:
-    """Raises ConfigError for the first combination that cannot be.
+    """Raises ConfigError for the first combination that cannot work.
 
     Args:
         config: the parsed values.
-        is_start: False for a dynamic change, at which Kafka looks at less.
+        is_start: False for a dynamic change, at which Kafka makes fewer checks.
     """
     for check in _ALWAYS:
         check(config)

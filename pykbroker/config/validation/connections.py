@@ -20,7 +20,7 @@ def check_request_memory(config: ConfigValues) -> None:
 
 
 def check_idle_time(config: ConfigValues) -> None:
-    """A refused login is answered late on purpose; the connection must not be idle for too long before."""
+    """The response to a failed login is delayed on purpose; the connection must not reach its idle limit before it."""
     idle_ms, delay_ms = config.connections.max_idle_ms, config.connections.failed_authentication_delay_ms
     if 0 <= idle_ms <= delay_ms:
         raise ConfigError(
@@ -33,7 +33,7 @@ def check_idle_time(config: ConfigValues) -> None:
 def check_limits_per_address(config: ConfigValues) -> None:
     key = "max.connections.per.ip.overrides"
     text = config.connections.max_per_ip_overrides
-    # Commas at the end count for nothing in Java's split, unlike other empty entries.
+    # Java's split drops empty entries at the end, but not others.
     given = text.rstrip(", ")
     for entry in given.split(",") if given else ():
         host, colon, count = entry.rpartition(":")

@@ -17,7 +17,7 @@ _ASSIGNORS = {
 
 
 def check_assignors(config: ConfigValues) -> None:
-    """Kafka also takes classes of others, which would have to be loaded."""
+    """Only Kafka's own assignors; Kafka also accepts other classes, which it loads."""
     for key, names in _ASSIGNORS.items():
         given = config.value(key)
         for name in given:

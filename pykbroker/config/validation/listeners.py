@@ -1,4 +1,4 @@
-"""Checks of listeners by themselves: advertised ones are bound, and the protocol of each can be served."""
+"""Checks of listeners: advertised ones must be bound, and the protocol of each must be available."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_security_protocols(config: ConfigValues) -> None:
 
 
 def check_mechanisms(config: ConfigValues) -> None:
-    """Mechanisms that were asked for must have the one that there is among them; its default in Kafka is GSSAPI."""
+    """A given list of mechanisms must have the available one; the default, which is not checked, is GSSAPI in Kafka."""
     key = "sasl.enabled.mechanisms"
     texts = config.static_properties
     for listener in _bound(config):

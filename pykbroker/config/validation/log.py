@@ -17,7 +17,7 @@ def check_replica_selector(config: ConfigValues) -> None:
 
 
 def check_topic_times(config: ConfigValues) -> None:
-    """Times for which several broker keys stand, of which none has these bounds by itself."""
+    """Times that can be set by several broker keys, none of which has these bounds itself."""
     defaults = config.topics.defaults
     if int(defaults["retention.ms"]) == 0:
         raise ConfigError("log.retention.ms", defaults["retention.ms"], "must be -1 (unlimited) or at least 1")
@@ -43,7 +43,7 @@ def check_directories(config: ConfigValues) -> None:
 
 
 def check_cleaner(config: ConfigValues) -> None:
-    """Kafka's cleaner needs more than 1 MiB of buffer in each thread, also where it is turned off."""
+    """Kafka's cleaner needs more than 1 MiB of buffer for each thread; checked also if it is turned off."""
     size_key, threads_key = "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"
     size, threads = config.value(size_key), config.value(threads_key)
     if threads < 1:
@@ -75,10 +75,10 @@ def check_local_retention_of_tiers(config: ConfigValues) -> None:
 def check_local_retention(config: ConfigValues) -> None:
     """Local retention must be within the retention of the whole log.
 
-    Kafka looks at it at the start where remote storage is enabled, and at each dynamic change of a setting of logs.
+    Kafka checks it at the start if remote storage is enabled, and at each dynamic change of a setting of logs.
 
     Raises:
-        ConfigError: -1 (all), or more than the whole log is kept for.
+        ConfigError: local retention is -1 (all), or more than that of the whole log.
     """
     hours, minutes = config.value("log.retention.hours"), config.value("log.retention.minutes")
     whole_ms = config.value("log.retention.ms")

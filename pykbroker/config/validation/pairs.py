@@ -1,4 +1,4 @@
-"""Pairs of keys of which one bounds the other: minimum, value and maximum of group settings, times of replicas."""
+"""Checks of pairs of keys, one of which bounds the other: minimum, value, maximum of groups, times of replicas."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ KINDS = ("consumer", "share", "streams")
 
 @cache
 def orders() -> tuple[tuple[str, str, bool], ...]:
-    """Lower key, upper key, and True if the first must be below the second rather than not exceed it.
+    """Lower key, upper key, and True if their values must differ.
 
-    Made when a file has a key of groups or replicas for the first time.
+    Computed when a file has a key of groups or replicas for the first time.
     """
     found = [
         ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms", False),
@@ -41,7 +41,7 @@ def orders() -> tuple[tuple[str, str, bool], ...]:
 
 def check_orders(config: ConfigValues) -> None:
     texts = config.static_properties
-    # Kafka's defaults agree with one another, and most files have few keys.
+    # Kafka's defaults pass the checks, and most files have none of these keys.
     if not any(key.startswith(("group.", "replica.")) for key in texts):
         return
     for lower, upper, is_strict in orders():

@@ -10,7 +10,7 @@ _VOTERS = "controller.quorum.voters"
 
 
 def check_voters_and_roles(config: ConfigValues) -> None:
-    """A controller is one of the voters that are named; a broker alone is none of them, and needs some controller."""
+    """A controller must be among named voters. A node that is only a broker must not, and needs a controller's name."""
     quorum, node_id = config.quorum, config.node_id
     if not quorum.voters and not quorum.bootstrap_servers:
         raise ConfigError(
@@ -27,7 +27,7 @@ def check_voters_and_roles(config: ConfigValues) -> None:
 
 
 def check_addresses_of_voters(config: ConfigValues) -> None:
-    """Several voters dial one another."""
+    """Several voters connect to one another, so each needs an address that can be connected to."""
     voters = config.quorum.voters
     if len(voters) < 2:
         return

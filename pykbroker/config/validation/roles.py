@@ -1,4 +1,4 @@
-"""Checks of what a node must have for its roles: listeners, names of listeners, times of heartbeats."""
+"""Checks of settings that a node needs for its roles: listeners, names of listeners, times of heartbeats."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_inter_broker_mechanism(config: ConfigValues) -> None:
 
 
 def check_listeners_of_broker(config: ConfigValues) -> None:
-    """A broker has a listener for clients, and one of its advertised ones is for other brokers."""
+    """A broker needs a listener for clients, and one of its advertised listeners must be for other brokers."""
     if not config.is_broker:
         return
     texts, network = config.static_properties, config.network
@@ -51,7 +51,7 @@ def check_listeners_of_broker(config: ConfigValues) -> None:
         )
     if "advertised.listeners" in texts and not network.advertised_listeners:
         raise ConfigError("advertised.listeners", texts["advertised.listeners"], "must have a listener for clients")
-    # A cluster of one has nobody who would dial the listener between brokers, so its name may be anything there.
+    # In a single-node cluster no broker connects to the inter-broker listener: its default name need not be a listener.
     names = {listener.name for listener in network.listeners}
     if network.advertised_listeners:
         names &= set(network.advertised_listeners)
@@ -65,7 +65,7 @@ def check_listeners_of_broker(config: ConfigValues) -> None:
 
 
 def check_heartbeats(config: ConfigValues) -> None:
-    """Times that brokers keep with the controller; Kafka takes intervals that are no times."""
+    """Heartbeat interval and session timeout must be positive; Kafka accepts others."""
     if not config.is_broker:
         return
     if config.broker.heartbeat_interval_ms <= 0:
@@ -82,7 +82,7 @@ def check_auto_join(config: ConfigValues) -> None:
 
 
 def check_controller_names_of_broker(config: ConfigValues) -> None:
-    """A node that is broker alone names the controllers' listeners, none of which is its own."""
+    """A node that is only a broker must name the controllers' listeners, none of which is its own."""
     if config.is_controller:
         return
     network = config.network
@@ -103,7 +103,7 @@ def check_controller_names_of_broker(config: ConfigValues) -> None:
 
 
 def check_listeners_of_controller(config: ConfigValues) -> None:
-    """A controller has each of `controller.listener.names`; one that is no broker has no other listener."""
+    """A controller needs each of `controller.listener.names`; if it is not a broker it has no other listener."""
     if not config.is_controller:
         return
     network = config.network

@@ -1,4 +1,4 @@
-"""Checks of the authorizer, and of how this node logs in at others."""
+"""Checks of the authorizer, and of this node's logins at other nodes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ AVAILABLE_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def check_logins(config: ConfigValues) -> None:
-    """A node has a login for each SASL listener of others that it dials.
+    """A node needs a login for each SASL listener of other nodes that it connects to.
 
-    A quorum of one may have no other broker ever, so nothing is asked of it.
+    A quorum of one is not checked: it may never have another broker.
     """
     if config.is_alone:
         return
