@@ -96,7 +96,7 @@ class ReportedFailures:
         self.room.fill(now)
         self.full_since = now
         self.has_filled = True
-        log.error("%s: others take over what they have too, until there is space here", why)
+        log.error("%s: this broker gives up replicas that other brokers hold too, until there is space", why)
         self.wake.set()
 
 
