@@ -92,14 +92,14 @@ class RaftCore(Replica):
         return self.state.epoch_start_offset if isinstance(self.state, Leader) else None
 
     def describe(self, now_ms: int) -> QuorumDescription:
-        """The quorum as this node knows it; with replicas only on the leader."""
+        """The state of the quorum as this node has it; only the leader lists voters and observers."""
         voters, observers = self.state.describe(now_ms)
         return QuorumDescription(self.leader_id, self.epoch, self.high_watermark, tuple(voters), tuple(observers))
 
     def _start(self) -> None:
         self._is_started = True
         if self.leader_id == self.node_id:
-            # What it knew as leader was lost with the restart. As leader it had voted for itself.
+            # The restart lost the leader's state in memory. A leader has voted for itself in its epoch.
             self.leader_id = NO_LEADER
             self.voted = self.key
             self.state = Resigned(self)
@@ -177,7 +177,7 @@ class RaftCore(Replica):
     def _on_fetch_response(self, response: FetchResponse) -> None:
         had_leader = self.leader_id
         if response.error is ErrorCode.UNKNOWN_LEADER_EPOCH:
-            # The node is behind, so it does not know the leader of this epoch.
+            # The responding node is in an earlier epoch, so it does not know the leader of this one.
             if response.epoch < self.epoch:
                 self.state.on_leader_unknown(response.source)
         elif self.follow_if_later(response.epoch, response.leader_id):
@@ -258,5 +258,5 @@ _HANDLERS: dict[type, Callable[[RaftCore, Any], None]] = {
     local.UpgradeKRaftVersion: lambda core, request: core.state.on_voter_request(request),
     local.VersionsReceived: lambda core, response: core.state.on_versions_received(response),
 }
-"""By type of message. The types for other nodes alone, AddVoterRequest and the like, are not in it: handlers receive
-these requests, and step AddVoter and the like."""
+"""Reactions by type of message. AddVoterRequest and the like, which are only sent to other nodes, are not in it: the
+API handler that receives one there steps AddVoter and the like."""

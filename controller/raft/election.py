@@ -16,7 +16,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 
 
 class Nominee(RoleState):
-    """One round of asking for votes; each has an election timeout of its own.
+    """One round of vote requests, with an election timeout of its own.
 
     Attributes:
         granted, rejected: ids of voters by their responses.
@@ -50,7 +50,7 @@ class Nominee(RoleState):
                 )
 
     def count(self) -> None:
-        """Goes on if a majority has granted its votes, or has rejected."""
+        """Calls `win` or `lose` if a majority of the voters has granted or rejected."""
         majority = self.replica.voters.majority
         if len(self.granted) >= majority:
             self.win()
@@ -85,7 +85,7 @@ class Nominee(RoleState):
 
 
 class Prospective(Nominee):
-    """Asks for pre-votes, in the present epoch. It still knows the leader that it lost, if it had one."""
+    """Asks for pre-votes in the present epoch. The replica keeps the `leader_id` of the leader that it lost, if any."""
 
     role = Role.PROSPECTIVE
     is_pre_vote = True
@@ -107,13 +107,13 @@ class Prospective(Nominee):
         self.replica.become_follower(leader_id)
 
     def on_pre_vote_unsupported(self) -> None:
-        # A voter that does not know KIP-996 would take a pre-vote for a vote in this epoch. It is asked for a real one.
+        # A voter without KIP-996 would read a pre-vote as a vote in this epoch, so this node asks for real votes.
         if self.replica.is_voter:
             self.replica.become_candidate()
 
 
 class Candidate(Nominee):
-    """Asks for votes in an epoch that it has begun; it has voted for itself."""
+    """Asks for votes in the new epoch that it has begun, in which it has voted for itself."""
 
     role = Role.CANDIDATE
     is_pre_vote = False
@@ -123,7 +123,7 @@ class Candidate(Nominee):
 
 
 def on_vote_request(replica: Replica, request: VoteRequest) -> None:
-    """Grants or refuses a vote or pre-vote. A later epoch is joined whatever the response is."""
+    """Grants or refuses a vote or pre-vote. A later epoch is adopted in either case."""
     if request.epoch > replica.epoch:
         replica.become_unattached(request.epoch)
     error, is_granted = ErrorCode.NONE, False
@@ -155,5 +155,8 @@ def may_grant(replica: Replica, request: VoteRequest) -> bool:
 
 
 def is_not_behind(candidate: OffsetAndEpoch, own: OffsetAndEpoch) -> bool:
-    """True if a log with the end `candidate` is as long as one with the end `own`: the later epoch is the longer."""
+    """True if a log that ends at `candidate` is at least as up to date as one that ends at `own`.
+
+    The log whose last record has the later epoch is more up to date; with equal epochs, the one with the larger offset.
+    """
     return (candidate.epoch, candidate.offset) >= (own.epoch, own.offset)

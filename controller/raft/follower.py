@@ -1,7 +1,7 @@
 """Follower: fetches from the leader, one Fetch at a time. Unattached: looks for a leader.
 
-A Fetch from an offset says that all records before it are durable here. So the next Fetch is sent after the records of
-the last one are persisted. Records that the leader does not have are truncated.
+The offset of a Fetch confirms that all records before it are durable here. So the next Fetch is sent after the records
+of the last one are persisted. Records that the leader does not have are truncated.
 
 A leader whose machine refuses connections has stopped. A follower that notices does not wait for the whole fetch
 timeout before it becomes prospective, and no longer refuses pre-votes of others. A leader that only this node cannot
@@ -30,10 +30,10 @@ from pykbroker.controller.raft.roles import NEVER_MS, Role
 from pykbroker.protocol.error_codes import ErrorCode
 
 LOOK_BACKOFFS = 5
-"""A node without a leader asks the next voter after so many `retry_backoff_ms`."""
+"""Pause before a node without a leader asks the next voter, in units of `retry_backoff_ms`."""
 
 DESCRIBE_INTERVAL_FETCH_TIMEOUTS = 2
-"""A follower compares itself with its VotersRecord after so many fetch timeouts."""
+"""Interval at which a follower compares itself with its VotersRecord, in fetch timeouts."""
 
 
 class Unattached(RoleState):
@@ -55,7 +55,8 @@ class Unattached(RoleState):
         replica = self.replica
         if replica.may_be_elected:
             self.deadline_ms = replica.now_ms + replica.random_timeout()
-        # Not at once: a leader that resigned and a follower that does not know it yet would send this node to and fro.
+        # Not at once: a follower that has not noticed the leader's resignation would refer this node to that leader
+        # again and again.
         self.retry_at_ms = replica.now_ms + replica.settings.retry_backoff_ms
 
     @property
@@ -79,8 +80,8 @@ class Unattached(RoleState):
     def on_leader_unknown(self, node_id: int) -> None:
         """Asks the next voter after a pause.
 
-        A voter that has heard the same from a majority need not wait for its election timeout, which gives a leader the
-        time to announce itself: there is none.
+        When a majority, this voter included, does not know a leader, there is none. The election timeout, which leaves
+        a leader the time to announce itself, is then shortened to a random time up to `lost_leader_ms`.
         """
         replica, settings = self.replica, self.replica.settings
         self.leaderless.add(node_id)
@@ -107,7 +108,7 @@ class Follower(RoleState):
         has_fetched: the leader has answered a Fetch of this epoch; until then, pre-votes are granted to others.
         is_leader_gone: the leader's machine refused a connection after its last response.
         is_persisting: records of the last response are not durable yet; the next Fetch waits for them.
-        retry_at_ms: when to send the Fetch again although no response came.
+        retry_at_ms: when to send the Fetch again if no response comes.
         describe_at_ms: when to compare this node with its VotersRecord.
         is_described: the leader has processed this node's UpdateVoterRequest in this epoch.
         is_downloading: a snapshot of the leader is being downloaded, and nothing is fetched.
@@ -138,7 +139,7 @@ class Follower(RoleState):
         return not self.has_fetched
 
     def grant_time(self) -> None:
-        """The fetch timeout goes on."""
+        """Does nothing: a vote does not extend the fetch timeout."""
 
     @property
     def next_deadline_ms(self) -> int:
@@ -178,7 +179,7 @@ class Follower(RoleState):
         if response.source != replica.leader_id:
             return
         if response.leader_id != response.source:
-            # It does not lead any more. Its successor will say so, or there will be an election.
+            # The sender no longer leads. Its successor will announce itself, or there will be an election.
             replica.become_unattached(replica.epoch)
             return
         if response.offset != replica.log.end_offset or is_new_leader or self.is_persisting:
@@ -208,7 +209,7 @@ class Follower(RoleState):
         self.fetch()
 
     def on_snapshot_bytes(self, leader_id: int) -> None:
-        """The leader responds, so a long download is no reason for an election."""
+        """Restarts the fetch timeout: the leader responds, so a long download is no reason for an election."""
         if self.is_downloading and leader_id == self.replica.leader_id:
             self._restart_fetch_timeout()
 
@@ -262,7 +263,7 @@ def _fetch_request(replica: Replica) -> FetchRequest:
 
 
 def on_begin_quorum_epoch(replica: Replica, request: BeginQuorumEpochRequest) -> None:
-    """Follows the sender. A request that is addressed to another voter key gets INVALID_VOTER_KEY besides."""
+    """Follows the sender. A request that is addressed to another voter key also gets INVALID_VOTER_KEY."""
     error = ErrorCode.NONE
     if request.epoch < replica.epoch:
         error = ErrorCode.FENCED_LEADER_EPOCH
@@ -275,7 +276,7 @@ def on_begin_quorum_epoch(replica: Replica, request: BeginQuorumEpochRequest) ->
 
 
 def on_end_quorum_epoch(replica: Replica, request: EndQuorumEpochRequest) -> None:
-    """The leader resigns: its first successor becomes prospective at once, each later one after a longer pause."""
+    """Leaves a leader that resigned: its first successor becomes prospective at once, each later one after a pause."""
     error = ErrorCode.NONE
     if request.epoch < replica.epoch:
         error = ErrorCode.FENCED_LEADER_EPOCH
@@ -302,9 +303,10 @@ def _on_leader_resigned(replica: Replica, successors: Sequence[ReplicaKey]) -> N
 
 
 def _pause_of_successor(replica: Replica, successors: Sequence[ReplicaKey]) -> int:
-    """Milliseconds before an election: none for the first, for each later one twice that of the one before (KIP-595).
+    """Pause in ms before an election: 0 for the first successor, then twice that of the one before (KIP-595).
 
-    A leader that has restarted names nobody. Kafka's voters then all ask for votes at once and may split them.
+    A leader that has restarted names no successors. In Kafka all voters then ask for votes at once and may split them;
+    here each waits a random time up to `lost_leader_ms`.
     """
     longest_ms, lost_ms = replica.settings.election_backoff_max_ms, replica.settings.lost_leader_ms
     if not successors:

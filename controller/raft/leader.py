@@ -1,4 +1,4 @@
-"""Leader: announces itself, answers Fetch requests, and commits what a majority of the voters has.
+"""Leader: announces itself, answers Fetch requests, and commits the records that a majority of the voters has.
 
 The high watermark is the offset below which a majority of the voters has all records durably, the leader among them. It
 counts only once it is greater than the offset of the epoch's first record, so that no record of an earlier epoch is
@@ -26,7 +26,7 @@ from pykbroker.controller.raft.voter_history import ControlRecord, KRaftVersion
 from pykbroker.protocol.error_codes import ErrorCode
 
 OBSERVER_SESSION_TIMEOUT_MS = 300_000
-"""An observer that has not sent a Fetch for so long is not described any more, as in Kafka."""
+"""Time since its last Fetch after which an observer is no longer described, as in Kafka."""
 
 
 class WaitingFetch:
@@ -48,8 +48,8 @@ class Leader(RoleState):
         observers: all other replicas that fetch.
         waiting: Fetch requests that wait, by node id.
         announce_at_ms: time of the next BeginQuorumEpoch.
-        quorum_since_ms: time of the last change of the voters, or of the epoch's beginning: the majority may be silent
-            for a timeout from then on.
+        quorum_since_ms: time of the last change of the voters, or of the epoch's beginning. From then on a majority has
+            one and a half fetch timeouts for its first Fetch.
         changes: the change of the voters that is under way.
     """
 
@@ -135,7 +135,7 @@ class Leader(RoleState):
     def _resign_at_ms(self) -> int:
         """Time in ms at which the leader resigns: a majority of voters has not fetched for one and a half fetch
         timeouts, and may have elected another leader."""
-        # The fetches of this many voters are needed for a majority. A leader that is being removed is none of it.
+        # The fetches of this many voters are needed for a majority. A leader that is being removed is not part of it.
         needed = self.replica.voters.majority - (1 if self.replica.is_voter else 0)
         if needed == 0:
             return NEVER_MS
@@ -146,10 +146,10 @@ class Leader(RoleState):
     # Fetch
 
     def on_fetch_request(self, request: FetchRequest) -> None:
-        """Notes how far a replica is, and answers: with records, a divergence, a snapshot, or later.
+        """Notes the replica's log end offset. Answers with records, a divergence or a snapshot, or lets the Fetch wait.
 
-        A request of a later epoch is refused and the epoch not joined: a replica that fetches has the epoch from its
-        leader or from a vote, so this leader learns of it by those.
+        A request of a later epoch is refused, and the epoch is not adopted: the replica has it from a leader or from a
+        vote, and this leader gets it from their requests too.
         """
         replica, log = self.replica, self.replica.log
         error = replica.epoch_error(request.epoch)
@@ -182,7 +182,7 @@ class Leader(RoleState):
         return self.observers.setdefault(key, Progress(key))
 
     def on_snapshot_served(self, key: ReplicaKey) -> None:
-        """A voter that downloads a long snapshot does not fetch, and still counts for the majority."""
+        """Counts a voter for the majority while it downloads a long snapshot, during which it does not fetch."""
         progress = self.voters.get(key.node_id)
         if progress is not None and key in self.replica.voters:
             progress.last_heard_ms = self.replica.now_ms
@@ -245,7 +245,7 @@ class Leader(RoleState):
         self.changes.on_records_dropped()
 
     def on_voters_changed(self) -> None:
-        """The voters are others now; the progress of each replica is kept."""
+        """Takes over the new set of voters; the progress of each replica is kept."""
         replica = self.replica
         old = self.voters
         self.voters = {}
@@ -261,18 +261,21 @@ class Leader(RoleState):
         for progress in old.values():
             if progress.key != replica.key and self.voters.get(progress.key.node_id) is not progress:
                 self.observers[progress.key] = progress
-        # A new voter gets the time to fetch that the voters of a new leader get.
+        # A new voter gets as much time for its first Fetch as the voters of a new leader.
         self.quorum_since_ms = self.announce_at_ms = replica.now_ms
 
     def describe(self, now_ms: int) -> tuple[list[ReplicaDescription], list[ReplicaDescription]]:
-        """The leader itself is caught up at `now_ms`. Observers that have not fetched for a while are forgotten."""
+        """Voters and observers with their progress; the leader itself is caught up at `now_ms`.
+
+        Removes the observers that have not fetched for OBSERVER_SESSION_TIMEOUT_MS.
+        """
         replica = self.replica
         for key, progress in list(self.observers.items()):
             if now_ms - progress.last_fetch_ms >= OBSERVER_SESSION_TIMEOUT_MS:
                 del self.observers[key]
         voters = [progress.describe() for progress in self.voters.values()]
         observers = [progress.describe() for progress in self.observers.values()]
-        # As the voters have it: without a directory id while kraft.version is 0.
+        # The key as in the set of voters: without a directory id while kraft.version is 0.
         recorded = replica.voters.voter(replica.node_id) if replica.is_voter else None
         key = replica.key if recorded is None else recorded.key
         (voters if replica.is_voter else observers).append(

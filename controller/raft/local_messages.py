@@ -39,7 +39,7 @@ class Persisted(NamedTuple):
 
 
 class PersistFailed(NamedTuple):
-    """The records of the last outputs could not be written: forget those that are not durable.
+    """The records of the last outputs could not be written: drop those that are not durable.
 
     No other node was sent any of them, as an output is persisted before its messages are sent.
     """
@@ -160,13 +160,13 @@ class Reason(Enum):
 
 
 class ChangeFailure(NamedTuple):
-    """A reason, and what the error message says of the quorum at that moment.
+    """Reason of a refused change, and the state of the quorum at that moment for the error message.
 
     Attributes:
-        voters: the voters, as the log has them; for a change of kraft.version as they described themselves.
+        voters: the voters in the log; for a change of kraft.version as their UpdateRaftVoter requests describe them.
         voters_offset: offset of the newest VotersRecord, None for configured voters.
         versions: lowest and highest kraft.version that the new voter supports.
-        error: of the ApiVersions request to it.
+        error: error of the ApiVersions request to it.
     """
 
     reason: Reason
@@ -183,7 +183,7 @@ class ChangeAnswer(NamedTuple):
 
     Attributes:
         failure: None for success, and for errors without further details.
-        end_offset: for kraft.version, the end of the log; below it the record must be committed to be final.
+        end_offset: for kraft.version, the log end offset; the change is final when the high watermark reaches it.
     """
 
     change_id: Hashable

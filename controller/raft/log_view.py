@@ -24,7 +24,7 @@ BEGINNING = OffsetAndEpoch(0, 0)
 
 
 class LogView:
-    """Offsets and epochs of the log, which include records from the step that appends them, before they are durable.
+    """Offsets and epochs of the log. A record counts from the step that appends it, before it is durable.
 
     Attributes:
         start: the snapshot at whose end the log starts; (0, 0) for a log that starts at offset 0.
@@ -37,7 +37,7 @@ class LogView:
     def __init__(
         self, epochs: Iterable[tuple[int, int]] = (), end_offset: int = 0, start: OffsetAndEpoch = BEGINNING
     ) -> None:
-        """`epochs`: (epoch, first offset) pairs, ascending. The records in the log at first are durable."""
+        """`epochs`: (epoch, first offset) pairs, ascending. All records before `end_offset` are durable."""
         self._epochs = list(epochs)
         self.start = start
         self.end_offset = end_offset
@@ -53,7 +53,7 @@ class LogView:
         return OffsetAndEpoch(self.end_offset, self.last_epoch)
 
     def append(self, epoch: int, record_count: int) -> None:
-        """Adds records of an epoch, never one before the last."""
+        """Adds records of the last epoch or of a later one."""
         assert epoch >= self.last_epoch, (epoch, self._epochs)
         if not self._epochs or self._epochs[-1][0] != epoch:
             self._epochs.append((epoch, self.end_offset))
@@ -82,7 +82,7 @@ class LogView:
         self.start = snapshot
 
     def is_before_start(self, end: OffsetAndEpoch) -> bool:
-        """True if a log with this end cannot be continued from this one, so that it needs the snapshot first."""
+        """True if a follower whose log has this end cannot fetch from this log and needs the snapshot first."""
         start = self.start
         return start.offset > 0 and (
             end.offset < start.offset
@@ -101,14 +101,14 @@ class LogView:
         return result
 
     def divergence(self, offset: int, epoch: int) -> Diverging | None:
-        """None if a log with end `offset` and last epoch `epoch` is a prefix of this one; else where this log ends that
-        epoch or the one before. Not for a log that `is_before_start`."""
+        """None if a log with end `offset` and last epoch `epoch` is a prefix of this one; else the end in this log of
+        that epoch or of the last one before it. Not for a log that `is_before_start`."""
         end = self.end_of_epoch(epoch)
         if end.epoch == epoch and offset <= end.offset:
             return None
         return Diverging(end.epoch, end.offset)
 
     def truncation_offset(self, diverging: Diverging) -> int:
-        """The offset to truncate this log to, so that it no longer contradicts a leader that answered `diverging`."""
+        """The offset to truncate this log to after the leader's response `diverging`."""
         end = self.end_of_epoch(diverging.epoch)
         return min(end.offset, diverging.end_offset) if end.epoch == diverging.epoch else end.offset

@@ -2,8 +2,8 @@
 
 Here requests and responses are one-way: a response has all that is needed to process it, so a lost, late, doubled or
 reordered one does no harm. `source` is the id of the node that sent the message. A response has an `error`, NONE if the
-request was served; with any error, `epoch` and `leader_id` are what the responding node knows. With
-UNKNOWN_LEADER_EPOCH it knows less than the requesting node.
+request was served; with any error, `epoch` and `leader_id` are those of the responding node. With
+UNKNOWN_LEADER_EPOCH the responding node is in an earlier epoch than the requesting one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Entries(NamedTuple):
     """Consecutive records of one epoch, written as one batch.
 
     base_offset   offset of the first record
-    record_count  how many offsets they take
-    payload       opaque to raft: of a proposal what was proposed, None for a control batch of a leader, of a follower
-                  the batch as the leader sent it
+    record_count  number of offsets that they take
+    payload       opaque to raft: on the leader that of the proposal, None for a control batch; on a follower the batch
+                  as the leader sent it
     control       the records of a control batch, each at the next offset
     """
 
@@ -87,7 +87,7 @@ class EndQuorumEpochRequest(NamedTuple):
 
 
 class EndQuorumEpochResponse(NamedTuple):
-    """Without an error the voter knows of the end, and the request is not repeated."""
+    """Without an error the voter has processed the request, which is not repeated."""
 
     source: int
     epoch: int
@@ -113,7 +113,7 @@ class FetchRequest(NamedTuple):
 
 
 class FetchResponse(NamedTuple):
-    """Other nodes than the leader of the epoch set only `epoch`, `leader_id` and `log_start`.
+    """A node that is not the leader of the epoch sets only `epoch`, `leader_id`, `log_start` and `error`.
 
     offset     that of the request; the driver adds `entries` from there on, about `max_bytes`, before it sends
     log_start  first offset of the responding node's log
@@ -135,7 +135,7 @@ class FetchResponse(NamedTuple):
 
 
 class UpdateVoterRequest(NamedTuple):
-    """A voter tells the leader where it listens and which kraft.versions it can run (KIP-853)."""
+    """A voter sends the leader its endpoints and the kraft.versions that it supports (KIP-853)."""
 
     source: int
     epoch: int

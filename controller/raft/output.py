@@ -4,7 +4,7 @@ For each output, in this order and before the next step:
 
 1. persist: write `quorum_state` durably if it is set; truncate the log to `truncate_to` if it is set; append `entries`
    in order. When they are durable, step Persisted(log end offset); its output is handled the same way, after this one.
-2. send: only then send `send`. A VoteResponse says that a vote is remembered, a FetchRequest that records are durable.
+2. send: only then send `send`. A VoteResponse promises that the vote is durable, a FetchRequest that the records are.
    A message that cannot be sent may be dropped.
 3. apply: apply the records below `high_watermark`, if it is set, to the metadata.
 
@@ -12,8 +12,8 @@ For each output, in this order and before the next step:
 committed yet may be committed by another leader, or not.
 `fetch_snapshot` is set to (leader id, snapshot) when the leader's snapshot must be downloaded; then SnapshotInstalled
 or SnapshotFailed is stepped.
-`voters` is set when voters or their endpoints have changed. `answers` are those to requests to change them. Each of
-`probes` gets an ApiVersions request, and VersionsReceived has the response.
+`voters` is set when voters or their endpoints have changed. `answers` are the results of requests to change them. The
+driver sends an ApiVersions request to each of `probes`, and steps VersionsReceived with the response.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterSet
 
 
 class QuorumState(NamedTuple):
-    """Durable state of a replica: epoch, its leader (-1 if not known) and the candidate that got the vote in it."""
+    """Durable state of a replica: epoch, its leader (-1 if not known) and the candidate that it voted for in it."""
 
     epoch: int = 0
     leader_id: int = NO_LEADER

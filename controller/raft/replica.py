@@ -1,7 +1,7 @@
 """Replica: the state that every role of a node needs, and the steps that all roles take. RoleState: one role.
 
 A role is an object of a subclass of RoleState (as EpochState is in KafkaRaftClient), made when the role begins and
-dropped when it ends. It keeps what only that role knows, reads the replica, and changes it through the methods below.
+dropped when it ends. It keeps the state of that role, reads the replica, and changes it through the methods below.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RoleState:
         self.replica.refuse_fetch(request, self.replica.epoch_error(request.epoch) or ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def on_fetch_response(self, response: FetchResponse, *, is_new_leader: bool) -> None:
-        """`is_new_leader`: this response told who leads, so the request was not made as a follower of that leader."""
+        """`is_new_leader`: this response named the leader, so the request was not sent as a follower of that leader."""
 
     def on_leader_unknown(self, node_id: int) -> None:
         """A node does not know the leader of this epoch either."""
@@ -83,13 +83,13 @@ class RoleState:
         pass
 
     def on_pre_vote_unsupported(self) -> None:
-        """A voter does not know pre-votes: it runs Kafka 3.8 or older."""
+        """A voter does not support pre-votes: it runs Kafka 3.8 or older."""
 
     def on_leader_announced(self, leader_id: int) -> None:
         """The leader of this epoch sent BeginQuorumEpoch."""
 
     def on_voter_updated(self, leader_id: int) -> None:
-        """A node that takes itself for the leader has processed UpdateVoterRequest."""
+        """`leader_id`, which may be a deposed leader, has processed an UpdateVoterRequest."""
 
     # Messages of this node
 
@@ -97,7 +97,7 @@ class RoleState:
         pass
 
     def on_records_dropped(self) -> None:
-        """The end of the log could not be written and was taken back."""
+        """The last records could not be written and were removed from the log."""
 
     def on_unreachable(self, node_id: int, *, is_refused: bool, retry_at_ms: int) -> None:
         """`retry_at_ms`: when to send the request again, if this role does."""
@@ -127,7 +127,7 @@ class RoleState:
         """Gives up leadership."""
 
     def describe(self, now_ms: int) -> tuple[list[ReplicaDescription], list[ReplicaDescription]]:
-        """Voters and observers as this node knows them; a leader alone does."""
+        """Voters and observers with their progress; empty on all nodes but the leader."""
         return [], []
 
 
@@ -145,9 +145,9 @@ class Replica(ABC):
         high_watermark: records below it are committed; -1 until it is known.
         now_ms: time of the present step.
         output: result of the present step.
-        asked_count: how many voters were asked for the leader, one after the other.
+        asked_count: number of requests sent so far to find the leader; selects the next node to ask.
         ended_epoch: the last epoch whose leader sent EndQuorumEpoch.
-        persisted_state, reported_leadership: what the last outputs said.
+        persisted_state, reported_leadership: `quorum_state` and `leadership` of the last output that had them.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Replica(ABC):
         return offset is not None and offset >= max(self.high_watermark, 0) and self.key in self.history.voters_before
 
     def random_timeout(self) -> int:
-        """Milliseconds from one election timeout to below two."""
+        """A random time in ms from one election timeout to below two."""
         timeout_ms = self.settings.election_timeout_ms
         return timeout_ms + self.random.randrange(timeout_ms)
 
@@ -239,7 +239,7 @@ class Replica(ABC):
         self.output.send.append(Envelope(destination, message))
 
     def epoch_error(self, epoch: int) -> ErrorCode:
-        """The error for a request of another epoch than this node is in."""
+        """The error for a request of another epoch than this node's; NONE for the same."""
         if epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > self.epoch else ErrorCode.NONE
@@ -293,7 +293,7 @@ class Replica(ABC):
     # Transitions
 
     def follow_if_later(self, epoch: int, leader_id: int) -> bool:
-        """Adopts epoch and leader that another node knows. False if it is behind, so that its message has no effect."""
+        """Adopts the epoch and leader in another node's message. False for an earlier epoch: it must have no effect."""
         if epoch < self.epoch:
             return False
         names_leader = leader_id not in (NO_LEADER, self.node_id)
@@ -308,7 +308,7 @@ class Replica(ABC):
 
     @abstractmethod
     def become_unattached(self, epoch: int) -> None:
-        """Waits for the leader of a later epoch, or for another leader of this one, in which a vote stays given."""
+        """Waits for the leader of a later epoch, or for another leader of this one, for which the vote is kept."""
 
     @abstractmethod
     def become_follower(self, leader_id: int) -> None:
@@ -324,7 +324,7 @@ class Replica(ABC):
 
     @abstractmethod
     def become_leader(self, granting_ids: set[int]) -> None:
-        """Leads the present epoch, by the votes of these nodes."""
+        """Leads the present epoch; `granting_ids` are the voters that granted their votes."""
 
     @abstractmethod
     def become_resigned(self, successors: Sequence[ReplicaKey]) -> None:

@@ -1,7 +1,7 @@
-"""Resigned: a leader that has given up its epoch. EndOfEpoch: it says so to every voter until each knows (KIP-595).
+"""Resigned: a leader that has given up its epoch. EndOfEpoch: its EndQuorumEpoch requests to the voters (KIP-595).
 
 A resigned node does not lead, grants no votes in its epoch, and waits for another leader. After its own election
-timeout it becomes prospective, and the voters that have not heard of the end by then find it out by their own timeouts.
+timeout it becomes prospective; voters that have not received EndQuorumEpoch by then notice by their own timeouts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EndOfEpoch:
         """Sends the first requests.
 
         Args:
-            successors: voters in the order in which they should be candidates; none after a restart, which lost it.
+            successors: voters in the order in which they should be candidates; none after a restart, which lost them.
             until_ms: when to stop, at the end of this node's election timeout.
         """
         self._replica = replica
@@ -56,7 +56,7 @@ class EndOfEpoch:
 
     @property
     def is_over(self) -> bool:
-        """True when every voter knows, time is up, or this node knows of a later epoch or takes part in an election."""
+        """True when every voter has responded, time is up, or this node has a leader, a later epoch or a candidacy."""
         replica = self._replica
         is_waiting = replica.role in (Role.RESIGNED, Role.UNATTACHED) and replica.leader_id == NO_LEADER
         is_current = is_waiting and replica.epoch == self._epoch
@@ -76,6 +76,6 @@ class EndOfEpoch:
             self._unaware.remove(response.source)
 
     def on_unreachable(self, node_id: int, *, retry_at_ms: int) -> None:
-        """A request to a node got no response: it may have been this one, which is sent again sooner than usual."""
+        """Repeats the requests sooner, as the one that got no response may have been EndQuorumEpoch."""
         if node_id in self._unaware:
             self._retry_at_ms = min(self._retry_at_ms, retry_at_ms)

@@ -30,7 +30,7 @@ class RaftSettings(NamedTuple):
                           the leader's machine refuses connections, so nothing listens there any more, or a majority
                           does not know a leader. 0 waits for the other two timeouts, as Kafka does
     election_backoff_max_ms   longest pause of a voter, other than the first successor, after a leader has resigned
-    fetch_wait_max_ms     longest time that a leader keeps a Fetch without an answer
+    fetch_wait_max_ms     longest time that a Fetch waits for records at the leader
     fetch_max_bytes       bytes of records that a follower requests at a time
     request_timeout_ms    time limit of a change of the voters
     auto_join             the node asks to become a voter if it can be one (`controller.quorum.auto.join.enable`)
@@ -75,7 +75,7 @@ class ReplicaDescription(NamedTuple):
     last_caught_up_ms: int
 
     def shifted(self, shift_ms: int) -> ReplicaDescription:
-        """The same with times of a clock that is so much ahead."""
+        """A copy with times of a clock that is `shift_ms` ahead."""
         fetch_ms, caught_up_ms = self.last_fetch_ms, self.last_caught_up_ms
         return self._replace(
             last_fetch_ms=fetch_ms + shift_ms if fetch_ms >= 0 else -1,
@@ -93,7 +93,7 @@ class QuorumDescription(NamedTuple):
     observers: tuple[ReplicaDescription, ...]
 
     def shifted(self, shift_ms: int) -> QuorumDescription:
-        """The same with times of a clock that is so much ahead."""
+        """A copy with times of a clock that is `shift_ms` ahead."""
         return self._replace(
             voters=tuple(replica.shifted(shift_ms) for replica in self.voters),
             observers=tuple(replica.shifted(shift_ms) for replica in self.observers),

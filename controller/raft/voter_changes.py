@@ -4,8 +4,8 @@ A change that adds a voter, or changes one, begins with an ApiVersions request t
 and VersionsReceived has the response. A new set of voters is in force as soon as it is in the log, and the next change
 waits until it is committed. Error codes are those of Kafka's handlers of these requests; the texts are the handlers'.
 
-While kraft.version is 0 the voters are those of the configuration. What they send of themselves (UpdateRaftVoter) is
-kept in memory, and goes into the log with their directory ids when kraft.version is raised.
+While kraft.version is 0 the voters are those of the configuration. Their UpdateRaftVoter requests are kept in memory,
+and are written to the log with their directory ids when kraft.version is raised.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Request = AddVoter | RemoveVoter | UpdateVoter
 
 
 class Change:
-    """The change that is under way. `offset` is that of its VotersRecord, -1 while the node has not been asked yet."""
+    """The change that is under way. `offset` is that of its VotersRecord, -1 until the record is appended."""
 
     __slots__ = ("deadline_ms", "is_answered", "offset", "request")
 
@@ -65,7 +65,7 @@ class VoterChanges:
     # Requests
 
     def on_request(self, request: Request | UpgradeKRaftVersion) -> None:
-        """Begins a change, or answers why it cannot begin."""
+        """Begins a change, or refuses it with the reason."""
         if isinstance(request, UpgradeKRaftVersion):
             self._upgrade(request)
             return
@@ -84,11 +84,11 @@ class VoterChanges:
             self._replica.output.probes.append(request.voter)
 
     def refusal(self, request: Request) -> tuple[ErrorCode, Reason] | None:
-        """The condition for a change that does not hold now, in the order in which Kafka checks them."""
+        """The first condition for a change that does not hold, in the order of Kafka's checks; None if all hold."""
         if self.pending is not None:
             return ErrorCode.REQUEST_TIMED_OUT, Reason.CHANGE_PENDING
         if self._replica.high_watermark <= self._epoch_start_offset:
-            # What earlier leaders left in the log is decided with the first commit of this epoch.
+            # Records of earlier leaders are only known to be committed after the first commit of this epoch.
             return ErrorCode.REQUEST_TIMED_OUT, Reason.NOTHING_COMMITTED
         if isinstance(request, UpdateVoter):
             return None
@@ -104,7 +104,7 @@ class VoterChanges:
         return None if is_removable else (ErrorCode.VOTER_NOT_FOUND, Reason.NOT_A_VOTER)
 
     def on_versions(self, response: VersionsReceived) -> None:
-        """The node of the pending change has answered ApiVersions, or could not be asked."""
+        """The node of the pending change has answered ApiVersions, or could not be reached."""
         change = self.pending
         if change is None or change.offset >= 0 or isinstance(change.request, RemoveVoter):
             return
@@ -148,7 +148,7 @@ class VoterChanges:
             self._end(ErrorCode.NONE)
 
     def _upgrade(self, request: UpgradeKRaftVersion) -> None:
-        """Appends the new kraft.version and the voters as they described themselves; no effect if it holds already."""
+        """Appends the new kraft.version and `described`; appends nothing if the level is finalized already."""
         level, voters = self._replica.kraft_version, self.described
         reason: Reason | None = None
         if request.level < level:
@@ -173,7 +173,7 @@ class VoterChanges:
 
     @property
     def is_removed(self) -> bool:
-        """True if this leader is none of the committed voters, so that it must resign."""
+        """True if this leader is not one of the committed voters, so that it must resign."""
         return not self._replica.is_voter and self._is_committed
 
     def tick(self) -> None:

@@ -97,7 +97,7 @@ class VoterHistory:
         return len(self._voters.offsets) != known
 
     def drop_before(self, start_offset: int) -> None:
-        """Removes what is not in force any more at the end of a snapshot, `start_offset`."""
+        """Removes the records that are no longer in force at the end of a snapshot, `start_offset`."""
         self._voters.drop_before(start_offset - 1)
         self._versions.drop_before(start_offset - 1)
 
