@@ -38,8 +38,8 @@ from pykbroker.protocol.uuids import random_uuid
 class AclFilter(NamedTuple):
     """A filter of DescribeAcls and DeleteAcls; None and `ANY` match everything.
 
-    With the pattern type MATCH the name is that of a resource, and the filter is for every pattern that it falls
-    under (KIP-290); else the name is that of a pattern.
+    With the pattern type MATCH the name is that of a resource, and the filter matches every pattern that applies to it
+    (KIP-290); else the name is that of a pattern.
     """
 
     resource_type: int = ANY
@@ -80,7 +80,7 @@ class AclDeletion(NamedTuple):
 
 
 class CreateAcls(NamedTuple):
-    """Adds entries; the result is one ApiError per given entry, in order. What exists already is a success.
+    """Adds entries; the result is one ApiError per given entry, in order. An entry that exists already is a success.
 
     Raises:
         CommandRefused: more than 10,000 new entries at once.
@@ -108,7 +108,7 @@ class DeleteAcls(NamedTuple):
     An entry that matches several filters is in the result of each.
 
     Raises:
-        CommandRefused: more than 10,000 entries would go; a part of them is never removed.
+        CommandRefused: more than 10,000 entries match; then none is removed.
     """
 
     filters: Sequence[AclFilter]

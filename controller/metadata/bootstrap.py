@@ -1,4 +1,4 @@
-"""The first records of a new cluster: what Kafka's format step would have written into `bootstrap.checkpoint`."""
+"""The first records of a new cluster: those that Kafka's format step writes into `bootstrap.checkpoint`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pykbroker.protocol.log_messages.metadata_records import (
 class Bootstrap(NamedTuple):
     """Finalizes the feature levels of a new cluster; the result is None.
 
-    In a metadata transaction as Kafka does, at levels that have these (3.6-IV1): older software cannot read them.
+    From 3.6-IV1 on the records form a metadata transaction, as in Kafka: older software cannot read one.
 
-    `others`: further records that the format step left, SCRAM credentials for example.
+    `others`: further records of the format step, SCRAM credentials for example.
 
-    Nothing is done when the cluster has a metadata.version already.
+    No effect if the cluster has a metadata.version already.
     """
 
     levels: Mapping[str, int] = BOOTSTRAP_LEVELS

@@ -38,12 +38,12 @@ class RegisterBroker(NamedTuple):
 
     incarnation_id  16 random bytes, new for every start of the process; the same id again amends the registration
     features        feature name -> (lowest, highest level) that the broker can run
-    log_dirs        the ids of its log directories (`directory.id` of meta.properties); not looked at, nor written, at
-                    a metadata.version without directories. A broker says them again when the level rises
-    is_fenced       True as Kafka registers: the broker serves after an UnfenceBroker. False for a broker in the same
-                    process as the controller, which serves from this moment: one record and one fsync less
-    is_clean_restart  whether it stopped in order before, see elections.changes_when_broker_restarted; only looked at
-                    when is_fenced is False
+    log_dirs        the ids of its log directories (`directory.id` of meta.properties); neither checked nor written at
+                    a metadata.version without directories. A broker registers them again when the level rises
+    is_fenced       True as in Kafka: the broker serves after an UnfenceBroker. False for a broker in the same process
+                    as the controller, which serves at once: this saves one record and one fsync
+    is_clean_restart  True after a clean shutdown, see elections.changes_when_broker_restarted; only used when
+                    is_fenced is False
 
     Raises:
         CommandRefused: INVALID_REGISTRATION, UNSUPPORTED_VERSION.
@@ -72,7 +72,7 @@ class RegisterBroker(NamedTuple):
             else:
                 records += changes_when_broker_restarted(image, context, self.broker_id, is_clean=self.is_clean_restart)
             epoch = context.next_offset
-        # Last, so that a broker which is registered has its past cleaned up.
+        # Last: when the registration takes effect, the partitions of the previous one have been changed already.
         records.append(
             RegisterBrokerRecord(
                 broker_id=self.broker_id,
@@ -123,7 +123,7 @@ class RegisterBroker(NamedTuple):
 
 
 class UnfenceBroker(NamedTuple):
-    """Lets a registered broker serve: it may lead from now on. The result is None.
+    """Unfences a registered broker: it may lead from now on. The result is None.
 
     Raises:
         CommandRefused: STALE_BROKER_EPOCH.
@@ -144,7 +144,7 @@ class UnfenceBroker(NamedTuple):
 
 
 class FenceBroker(NamedTuple):
-    """Takes a broker that was not heard of out of service; its partitions get other leaders. The result is True.
+    """Fences a broker whose heartbeats stopped; its partitions get other leaders. The result is True.
 
     Raises:
         CommandRefused: STALE_BROKER_EPOCH.
@@ -188,7 +188,7 @@ class StartControlledShutdown(NamedTuple):
 
 
 class UnregisterBroker(NamedTuple):
-    """Forgets a broker that will not come back (KIP-746 and UnregisterBroker). The result is None.
+    """Removes the registration of a broker that will not come back (KIP-746, UnregisterBroker). The result is None.
 
     Raises:
         CommandRefused: BROKER_ID_NOT_REGISTERED.

@@ -1,6 +1,6 @@
 """AlterClientQuotas as a command: limits for users, client ids and addresses, stored and not enforced (KIP-546, P-160).
 
-Host names are looked up by whoever submits the command: nothing here may ask the network.
+The submitter of the command resolves the host names, as nothing here may use the network.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ CLIENT_ID = "client-id"
 IP = "ip"
 
 Entity = tuple[tuple[str, str | None], ...]
-"""(type, name) pairs in Kafka's order, each type once; a null name is the default entity, which is not any name."""
+"""(type, name) pairs in Kafka's order, each type once; a null name is the default entity, not a wildcard."""
 
-# What each quota may be: None any number above zero, else a whole one up to this, with the name of its type.
+# Values that each quota may have: None for any number above zero, else (greatest whole number, name of its type).
 _LONG = (2**63 - 1, "a LONG")
 _INT = (2**31 - 1, "an INT")
 _USER_AND_CLIENT_QUOTAS: Mapping[str, tuple[int, str] | None] = {
@@ -33,7 +33,7 @@ _USER_AND_CLIENT_QUOTAS: Mapping[str, tuple[int, str] | None] = {
 }
 _IP_QUOTAS: Mapping[str, tuple[int, str] | None] = {"connection_creation_rate": _INT}
 
-# How far from a whole number a quota may be that must be one.
+# Fraction up to which a value counts as a whole number.
 _FRACTION_MAX = 1e-6
 
 
@@ -45,9 +45,11 @@ class QuotaAlteration(NamedTuple):
 
 
 class AlterClientQuotas(NamedTuple):
-    """Changes quotas, each entity by itself; the result has each entity once, with what became of it.
+    """Changes quotas; the result has an ApiError for each entity, once.
 
-    unknown_hosts   names of `ip` entities that are neither addresses nor names of hosts
+    An error of one entity does not affect the others.
+
+    unknown_hosts   names of `ip` entities that are neither addresses nor resolvable host names
 
     Raises:
         CommandRefused: POLICY_VIOLATION when more than 10,000 records would be written.

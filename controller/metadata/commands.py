@@ -1,8 +1,8 @@
 """Command, the Plan that it makes, and the PlanContext that it may use.
 
-A command is a value with one method, `plan`: from the image as it is now it makes the records that must be committed
-and the answer for whoever asked. It changes nothing itself and reads no clock, disk or random source that it was not
-given. What is wrong with one item of a request is data in the answer (`ApiError`), never an exception.
+A command is a value with one method, `plan`, which makes from the present image the records that must be committed and
+the result for the caller. It changes nothing itself and reads no clock, disk or random source that it was not given. An
+error of one item of a request is data in the result (`ApiError`), never an exception.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class ConfigRules(Protocol):
         ...
 
     def default(self, resource_type: int, name: str) -> str | None:
-        """The default of this key as text, None when it has none: what APPEND and SUBTRACT start from."""
+        """The default of this key as text, None when it has none; APPEND and SUBTRACT start from it if none is set."""
         ...
 
     def validate(
         self, resource_type: int, resource_name: str, configs: Mapping[str, str], existing: Mapping[str, str]
     ) -> ApiError:
-        """Judge all configs that the resource would have (`configs`), given those it has (`existing`).
+        """Check all configs that the resource would have (`configs`), given those it has (`existing`).
 
         Unknown names and bad values are INVALID_CONFIG with Kafka's text; NO_ERROR when all is well.
         """
@@ -89,7 +89,7 @@ class ConfigRules(Protocol):
 
 
 class AnyConfig:
-    """Rules that accept everything and know no lists: for tools and tests that do not care."""
+    """Rules that accept every config and have no list keys, for tools and tests."""
 
     def is_list(self, resource_type: int, name: str) -> bool:
         return False
@@ -109,10 +109,10 @@ class PlanContext(NamedTuple):
     next_offset   offset that the first record of the plan will get; Kafka takes it as the epoch of a new broker
     random        for topic ids and for the placement's starting points
     partition_count_default, replication_factor_default   `num.partitions`, `default.replication.factor`
-    config_rules  what is known of configuration keys
-    supported_features   feature name -> (lowest, highest level) that this software can run
-    node_id, voter_ids   this controller, and all of the quorum
-    unclean_election_default   `unclean.leader.election.enable` as this controller was started with
+    config_rules  rules of configuration keys
+    supported_features   feature name -> (lowest, highest level) that this software supports
+    node_id, voter_ids   id of this controller, ids of all voters
+    unclean_election_default   `unclean.leader.election.enable` at the start of this controller
     """
 
     next_offset: int
@@ -127,7 +127,7 @@ class PlanContext(NamedTuple):
 
 
 class CommandRefused(Exception):
-    """The whole request is refused, there is no answer per item. `error` has the code and the text for the client."""
+    """The whole request is refused, without a result per item. `error` has the code and the text for the client."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
 """AlterConfigs and IncrementalAlterConfigs as commands (P-153), with Kafka's rules and texts.
 
-A resource is changed whole or not at all; one bad resource does not hinder the others.
+All changes of a resource are made, or none; an error of one resource does not affect the others.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class IncrementalAlterConfigs(NamedTuple):
     """Edits configs; the result is a list of AlterConfigResult, one per given resource in the same order.
 
     Left to the handler, as Kafka's brokers check them before they ask the controller: broker loggers (type 8), which
-    are not stored in the metadata log; that a broker resource names the broker that was asked; and whether a broker
+    are not stored in the metadata log; that a broker resource names the broker that got the request; and that a broker
     key can be changed without a restart.
     """
 
@@ -157,7 +157,7 @@ def _plan_resource(resource: Resource, image: ClusterImage, context: PlanContext
 
 
 def _check_form(resource: Resource) -> None:
-    """The error of a resource that can be found without the image."""
+    """Raise _Refused for an error of the resource that can be found without the image."""
     if isinstance(resource, ConfigResourceEdits):
         names = [edit.name for edit in resource.edits]
         nulls = [edit.name for edit in resource.edits if edit.value is None and edit.operation != DELETE]

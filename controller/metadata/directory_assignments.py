@@ -1,9 +1,9 @@
-"""AssignReplicasToDirs as a command: a broker says in which of its log directories replicas lie (KIP-858).
+"""AssignReplicasToDirs as a command: a broker reports the log directories of its replicas (KIP-858).
 
-The controller chooses the directory only where a broker has a single one; a broker with several chooses, and tells.
+The controller assigns the directory only if a broker has a single one; a broker with several chooses and reports it.
 
-Brokers of ours have one, and say LOST_DIRECTORY of replicas that they cannot write for now, as the disk is full: those
-leave the in-sync set, and others lead. Kafka's brokers never name that directory, but Kafka's controller takes it so.
+A broker of pykbroker has one, and reports LOST_DIRECTORY for replicas that it cannot write while its disk is full:
+those leave the in-sync set, and others lead. Kafka's brokers never report it; Kafka's controller handles it this way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DirectoryReplicas(NamedTuple):
 
 
 class AssignReplicasToDirs(NamedTuple):
-    """Notes the directories of a broker's replicas; the result has an error code for each partition, in the same order.
+    """Sets the directories of a broker's replicas; the result has an error code for each partition, in the same order.
 
     A replica whose directory has failed leaves the in-sync set, even if the failure was known already and the replica
     has joined the set again since. If no other replica is in sync and may lead, LOST_DIRECTORY is refused

@@ -1,7 +1,7 @@
 """Leaders of partitions when brokers come and go (KIP-631's rules, without eligible leader replicas).
 
-A leader must be active and in sync. With nobody in sync and active the partition has no leader, unless its topic allows
-an unclean election: then any active replica, which may lose records.
+A leader must be active and in sync. Without a replica that is both, the partition has no leader, unless its topic
+allows an unclean election: then any active replica leads, which may lose records.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ UNCLEAN_KEY = "unclean.leader.election.enable"
 def changes_when_broker_leaves(
     image: ClusterImage, context: PlanContext, broker_id: int, directories: Collection[bytes] | None = None
 ) -> list[PartitionChangeRecord]:
-    """Takes a broker out of every in-sync set and leadership. The last in-sync replica stays in the set, leaderless.
+    """Takes a broker out of every in-sync set and leadership.
 
-    With `directories` only where its replica lies in one of these, which it cannot use any more.
+    The last in-sync replica stays in the set, of a partition without a leader.
+
+    With `directories`, only for partitions whose replica is in one of these failed directories.
     """
 
     def is_active(replica: int) -> bool:
@@ -99,10 +101,10 @@ def changes_when_broker_serves(
 def changes_when_broker_restarted(
     image: ClusterImage, context: PlanContext, broker_id: int, *, is_clean: bool
 ) -> list[PartitionChangeRecord]:
-    """The changes for a broker that comes back at once, serving: its registration replaces an older one of itself.
+    """The changes for a broker that registers unfenced, in place of an earlier registration of its own.
 
-    Where others are in sync they take over, as when it leaves. Where it alone is in sync it leads on, in a new leader
-    epoch after an unclean stop: it may have lost the end of its log, and epochs are how followers and consumers notice
+    If others are in sync they take over, as when it leaves. If it alone is in sync it stays the leader, in a new leader
+    epoch after an unclean stop: it may have lost the end of its log, which followers and consumers detect by the epoch
     (KIP-101, KIP-320). After a clean stop the log is whole, and nothing is written for such a partition.
     """
 
@@ -140,9 +142,9 @@ def elect_leader(
 
 
 def start_epoch_for_shrink(image: ClusterImage, partition: PartitionImage, record: PartitionChangeRecord) -> None:
-    """Names the leader again, which starts a leader epoch, where a replica leaves the in-sync set at an old level.
+    """Sets the same leader again, which starts a leader epoch, if a replica leaves the in-sync set.
 
-    Brokers before 3.6 needed that (KAFKA-15021); from 3.6-IV0 on the leader epoch stays.
+    Only below 3.6-IV0: brokers before 3.6 needed that (KAFKA-15021).
     """
     if image.metadata_version >= NO_EPOCH_FOR_SHRINKS or record.leader != NO_LEADER_CHANGE or record.isr is None:
         return
@@ -151,8 +153,8 @@ def start_epoch_for_shrink(image: ClusterImage, partition: PartitionImage, recor
 
 
 def is_unclean_election_allowed(image: ClusterImage, context: PlanContext, topic: str) -> bool:
-    """`unclean.leader.election.enable`: of the topic, else of this controller's node, else of the cluster, else as this
-    controller was started with."""
+    """`unclean.leader.election.enable` of the topic, else of this controller's node, else of the cluster, else the
+    value at this controller's start."""
     for resource in ((TOPIC_RESOURCE, topic), (BROKER_RESOURCE, str(context.node_id)), (BROKER_RESOURCE, "")):
         value = image.configs.get(resource, {}).get(UNCLEAN_KEY)
         if value is not None:

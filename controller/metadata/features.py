@@ -1,4 +1,4 @@
-"""Feature levels (KIP-584, KIP-1022): which exist, which a new cluster finalizes, and UpdateFeatures (P-158)."""
+"""Feature levels (KIP-584, KIP-1022): supported levels, those that a new cluster finalizes, UpdateFeatures (P-158)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ when its behaviour exists: a promised level without the behaviour would be worse
 def default_levels(metadata_version: int) -> dict[str, int]:
     """Features that a new cluster of this metadata.version finalizes.
 
-    An older one has no transaction.version, and stays at level 0 of it until somebody raises that.
+    One below 4.0-IV2 has no transaction.version, and is at level 0 of it until UpdateFeatures raises that.
     """
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= TRANSACTION_VERSION_2:
@@ -52,7 +52,7 @@ UNSAFE_DOWNGRADE = 3
 
 
 class FeatureUpdate(NamedTuple):
-    """A wish to finalize `level` of a feature, 0 to delete it; `upgrade_type` 1 upgrade, 2 safe, 3 unsafe downgrade."""
+    """The level of a feature to finalize, 0 to delete it; `upgrade_type` 1 upgrade, 2 safe, 3 unsafe downgrade."""
 
     name: str
     level: int
@@ -62,7 +62,7 @@ class FeatureUpdate(NamedTuple):
 class UpdateFeatures(NamedTuple):
     """Changes feature levels, all or none; the result is one ApiError for the whole request.
 
-    Its message is Kafka's for the feature that is wrong; the handler puts Kafka's introduction in front of it.
+    Its message is Kafka's for the first invalid update; the handler puts Kafka's introduction in front of it.
     """
 
     updates: Sequence[FeatureUpdate]
@@ -153,11 +153,11 @@ def _metadata_version_error(update: FeatureUpdate, current: int) -> ApiError:
 
 
 def _reason_not_supported(update: FeatureUpdate, image: ClusterImage, context: PlanContext) -> str | None:
-    """Reason that a node of the cluster cannot run this level, None if all can; 0 suits nodes without the feature."""
+    """Reason that a node of the cluster does not support this level, None if all do. Without the feature it has 0."""
     local = f"Local controller {context.node_id}"
     nodes = [(local, context.supported_features)]
     nodes += [(f"Broker {broker_id}", broker.features) for broker_id, broker in image.brokers.items()]
-    # Below this level controllers do not register, and nothing is known of them.
+    # Below this level controllers do not register, so their features are not known.
     knows_controllers = image.metadata_version >= CONTROLLER_REGISTRATION
     if knows_controllers:
         nodes += [

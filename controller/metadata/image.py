@@ -15,7 +15,7 @@ from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, ME
 
 NO_LEADER = -1
 
-# Reserved log directory ids (KIP-858), written where no directory of a broker is meant.
+# Reserved log directory ids (KIP-858), written in place of the id of a broker's directory.
 MIGRATING_DIRECTORY = bytes(16)
 UNASSIGNED_DIRECTORY = bytes(15) + b"\x01"
 LOST_DIRECTORY = bytes(15) + b"\x02"
@@ -131,12 +131,12 @@ class ClusterImage:
             the two characters (P-143).
         configs: (resource type, resource name) -> {key: value}, only what was set; types as on the wire.
         brokers, controllers: by node id.
-        features: finalized levels without the zeros; metadata.version is among them.
+        features: finalized levels, metadata.version among them; a feature at level 0 has no entry.
         next_producer_id: first id of the next block (P-59).
         acls: access control entries by their 16-byte ids; no two are equal.
-        kept_records: records of parts that no command here changes yet (quotas, SCRAM credentials, delegation
-            tokens), by (record type, their key), so that a log or snapshot that Kafka wrote loses nothing.
-        open_transaction: records of a metadata transaction (KIP-868) whose end was not seen yet, else None.
+        kept_records: records that are kept whole (quotas, SCRAM credentials, delegation tokens), by (record type,
+            their key), so that a log or snapshot that Kafka wrote loses nothing.
+        open_transaction: records of a metadata transaction (KIP-868) that has not ended yet, else None.
         delta: what changed since the image before this one.
     """
 
@@ -199,7 +199,7 @@ class ClusterImage:
 
     @property
     def metadata_version(self) -> int:
-        """The finalized level of metadata.version; the newest in an image without one, as no cluster has that."""
+        """The finalized level of metadata.version; the latest in an image without one, before the bootstrap records."""
         return self.features.get(METADATA_VERSION, METADATA_VERSION_LATEST)
 
     def topic_config(self, name: str) -> Mapping[str, str]:
@@ -236,11 +236,11 @@ EMPTY_IMAGE = ClusterImage()
 
 
 def quota_key(entity: Iterable[tuple[str, str | None]], key: str) -> tuple[Any, ...]:
-    """Under which `kept_records` holds one quota of an entity, given as (type, name) pairs in any order.
+    """The key in `kept_records` of one quota of an entity, which is given as (type, name) pairs in any order.
 
-    A null name is the default entity; an empty one would be a name.
+    A null name is the default entity; an empty one is not.
     """
-    # None and text do not sort together: the null names are told apart by a second element.
+    # None and str cannot be compared: the second element separates the null names.
     return (CLIENT_QUOTA_RECORD, tuple(sorted((kind, name is None, name or "") for kind, name in entity)), key)
 
 

@@ -1,7 +1,7 @@
 """ImageBuilder: metadata records applied one by one to tables that are copied when first touched.
 
-What each record means is KIP-631's and Kafka's image classes'. Records between BeginTransaction and EndTransaction
-(KIP-868) take effect together at the end, or not at all.
+Records have the meaning that they have in KIP-631 and in Kafka's image classes. Records between BeginTransaction and
+EndTransaction (KIP-868) take effect together at the end, or not at all.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def apply_records(
 
 
 class ImageBuilder:
-    """The next image in the making. One builder makes one image; the old one stays as it is."""
+    """Makes one image out of a base image, which does not change."""
 
     def __init__(self, base: ClusterImage) -> None:
         self._base = base
@@ -232,7 +232,7 @@ class ImageBuilder:
     # Everything else
 
     def _own(self, table: str) -> dict[Any, Any]:
-        """This builder's own copy of a table, made when first asked for."""
+        """This builder's own copy of a table, made at the first call."""
         value: dict[Any, Any] = getattr(self, table)
         if value is getattr(self._base, table[1:]):
             value = dict(value)
@@ -397,7 +397,7 @@ def changed_partition(old: PartitionImage, record: r.PartitionChangeRecord) -> P
         if value is not None:
             changes[field] = tuple(value)
     if record.replicas is not None and record.directories is None:
-        # Records of levels without directories (below 3.7-IV2) have none to name.
+        # Records of levels without directories (below 3.7-IV2) name none.
         known = dict(zip(old.replicas, old.directories, strict=True))
         changes["directories"] = tuple(known.get(broker_id, MIGRATING_DIRECTORY) for broker_id in record.replicas)
     if record.eligible_leader_replicas is not None:
@@ -405,7 +405,7 @@ def changed_partition(old: PartitionImage, record: r.PartitionChangeRecord) -> P
     if record.last_known_elr is not None:
         changes["last_known_elr"] = tuple(record.last_known_elr)
     if record.leader != NO_LEADER_CHANGE:
-        # Naming the same leader again is how the controller raises the epoch alone.
+        # The same leader again: the controller raises the leader epoch alone.
         changes["leader"] = record.leader
         changes["leader_epoch"] = old.leader_epoch + 1
     if record.leader_recovery_state != -1:

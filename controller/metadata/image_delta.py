@@ -1,4 +1,4 @@
-"""The delta between any two images, found by identity: they share what has not changed."""
+"""The delta between any two images, found by identity: they share the objects that have not changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 def delta_between(old: ClusterImage, new: ClusterImage) -> ImageDelta:
-    """The delta from `old` to `new`, which need not follow one another directly. Costs a look at every topic."""
+    """The delta from `old` to `new`, between which there may be other images. Looks at every topic."""
     before, after = old.topics_by_id, new.topics_by_id
     return ImageDelta(
         created_topics=tuple(topic for topic_id, topic in after.items() if topic_id not in before),

@@ -20,20 +20,20 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 
 NO_EPOCH = -1
-"""A replica without an epoch is taken at its id alone."""
+"""Epoch of a replica that is identified by its broker id alone."""
 
 RECOVERED = 0
 
 
 class InSyncReplica(NamedTuple):
-    """A replica and the epoch of the process that caught up: a later process may have lost what that one had."""
+    """A replica and the broker epoch at which it caught up: after a restart the broker may have lost records."""
 
     broker_id: int
     broker_epoch: int = NO_EPOCH
 
 
 class IsrChange(NamedTuple):
-    """The in-sync set that a partition's leader proposes, with the epochs of the state that it knows."""
+    """The in-sync set that a partition's leader proposes, with the epochs that the leader has."""
 
     partition: int
     leader_epoch: int
@@ -43,7 +43,7 @@ class IsrChange(NamedTuple):
 
 
 class IsrChangeResult(NamedTuple):
-    """`after` is the partition as the leader must take it from now on; None with an error."""
+    """`after` is the state of the partition that the leader must adopt; None with an error."""
 
     partition: int
     error: ErrorCode
@@ -51,7 +51,7 @@ class IsrChangeResult(NamedTuple):
 
 
 class AlterPartition(NamedTuple):
-    """Changes the in-sync sets of partitions that a broker leads, each by itself.
+    """Changes the in-sync sets of partitions that a broker leads; an error of one does not affect the others.
 
     `topics` are (topic id, changes); the result has (topic id, IsrChangeResults) in the same order.
 
@@ -105,7 +105,7 @@ class AlterPartition(NamedTuple):
         return IsrChangeResult(change.partition, ErrorCode.NONE, changed_partition(partition, record))
 
     def _error(self, image: ClusterImage, partition: PartitionImage, change: IsrChange) -> ErrorCode:
-        # A leader that knows more than this controller talks to one whose time is over.
+        # The leader has later epochs than this controller, which has been deposed.
         if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
             return ErrorCode.NOT_CONTROLLER
         if change.leader_epoch < partition.leader_epoch:
@@ -119,7 +119,7 @@ class AlterPartition(NamedTuple):
         if not is_possible:
             return ErrorCode.INVALID_REQUEST
         if change.recovery_state == RECOVERING:
-            # What an unclean election lost is cut off at the others only after the leader has recovered.
+            # The other replicas truncate what an unclean election lost only after the leader has recovered.
             if len(isr) > 1 or partition.leader_recovery_state != RECOVERING:
                 return ErrorCode.INVALID_REQUEST
         elif change.recovery_state != RECOVERED:

@@ -1,4 +1,4 @@
-"""ElectLeaders as a command: leaders chosen because somebody asks (KIP-183, KIP-460; P-156)."""
+"""ElectLeaders as a command: elections on request (KIP-183, KIP-460; P-156)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ElectLeaders(NamedTuple):
 
     election_type   0 makes the first replica of each partition its leader, if it is in sync and serves; 1 gives a
                     leaderless partition any leader, which may lose records
-    topics          (topic, partitions) pairs; None for all there are, of which only those are in the result where
-                    there was something to do
+    topics          (topic, partitions) pairs; None for all partitions, of which the result then leaves out those with
+                    ELECTION_NOT_NEEDED
 
     Raises:
         CommandRefused: INVALID_REQUEST for another election type; POLICY_VIOLATION when more than 10,000

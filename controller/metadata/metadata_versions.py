@@ -1,7 +1,7 @@
-"""Levels of metadata.version: their names, and what records and commands each allows (Kafka's MetadataVersion).
+"""Levels of metadata.version: their names, and the records and commands that each allows (Kafka's MetadataVersion).
 
-A level is written in Kafka's words as a release and an internal version: 17 is 3.7-IV2. The finalized level decides in
-which version records are written, so a command must not put into a record what that version has no field for.
+Kafka names a level by a release and an internal version: 17 is 3.7-IV2. The finalized level decides in which version
+records are written, so a command must not set a field that this version of the record does not have.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ NAMES: Mapping[int, str] = {
     30: "4.3-IV0",
     31: "4.4-IV0",
 }
-"""Also the level that Kafka 4.3 knows and does not call stable, so that it is refused by name."""
+"""31 is not stable in Kafka 4.3 and not supported; it is here so that it is refused by name."""
 
-# The levels from which something exists.
+# The first levels that have something.
 SCRAM = 11
 NO_EPOCH_FOR_SHRINKS = 12
 """Before, a replica that leaves the in-sync set starts a leader epoch: brokers of that time needed it (KAFKA-15021)."""

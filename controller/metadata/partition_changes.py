@@ -1,7 +1,7 @@
 """One change of one partition: new replicas, new in-sync set, new leader, as a single record (KIP-455, KIP-631).
 
-What decides is how a partition should look; what of it is possible at once, and who leads then, follows from the rules
-here. Eligible leader replicas (KIP-966) are not among them, as nowhere in this package.
+The caller gives the state that a partition should have; the rules here decide how much of it is possible at once, and
+which replica leads then. Eligible leader replicas (KIP-966) are not supported, here or elsewhere in this package.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def change_partition(
             if partition.leader_recovery_state != RECOVERING:
                 record.leader_recovery_state = RECOVERING
     elif not set(partition.replicas) <= set(target.replicas):
-        # Naming the leader again starts a leader epoch, in which those that hold the partition no more have no say.
+        # The same leader again starts a leader epoch, in which the removed replicas no longer take part.
         record.leader = leader
     if target.isr and target.isr != partition.isr:
         record.isr = list(target.isr)
@@ -94,7 +94,7 @@ def change_partition(
 
 
 def _completed(target: Assignment) -> Assignment:
-    """The end of the reassignment when it can be reached at once, else `target` as it is."""
+    """The assignment after the reassignment if it can be completed at once, else `target`."""
     if not (target.removing or target.adding):
         return target
     isr = _without(target.isr, target.removing)
@@ -131,6 +131,6 @@ def _elect(image: ClusterImage, partition: PartitionImage, target: Assignment, e
 
 
 def _directories(image: ClusterImage, partition: PartitionImage, replicas: tuple[int, ...]) -> tuple[bytes, ...]:
-    """A replica that stays keeps its log directory, a new one gets what new replicas get."""
+    """Log directories of `replicas`: a replica that stays keeps its own, a new one gets `default_directory`."""
     known = dict(zip(partition.replicas, partition.directories, strict=True))
     return tuple(known[broker] if broker in known else default_directory(broker, image) for broker in replicas)

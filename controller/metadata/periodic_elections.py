@@ -1,4 +1,4 @@
-"""Elections that the active controller holds by itself from time to time."""
+"""Elections that the active controller holds periodically, without a request."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pykbroker.controller.metadata.partition_changes import Assignment, Election
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 
 ELECTION_COUNT_MAX = 1000
-"""Changes of one round: Kafka's limit, after which the next round follows at once."""
+"""Most changes of one round, as in Kafka; after so many the next round follows at once."""
 
 
 class ElectPreferredLeaders(NamedTuple):
     """Gives partitions back to their preferred leaders that are in sync and serve (`auto.leader.rebalance.enable`).
 
-    The result says whether there may be more to do than one round does.
+    The result is True if the round reached its limit, so that more may be left to do.
     """
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
@@ -28,7 +28,7 @@ class ElectPreferredLeaders(NamedTuple):
 class ElectUncleanLeaders(NamedTuple):
     """Gives leaderless partitions any leader that serves, where the topic allows it (`unclean.leader.election.enable`).
 
-    The result says whether there may be more to do than one round does.
+    The result is True if the round reached its limit, so that more may be left to do.
     """
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:

@@ -70,7 +70,7 @@ class ReplicaPlacer:
     """Places the partitions of one topic, one after another.
 
     Raises:
-        InvalidReplicationFactor: from the constructor, when `replication_factor` replicas have no place.
+        InvalidReplicationFactor: from the constructor, when `replication_factor` replicas cannot be placed.
     """
 
     def __init__(self, brokers: Iterable[BrokerImage], replication_factor: int, random: RandomSource) -> None:
@@ -110,7 +110,7 @@ class ReplicaPlacer:
     def place(self) -> tuple[int, ...]:
         """The replicas of the next partition, the preferred leader first."""
         if self._turn == self._unfenced_count and self._unfenced_count > 1:
-            # Every broker has led once; shuffle, or the same assignments would come again and again.
+            # Every broker has led once; without a shuffle the same assignments would repeat.
             self._shuffle()
             self._turn = 0
         self._offset %= len(self._rack_names)
@@ -151,9 +151,9 @@ class ReplicaPlacer:
 def usable_brokers(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
     """The brokers that may get new replicas: not those that are stopping, nor those with every directory cordoned.
 
-    A fenced broker counts, also one that was fenced at the end of its controlled shutdown (as Kafka's
-    BrokerHeartbeatManager, where fencing ends the shutdown): a node that is down for a while takes no topic's
-    replication factor away.
+    A fenced broker counts, also one that was fenced at the end of its controlled shutdown (as in Kafka's
+    BrokerHeartbeatManager, where fencing ends the shutdown): topics can be created with the same replication factor
+    while a node is down.
     """
     return [broker for broker in brokers if not _is_stopping(broker) and not has_only_cordoned_directories(broker)]
 
@@ -170,9 +170,9 @@ def has_only_cordoned_directories(broker: BrokerImage) -> bool:
 
 
 def default_directory(broker_id: int, image: ClusterImage) -> bytes:
-    """The log directory of a new replica: the broker's only one, or a reserved id when there is none or a choice.
+    """The log directory of a new replica: the broker's only one, or a reserved id when it has none or several.
 
-    At a metadata.version without directories it is the id that stands for that.
+    At a metadata.version without directories it is MIGRATING_DIRECTORY.
     """
     if image.metadata_version < DIRECTORY_ASSIGNMENT:
         return MIGRATING_DIRECTORY

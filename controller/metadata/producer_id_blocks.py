@@ -1,4 +1,4 @@
-"""Producer ids are handed to brokers in blocks and never twice (P-59)."""
+"""AllocateProducerIds as a command: brokers get producer ids in blocks, and no id twice (P-59)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""AlterPartitionReassignments as a command: other brokers for partitions that exist (KIP-455, KIP-860; P-157).
+"""AlterPartitionReassignments as a command: new replicas for existing partitions (KIP-455, KIP-860; P-157).
 
 A reassignment is started by one record, which adds the new replicas to the old ones. When the new ones are in sync a
-second record takes the old ones away; where that is so from the start, as for a mere change of order, one record does
-both. The second is due when the in-sync set grows (`partition_changes.change_partition` makes it so).
+second record removes the old ones; if they are in sync from the start, as for a mere change of order, one record does
+both. `partition_changes.change_partition` makes the second one with the change that completes the in-sync set.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from pykbroker.protocol.log_messages.metadata_records import (
 
 FRAME_VERSION = 1
 
-# The metadata.version from which Kafka writes a record in this version. Records not named here have version 0 only.
+# (metadata.version, record version): from that level on Kafka writes that version. Other records have version 0 only.
 _VERSION_STEPS: Mapping[type, tuple[tuple[int, int], ...]] = {
     RegisterBrokerRecord: ((7, 1), (8, 2), (17, 3), (30, 4)),
     PartitionRecord: ((7, 0), (17, 1), (23, 2)),
@@ -72,7 +72,7 @@ def decode_record(value: bytes | memoryview | None) -> Any:
     if value is None:
         raise _error(-1, "value", 0, "the record has no value")
     if len(value) > 3 and value[0] == FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
-        # As all records that exist are framed; a start reads thousands of them.
+        # The short way, for all records that exist: a start reads thousands of them.
         _, key, version = value[:3]
         position = 3
     else:

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials as a command: what SCRAM needs to know of passwords (KIP-554, RFC 5802)."""
+"""AlterUserScramCredentials as a command: SCRAM credentials of users (KIP-554, RFC 5802)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ITERATIONS_MAX = 16384
 
 
 class Deletion(NamedTuple):
-    """A credential to forget."""
+    """A credential to delete."""
 
     user: str
     mechanism: int

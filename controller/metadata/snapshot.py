@@ -1,6 +1,6 @@
 """A cluster image as the records that make it, in Kafka's order, and back.
 
-The order is Kafka's ImageWriter's: feature levels first, because they say how the rest is to be read.
+The order is that of Kafka's ImageWriter: feature levels first, because the rest is read according to them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from pykbroker.protocol.log_messages.metadata_records import (
 def image_to_records(image: ClusterImage) -> Iterator[Any]:
     """Records that make this image out of an empty one, to be written at its metadata.version.
 
-    Log directories are left out at levels that have no place for them; there is none in an image of such a level.
+    Log directories are left out at levels without them; an image of such a level has none.
 
-    What a metadata transaction holds that is still open is not part of it: a snapshot is only taken outside of one.
+    A snapshot must not be taken while a metadata transaction is open: its records would be lost.
     """
     assert image.open_transaction is None, "a snapshot inside a metadata transaction would lose what it holds"
     names = sorted(image.features, key=lambda name: (name != METADATA_VERSION, name))

@@ -1,6 +1,6 @@
 """CreateTopics, DeleteTopics and CreatePartitions as commands, with Kafka's rules and texts (P-143 to P-149).
 
-Authorization and what depends on a request's version is the handler's. Everything that needs the image is decided here.
+Handlers do the authorization and what depends on a request's version. All that needs the image is decided here.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class NewTopic(NamedTuple):
 class CreateTopicResult(NamedTuple):
     """The result for one topic. The id and counts are -1/zero when `error` is a failure.
 
-    With validate_only the id is what Kafka gives too: a random one that was never used.
+    With validate_only the id is a random one that is never used, as in Kafka.
     """
 
     name: str
@@ -76,8 +76,8 @@ class CreateTopicResult(NamedTuple):
 
 
 class CreateTopics(NamedTuple):
-    """Creates topics; the result is a list of CreateTopicResult: in request order, each name once, but names that
-    were given twice last.
+    """Creates topics; the result is a list of CreateTopicResult, each name once: in request order, then the names that
+    were given twice.
 
     Raises:
         CommandRefused: POLICY_VIOLATION when more than 10,000 partitions or records are asked for.
@@ -125,14 +125,14 @@ class DeleteTopicResult(NamedTuple):
 class DeleteTopics(NamedTuple):
     """Deletes topics; the result is a list of DeleteTopicResult: request order, each given name or id once.
 
-    Whether deletion is allowed at all (`delete.topic.enable`, P-148) is for the handler to ask before.
+    The handler checks before that deletion is enabled (`delete.topic.enable`, P-148).
     """
 
     topics: Sequence[TopicReference]
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[DeleteTopicResult]]:
         counts = Counter(self.topics)
-        # An id and a name that mean the same topic make the request as a whole unclear, whichever came first.
+        # An id and a name of the same topic are an error, whichever came first.
         targets = Counter(topic.topic_id for reference in counts if (topic := _find(reference, image)))
         records: list[Any] = []
         results: list[DeleteTopicResult] = []
@@ -140,7 +140,7 @@ class DeleteTopics(NamedTuple):
             topic = _find(reference, image)
             error = _deletion_error(reference, count, topic)
             if (reference.name is None) == (reference.topic_id == ZERO_UUID):
-                # Kafka answers each of those that name nothing, or the topic in two ways.
+                # Kafka answers each repetition of a reference with neither name nor id, or with both.
                 results += [DeleteTopicResult(reference.name, reference.topic_id, error)] * (count - 1)
             topic_id = reference.topic_id
             if topic is not None and not error.is_failure:
@@ -150,7 +150,7 @@ class DeleteTopics(NamedTuple):
                     results.append(DeleteTopicResult(topic.name, topic_id, NO_ERROR))
                     continue
                 if reference.name is None:
-                    continue  # The answer for the name says it.
+                    continue  # The result for the name has the error.
                 error = ApiError(
                     ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
                 )
@@ -204,9 +204,10 @@ class _Refused(Exception):
 
 
 def refuse_too_many_records(records: Sequence[Any]) -> None:
-    """
+    """Check the number of records of one request.
+
     Raises:
-        CommandRefused: POLICY_VIOLATION when one request would write more than RECORD_COUNT_MAX records.
+        CommandRefused: POLICY_VIOLATION when there are more than RECORD_COUNT_MAX.
     """
     if len(records) > RECORD_COUNT_MAX:
         raise CommandRefused(ErrorCode.POLICY_VIOLATION, TOO_MANY_RECORDS)
@@ -247,7 +248,7 @@ def _plan_topic(topic: NewTopic, image: ClusterImage, context: PlanContext) -> t
 def _check_name(name: str, image: ClusterImage) -> None:
     if name == CLUSTER_METADATA_TOPIC:
         raise _Refused(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.")
-    # Kafka looks for the exact name last and lets it overwrite the other findings.
+    # Kafka checks for a topic of this name last, and that error replaces the others.
     if name in image.topics_by_name:
         raise _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if "." in name or "_" in name:
