@@ -2,12 +2,12 @@
 
 * `layout.py`: the bytes of a batch's header, and the header as a value.
 * `batch.py`: `RecordBatch`, the view; `iter_batches`; `build_batch`. Start here.
-* `record.py`: single records, for those few places that look inside (replay of internal topics, compaction, tools).
+* `record.py`: single records, for the few places that decode them (replay of internal topics, compaction, tools).
 * `control.py`: keys and values of control records (transaction markers, Raft).
 * `validation.py`: what a leader checks before it stores a client's batch (P-35 to P-41).
 * `record_scan.py`: the loop over the records of a batch; compiled by mypyc where a compiler was at hand.
 * `compression.py`: gzip, snappy, lz4 and zstd by Kafka's ids.
-* `errors.py`: what can be wrong with a batch, each with its Kafka error code.
+* `errors.py`: errors of a batch, each with its Kafka error code.
 
-Nothing is imported here: a broker that never sees a zstd batch never loads zstd.
+Nothing is imported here: a broker that never gets a zstd batch never loads zstd.
 """

@@ -68,8 +68,8 @@ def increment_sequence(sequence: int, increment: int) -> int:
 class RecordBatch:
     """One batch at `position` of `buffer`.
 
-    The view trusts that the batch is whole: get it from `iter_batches`, or check `size_bytes` yourself. It keeps no
-    copies: what is written to the buffer shows in the properties.
+    The batch must be whole: get it from `iter_batches`, or check `size_bytes` first. Nothing is copied: the properties
+    show what is written to the buffer later.
     """
 
     __slots__ = ("buffer", "position")
@@ -214,8 +214,8 @@ class RecordBatch:
     def set_max_timestamp(self, timestamp_type: int, max_timestamp: int) -> None:
         """Write timestamp type (`CREATE_TIME` or `LOG_APPEND_TIME`) and max timestamp in place (P-40).
 
-        The CRC is computed anew if something changed, and attribute bits that have no meaning are then cleared, as
-        Kafka does. The buffer must be writable (else TypeError).
+        If something changes, the CRC is computed again and attribute bits without a meaning are cleared, as in Kafka.
+        The buffer must be writable (else TypeError).
         """
         attributes = self.attributes
         type_flag = LOG_APPEND_TIME_FLAG if timestamp_type == LOG_APPEND_TIME else 0
@@ -245,7 +245,7 @@ class RecordBatch:
         return bytes(self.buffer[self.position + HEADER_SIZE : self.position + self.size_bytes])
 
     def records(self, limit_bytes: int = LIMIT_BYTES) -> Iterator[Record]:
-        """The records, decompressed where need be, with absolute offsets and timestamps.
+        """The records, decompressed if the batch is compressed, with absolute offsets and timestamps.
 
         Raises a RecordError when the batch cannot be read, RecordTooLarge when it decompresses to more than
         `limit_bytes`.
@@ -384,7 +384,7 @@ def repack_batch(
     timestamp_type: int,
     max_timestamp: int,
 ) -> bytes:
-    """The batch with its decompressed records `payload` under another codec, the records' own bytes unchanged."""
+    """The batch with another codec; `payload` has its decompressed records, whose bytes do not change."""
     base_offset, _, leader_epoch, magic, _, attributes, *rest = HEADER.unpack_from(batch.buffer, batch.position)
     attributes &= TRANSACTIONAL_FLAG | CONTROL_FLAG
     attributes |= codec | (LOG_APPEND_TIME_FLAG if timestamp_type == LOG_APPEND_TIME else 0)

@@ -29,4 +29,4 @@ def _load() -> Callable[..., int]:
 
 
 crc32c: Callable[..., int] = _load()
-"""`crc32c(data, value=0)`: the CRC-32C of bytes-like `data`, going on from `value`."""
+"""`crc32c(data, value=0)`: the CRC-32C of bytes-like `data`, continued from `value`."""

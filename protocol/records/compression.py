@@ -43,7 +43,7 @@ _CODECS_OF_TOPICS: Final = {
 }
 
 LIMIT_BYTES: Final = 128 * 1024 * 1024
-"""The default bound of `decompress`: far above what honest producers make of one batch, small enough to survive."""
+"""The default bound of `decompress`: far above batches of ordinary producers, small enough for a broker's memory."""
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -55,7 +55,7 @@ _LZ4_INDEPENDENT_FLAG: Final = 0x20
 _ZSTD_PIECE_BYTES: Final = 1024
 _GZIP_PIECE_BYTES: Final = 1024
 
-# zstandard's contexts cost microseconds to make, and one must not serve two threads at a time.
+# zstandard's contexts cost microseconds to make, and two threads must not use one at the same time.
 _of_thread: Final = threading.local()
 
 
@@ -130,8 +130,8 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
 def _read_gzip_members(data: bytes, size: int, limit_bytes: int) -> bytes:
     """The members after the first one, which had `size` bytes; bytes that are no member are ignored.
 
-    Fed in pieces, because each member's end costs a copy of what was given and not used: fifty thousand empty members
-    in a megabyte would copy it fifty thousand times.
+    They are read in pieces, because zlib copies its unused input at the end of each member: a megabyte with fifty
+    thousand empty members would be copied fifty thousand times.
     """
     parts: list[bytes] = []
     view = memoryview(data)
@@ -197,7 +197,7 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
 def _decompress_snappy_block(block: bytes, limit_bytes: int, size_before: int = 0) -> bytes:
     import snappy
 
-    # The block begins with its decompressed size as an unsigned varint: look before anything is allocated.
+    # The block begins with its decompressed size as an unsigned varint, which is checked before anything is allocated.
     size = 0
     for index in range(5):
         if index >= len(block):
@@ -240,7 +240,7 @@ def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
     parts: list[bytes] = []
     left = limit_bytes + 1
     rest: Buffer = data
-    # The decompressor allocates what it is allowed to return, so ask for what is likely before asking for all.
+    # The decompressor allocates `max_length` bytes, so the first calls have a likely size and not the whole limit.
     piece = 4 * len(data) + _CHUNK_BYTES
     try:
         while not decompressor.eof and left > 0:
@@ -273,8 +273,8 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
     if decompressor is None:
         decompressor = _of_thread.zstd = zstandard.ZstdDecompressor()
     try:
-        # Java writes frames without their content size. One call does for them too, given room for the output; the
-        # first guess is small because the room is allocated.
+        # Java writes frames without their content size. One call decompresses these too, if the output fits into
+        # `room`, which is a small guess because it is allocated.
         size = zstandard.frame_content_size(data)
         if size > limit_bytes:
             raise _too_large(ZSTD, limit_bytes)

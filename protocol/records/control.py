@@ -1,4 +1,4 @@
-"""Control records: what the broker itself writes between the records of clients.
+"""Control records: records that the broker itself writes between those of clients.
 
 A control batch has attribute bit 5 and holds records whose key names a type: the end of a transaction, or the Raft
 layer's own entries. Clients skip them all; unknown types must be skipped too.

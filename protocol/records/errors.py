@@ -16,7 +16,7 @@ class RecordError(ProtocolError):
     """A record batch that cannot be read or that a leader must not store; base of this module.
 
     Attributes:
-        error_code: what a Produce response carries for the partition.
+        error_code: error code of the partition in a Produce response.
         record_errors: (index of the record in the batch, message) for each refused record; empty when the batch as
             a whole is at fault. Kafka sends a message with the partition only when this is filled.
     """
@@ -44,11 +44,11 @@ class InvalidRecord(RecordError):
 
 
 class UnsupportedRecordFormat(InvalidRecord):
-    """A message set of format 0 or 1: Kafka 4 does not take them any more (KIP-724)."""
+    """A message set of format 0 or 1, which Kafka 4 no longer accepts (KIP-724)."""
 
 
 class InvalidProduceRecords(InvalidRecord):
-    """No batch, several batches or another format than 2: refused before the log is asked (P-35)."""
+    """No batch, several batches or another format than 2: refused before the log validates the batch (P-35)."""
 
     reports_log_start_offset = False
 
@@ -83,8 +83,8 @@ class UnsupportedCompressionType(RecordError):
 class CompressionFailed(RecordError):
     """The compressed bytes of a batch cannot be read, or its codec id is unknown.
 
-    Kafka has no code for this: its codecs' own exceptions get through to UNKNOWN_SERVER_ERROR, which clients do not
-    retry. We answer the same.
+    Kafka has no code for this: it answers exceptions of its codecs with UNKNOWN_SERVER_ERROR, which clients do not
+    retry. This broker does the same.
     """
 
     error_code = ErrorCode.UNKNOWN_SERVER_ERROR

@@ -27,9 +27,9 @@ HEADER: Final = Struct(">qiibIhiqqqhii")
 """All 13 fields, as in `BatchHeader`."""
 HEADER_SIZE: Final = 61
 LENGTH_OVERHEAD: Final = 12
-"""A batch is so many bytes longer than its length field says: base offset and length themselves."""
+"""Bytes of a batch that its length field does not count: base offset and length."""
 ASSIGNED: Final = Struct(">qii")
-"""Base offset, length, partition leader epoch: the bytes that a leader writes anew."""
+"""Base offset, length, partition leader epoch: the bytes that a leader overwrites."""
 ASSIGNED_SIZE: Final = 16
 TO_MAGIC: Final = Struct(">qiib")
 """Base offset, length, partition leader epoch, magic."""
@@ -45,8 +45,8 @@ RECOVERED: Final = Struct(">qiibIhi8xqq10x")
 """The fields of format v2 that a recovery needs of every batch: base offset, length, leader epoch, magic, CRC,
 attributes, last offset delta, max timestamp, producer id. The fewer fields, the faster."""
 HOP: Final = Struct(">qiibihi")
-"""Base offset, length, leader epoch, magic, CRC, attributes and last offset delta of format v2; of old formats the
-first four (the third is their CRC), and what else these bytes are."""
+"""Base offset, length, leader epoch, magic, CRC, attributes and last offset delta of format v2. Of old formats only the
+first four are fields, and the third is their CRC."""
 HOP_SIZE: Final = 27
 
 LENGTH_POSITION: Final = 8
@@ -117,6 +117,6 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, where 61 bytes must be. Of old formats only offset, length and magic mean something."""
-    # As BatchHeader._make, which counts the fields once more: once per batch it can be felt.
+    """The header at `position`, where 61 bytes must be. Of old formats only offset, length and magic are valid."""
+    # As BatchHeader._make without its check of the number of fields, which is measurable when done once per batch.
     return tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))

@@ -1,6 +1,7 @@
 """Single records of format v2: for replay of internal topics, compaction, control batches and tools.
 
-The Produce and Fetch paths never come here; what they need of the inner structure is in `record_scan.py`.
+Fetch does not use this module. Produce does so only for batches with a record that may be refused, or that are encoded
+again; all other batches are only scanned, by `record_scan.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ class Record(NamedTuple):
     """One record.
 
     Attributes:
-        offset: its offset in the log (when read), or relative to nothing in particular (when built; see
-            `batch.build_batch`).
+        offset: its offset in the log; `batch.build_batch` uses it only with `keep_offsets`.
         timestamp: milliseconds since 1970, -1 for none. In a LogAppendTime batch the time of the append.
         key: None for no key.
         value: None is a tombstone on compacted topics.
@@ -183,7 +183,7 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
 def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
     """(headers, position behind them); `position` is that of their count, `end` that of the record's end."""
     header_count, position = _read_varint(data, position)
-    # Each header takes at least two bytes: a lying count must not become a long loop.
+    # Each header takes at least two bytes: a false count must not become a long loop.
     if header_count < 0 or header_count > end - position:
         raise InvalidRecord(f"A record has an invalid number of headers: {header_count}")
     headers: list[tuple[str, bytes | None]] = []

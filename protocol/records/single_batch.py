@@ -1,7 +1,7 @@
 """Records of one partition of a Produce request: exactly one batch of format v2, whose header is parsed once, here.
 
-The checks of Kafka's ProduceRequest.validateRecords and RequestUtils.hasTransactionalRecords, which come before a log
-is asked (P-35, P-38, P-49). What the batch contains is for `validation` to check, with the header that is read here.
+The checks of Kafka's ProduceRequest.validateRecords and RequestUtils.hasTransactionalRecords, which come before those
+of the log (P-35, P-38, P-49). `validation` checks the contents of the batch, with the header that is read here.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class ProducedRecords:
 
     Attributes:
         data: empty when the request has none.
-        header: of the first batch; None when there are fewer bytes than a header of format v2 has. Its fields mean
-            something only after `check_head` and `check_single`.
+        header: of the first batch; None when there are fewer bytes than a header of format v2 has. Its fields are valid
+            only after `check_head` and `check_single`.
     """
 
     __slots__ = ("data", "header")
@@ -59,7 +59,7 @@ class ProducedRecords:
         return self.header is not None and self.header.size_bytes <= len(self.data)
 
     def is_zstd_before(self, api_version: int) -> bool:
-        """True if the batch is compressed with zstd and came in a version that does not know it."""
+        """True if the batch is compressed with zstd, which this version of Produce does not allow."""
         return (
             api_version < ZSTD_VERSION
             and self.header is not None
@@ -83,9 +83,9 @@ class ProducedRecords:
             raise CorruptRecord(f"a batch of length {length} and format {magic}")
 
     def check_single(self, api_version: int) -> None:
-        """Raise unless these are one whole batch of format v2, in a codec that this version of Produce may carry.
+        """Raise unless these are one whole batch of format v2, in a codec that this version of Produce allows.
 
-        A partial batch behind it is no batch, as in Kafka: it is cut off without an error.
+        A partial batch behind it is dropped without an error, as in Kafka.
 
         Raises:
             InvalidProduceRecords: no batch, two batches, or another format.

@@ -1,10 +1,10 @@
 """A leader's checks of a client's record batch before it is stored, and its changes to it.
 
 The rules are those of Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator,
-in the same order, so that bytes with several faults get the same error code. A batch that needs no change is given
-back as the bytes that came: no record is decoded, nothing is copied (P-41). Producer state (P-51 and on) is the log's.
+in the same order, so that bytes with several faults get the same error code. A batch that needs no change is returned
+as the client's bytes: no record is decoded, nothing is copied (P-41). The log checks producer state (P-51 and on).
 
-Compared with Apache Kafka 4.3.1 on 467 crafted batches; the differences that are left are wanted:
+Compared with Apache Kafka 4.3.1 on 467 crafted batches; the remaining differences are intended:
 
 * the fields of a record must fill its size also in a compressed batch (Kafka skips over keys and values there and
   stores what its own consumer cannot read);
@@ -63,8 +63,8 @@ from pykbroker.protocol.records.record_scan import (
 from pykbroker.protocol.records.single_batch import header_of_single
 
 RECORD_ERRORS_MAX: Final = 10_000
-"""A compressed megabyte may hold a million records: an answer that names each would be a hundred megabytes. Clients
-take those that are not named for part of a refused batch, which they are."""
+"""A compressed megabyte may hold a million records: a response that names each would be a hundred megabytes. To clients
+the records that are not named are part of a refused batch, which is true."""
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -92,7 +92,7 @@ class AppendPolicy(NamedTuple):
         timestamp_after_max_ms: `message.timestamp.after.max.ms` (P-39).
         compression_codec: codec id of `compression.type`, None for "producer": see `compression.codec_of_topic` (P-41).
         compression_level: level of that codec, None for its default.
-        is_compacted: `cleanup.policy` contains compact, which asks for keys (P-36).
+        is_compacted: `cleanup.policy` contains compact, which requires keys (P-36).
         decompressed_bytes_max: our own limit against decompression bombs.
     """
 
@@ -111,14 +111,14 @@ class ValidatedBatch(NamedTuple):
     """A client batch that may be stored, with those header fields that an append needs.
 
     Attributes:
-        data: the bytes to store: a view of what came in, or new bytes where something had to change. Base offset and
-            leader epoch are still to be assigned; do that where the bytes end up, as `data` may be read-only.
+        data: the bytes to store: a view of the client's bytes, or new bytes if something had to change. Base offset and
+            leader epoch are not assigned yet; assign them at the destination, as `data` may be read-only.
         size_bytes: len(data).
         record_count: number of records, which are numbered without gaps.
-        max_timestamp: the greatest timestamp of its records; the time of the append where that counts.
+        max_timestamp: the greatest timestamp of its records; with LogAppendTime the time of the append.
         producer_id, producer_epoch, base_sequence: -1 each for a producer that is not idempotent.
         is_transactional: it belongs to a transaction.
-        log_append_time_ms: what a Produce response carries: -1 for CreateTime (P-40).
+        log_append_time_ms: the field of a Produce response: -1 for CreateTime (P-40).
     """
 
     data: Buffer
@@ -139,7 +139,7 @@ class ValidatedBatch(NamedTuple):
 def validate_client_batches(
     data: Buffer, policy: AppendPolicy, now_ms: int, topic_partition: str = "", header: BatchHeader | None = None
 ) -> ValidatedBatch:
-    """Check the records of one partition of a Produce request, and change what the topic's configuration asks for.
+    """Check the records of one partition of a Produce request, and change them as the topic's configuration requires.
 
     Args:
         now_ms: the time of the append.
@@ -324,7 +324,7 @@ def _check_each_record(
 
 
 def _described(record: Record, batch: RecordBatch, policy: AppendPolicy) -> str:
-    """The record in Kafka's words, which differ where it did not decode the record whole."""
+    """Kafka's text for the record, which differs if Kafka has decoded only a part of it."""
     codec = batch.compression_codec
     whole = codec == compression.NONE or policy.compression_codec not in (None, codec)
     name, null_size = ("DefaultRecord", 0) if whole else ("PartialDefaultRecord", -1)
@@ -350,7 +350,7 @@ def _rebuild(
     policy: AppendPolicy,
     max_timestamp: int,
 ) -> bytes:
-    """The same records under another codec (P-41), numbered anew where they did not count 0, 1, 2."""
+    """The same records with another codec (P-41), numbered again if their offset deltas are not 0, 1, 2 and so on."""
     marked_time = batch.max_timestamp if batch.is_log_append_time else None
     level = policy.compression_level if policy.compression_codec is not None else None
     timestamp_type = LOG_APPEND_TIME if policy.is_log_append_time else CREATE_TIME
