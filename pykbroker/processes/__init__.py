@@ -1,1 +1,1 @@
-"""Processes of brokers: starting them in an interpreter of their own or as forks, and following them to their end."""
+"""Processes of brokers: started in an interpreter of their own or as forks, and watched until they end."""

@@ -1,4 +1,4 @@
-"""A broker's process as its user sees it, however it was started."""
+"""BrokerProcess: interface of a broker's process for the process that uses it, however it was started."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class BrokerProcess(Protocol):
         """host:port once the broker is ready, None before."""
 
     def wait_for_news(self, timeout_s: float) -> None:
-        """Wait until the broker may be ready or have ended, at most so long."""
+        """Wait until the broker may be ready or may have ended, at most `timeout_s` seconds."""
 
     def poll(self) -> int | None:
-        """The exit code, None while it lives."""
+        """The exit code, None while the process runs."""
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for its end. Raises TimeoutError."""
+        """Wait until the process ends; returns its exit code. Raises TimeoutError."""
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Nothing happens when it has ended."""
+        """Send a signal; no effect when the process has ended."""
 
     def close_stdin(self) -> None:
-        """Tell it that it is not needed any more."""
+        """Close its standard input: the broker stops, and one that is stopping no longer waits for the controller."""

@@ -15,8 +15,8 @@ that broker alone. On the channel this process sends `pid`, with a pidfd, and in
 negative signal as in subprocess; the broker itself sends `address` when it is ready. A request with `folder` names a
 directory that is removed when the connection ends.
 
-The connection ends with the process that uses the brokers, however that one ends. Then the brokers are ended, those in
-the named directories at once, and the directories are removed: a directory in memory would stay there.
+The connection ends with the process that uses the brokers, however that one ends. Then the brokers are ended, temporary
+ones at once, and the named directories are removed: a directory in memory would stay there.
 
 One thread, no trio here: a fork has nothing but this module's state and what was imported.
 """
@@ -50,7 +50,7 @@ END_TIMEOUT_S = 5.0
 
 FORKS_BEFORE_MORE = 2
 FIRST_QUIET_S = 0.3
-"""Seconds without requests before the imports begin: the start of the only broker of many programs takes as long."""
+"""Seconds without requests before the imports begin: many programs start only one broker, which takes as long."""
 QUIET_S = 0.05
 """The same after the first broker: requests for the nodes of a cluster come right after one another."""
 _LENGTH = struct.Struct(">I")
@@ -83,8 +83,8 @@ class ForkServer:
         self._handlers_end = handlers_end
 
     def run(self) -> None:
-        """Serve until the connection ends, then end what is left."""
-        # Nothing happens in the handler: the selector wakes up by the socket.
+        """Serve until the connection ends, then end the brokers that are left."""
+        # The handler does nothing: the wakeup socket ends the wait of the selector.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._handlers_end.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._connection, selectors.EVENT_READ)
@@ -122,14 +122,14 @@ class ForkServer:
         self._is_preparing = True
         preloaded.prepare(self._unprepared.pop(0))
         if not self._unprepared:
-            # In a broker these objects are not looked at for garbage, so that their memory stays shared.
+            # The garbage collector of a broker skips these objects, so that their memory stays shared.
             gc.collect()
             gc.freeze()
 
     # Requests
 
     def _serve_request(self) -> bool:
-        """Read one request and do it; False when the connection has ended."""
+        """Read and process one request; False when the connection has ended."""
         try:
             head, descriptors, _, _ = socket.recv_fds(self._connection, _LENGTH.size, DESCRIPTORS_PER_REQUEST)
             request = self._receive_rest(head)
@@ -176,10 +176,10 @@ class ForkServer:
         if request["is_temporary"]:
             self._temporary.add(pid)
         try:
-            # It cannot have been reaped yet, so this is no other process that has got its number.
+            # The fork cannot have been reaped yet, so its pid cannot be that of another process.
             pidfd = os.pidfd_open(pid)
         except (AttributeError, OSError):
-            # A kernel, or a C library that Python was built with, from before 2019.
+            # The kernel, or the C library that Python was built with, is from before 2019.
             _send(channel, {"pid": pid})
             return
         _send(channel, {"pid": pid}, pidfd)
@@ -214,7 +214,7 @@ class ForkServer:
         """End the brokers that are left and remove the folders. Standard input has ended for each of them already."""
         deadline = time.monotonic() + END_TIMEOUT_S
         for pid in self._channels:
-            # One that is paused would not see the end of its input.
+            # A paused broker does not read the end of its input.
             os.kill(pid, signal.SIGKILL if pid in self._temporary else signal.SIGCONT)
         while self._channels and (left := deadline - time.monotonic()) > 0:
             self._reap()

@@ -21,14 +21,14 @@ _MESSAGE_SIZE = 4096
 
 
 class ForkedProcess:
-    """A fork of a prepared process, as seen from here: a channel that tells of it, a pidfd, and its standard input.
+    """A fork of a prepared process: the channel with messages about it, its pidfd and its standard input.
 
     Any thread may use it.
     """
 
     def __init__(self, channel: socket.socket, lifeline: int) -> None:
         self.pid = 0
-        # Python before 3.13 gives the flags of recv_fds, MSG_DONTWAIT among them, to nobody.
+        # Python before 3.13 ignores the flags of recv_fds, MSG_DONTWAIT among them.
         channel.setblocking(False)
         self._channel = channel
         self._lock = threading.Lock()
@@ -56,23 +56,23 @@ class ForkedProcess:
         return self._address
 
     def wait_for_news(self, timeout_s: float) -> None:
-        """Wait until the broker may be ready or have ended, at most so long."""
+        """Wait until the broker may be ready or may have ended, at most `timeout_s` seconds."""
         if self._status is None and self._is_lost and self._pidfd < 0:
             time.sleep(min(_POLL_S, timeout_s))
         elif self._status is None:
-            # Of a broker whose prepared process is gone only the pidfd tells.
+            # Without the prepared process only the pidfd shows that the broker has ended.
             waiting = select.poll()
             waiting.register(self._pidfd if self._is_lost else self._channel, select.POLLIN)
             waiting.poll(int(timeout_s * 1000) + 1)
         self._read()
 
     def poll(self) -> int | None:
-        """The exit code, None while it lives."""
+        """The exit code, None while the process runs."""
         self._read()
         return self._status
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for its end. Raises TimeoutError."""
+        """Wait until the process ends; returns its exit code. Raises TimeoutError."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (status := self.poll()) is None:
             left = 60.0 if deadline is None else deadline - time.monotonic()
@@ -82,7 +82,7 @@ class ForkedProcess:
         return status
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Nothing happens when it has ended."""
+        """Send a signal; no effect when the process has ended."""
         with self._lock:
             if self._status is not None:
                 return
@@ -93,14 +93,14 @@ class ForkedProcess:
                     os.kill(self.pid, number)
 
     def close_stdin(self) -> None:
-        """Tell it that it is not needed any more."""
+        """Close its standard input: the broker stops, and one that is stopping no longer waits for the controller."""
         with self._lock:
             if self._lifeline >= 0:
                 os.close(self._lifeline)
                 self._lifeline = -1
 
     def _read(self) -> None:
-        """Take in what has been said; never waits."""
+        """Read the messages that are on the channel; never waits."""
         with self._lock:
             while self._status is None and not self._is_lost:
                 try:
@@ -131,7 +131,7 @@ class ForkedProcess:
         return False
 
     def leave_to_parent(self) -> None:
-        """In a fork of the process that started it: let go of the broker's input, which would not end otherwise."""
+        """In a fork of the process that started it: close the copy of the broker's input, which would keep it open."""
         # Another thread may have held it.
         self._lock = threading.Lock()
         self.close_stdin()

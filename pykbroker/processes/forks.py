@@ -1,4 +1,4 @@
-"""Forks of a process that has a broker's modules imported: the one way in which it makes brokers' processes."""
+"""Forks of a process that has a broker's modules imported; all its brokers' processes are made here."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ EXIT_BROKEN = 1
 def fork(run: Callable[[], int], *, stdin: int, output: int, leave: Callable[[], None]) -> int:
     """Fork this process and call `run` in the fork.
 
-    The fork has a session of its own, so that Ctrl-C in a terminal reaches only the process that forked it. Its
-    handlers of signals are Python's own, and it ends without what the process that forked it does at its end.
+    The fork has a session of its own, so that Ctrl-C in a terminal reaches only the process that forked it. Its signal
+    handlers are Python's default ones, and it ends without the exit handlers of the process that forked it.
 
     Args:
         run: returns the exit code.
         stdin, output: descriptors that become standard input, and standard output and error, of the fork. They are
             closed in this process, also after a failure.
-        leave: called in the fork; closes what belongs to this process. With a copy of the other end of a pipe or a
-            connection open in a fork, its reader would not see the end of it.
+        leave: called in the fork; closes what belongs to this process. If a fork keeps a copy of the other end of a
+            pipe or a connection open, its reader gets no end of file.
 
     Returns:
         The process id of the fork.
 
     Raises:
-        OSError: the system makes no process.
+        OSError: the system cannot make a process.
     """
     for text_file in (sys.stdout, sys.stderr):
         text_file.flush()
@@ -61,7 +61,7 @@ def _run_in_fork(run: Callable[[], int], stdin: int, output: int, leave: Callabl
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        # Not by sys.exit: what the process that forked this one does at its end is not to be done here.
+        # Not by sys.exit: the exit handlers of the process that forked this one must not run here.
         os._exit(code)
 
 

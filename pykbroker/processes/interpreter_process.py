@@ -14,7 +14,7 @@ _POLL_S = 0.005
 
 
 class InterpreterProcess:
-    """`python -m pykbroker start` in an interpreter of its own, which says by a file that it is ready."""
+    """`python -m pykbroker start` in an interpreter of its own, which writes a file when it is ready."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], log_path: str, port_file: str) -> None:
         self._port_file = port_file
@@ -43,25 +43,25 @@ class InterpreterProcess:
             return None
 
     def wait_for_news(self, timeout_s: float) -> None:
-        """Wait a moment: a file cannot be waited for."""
+        """Wait at most 5 ms: there is no event for the file of the address."""
         time.sleep(min(_POLL_S, timeout_s))
 
     def poll(self) -> int | None:
-        """The exit code, None while it lives."""
+        """The exit code, None while the process runs."""
         return self._popen.poll()
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for its end. Raises TimeoutError."""
+        """Wait until the process ends; returns its exit code. Raises TimeoutError."""
         try:
             return self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise TimeoutError from None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Nothing happens when it has ended."""
+        """Send a signal; no effect when the process has ended."""
         self._popen.send_signal(number)
 
     def close_stdin(self) -> None:
-        """Tell it that it is not needed any more."""
+        """Close its standard input: the broker stops, and one that is stopping no longer waits for the controller."""
         assert self._popen.stdin is not None
         self._popen.stdin.close()

@@ -1,9 +1,9 @@
 """Modules and codecs that a broker loads at its start, for a process that loads them once and is forked into several.
 
-A single broker imports late and little, as its first answer is what counts. Here what is imported once is not imported
-in each node, which is half of its start, and codecs of messages, half a millisecond each, are not compiled there. What
-is missing here costs time and nothing else: `python -X importtime -m pykbroker start --nodes 3` shows on lines that
-begin with "node 1" what is still imported there.
+A single broker imports late and little, because only its first answer counts. A module that is imported here is not
+imported by each node, whose imports take half of its start, and codecs of messages, half a millisecond each, are not
+compiled there. A module that is missing here costs time and nothing else: `python -X importtime -m pykbroker start
+--nodes 3` shows the modules that a node still imports on lines that begin with "node 1".
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ CODECS = (
         for kind in ("Request", "Response")
     ),
 )
-"""Of a first start, and of what every client asks first, as the client libraries in Python do."""
+"""Codecs of a first start, and of the first request of clients, as the client libraries in Python send it."""
 
 USED_BY_CLIENTS = (
     "encodings.utf_16_be",
@@ -110,7 +110,7 @@ USED_BY_CLIENTS = (
     "pykbroker.protocol.log_messages.consumer_offsets",
     "pykbroker.protocol.log_messages.consumer_protocol",
 )
-"""Modules that topics, records and consumer groups import besides."""
+"""Further modules that are imported for topics, records and consumer groups."""
 
 _VERSIONS_USED_BY_CLIENTS = {
     "metadata": (5, 12, 13),
@@ -127,7 +127,7 @@ _VERSIONS_USED_BY_CLIENTS = {
     "offset_commit": (3, 8, 9),
     "leave_group": (1, 5),
 }
-"""Of aiokafka 0.14, confluent-kafka 2.16 and kafka-python 3.0; where two agree there are fewer."""
+"""Versions that aiokafka 0.14, confluent-kafka 2.16 and kafka-python 3.0 use; fewer than three if some agree."""
 
 CODECS_USED_BY_CLIENTS = (
     *(
@@ -148,7 +148,7 @@ CODECS_USED_BY_CLIENTS = (
     CodecStep(_RECORDS + "consumer_offsets", "OffsetCommitValue", 4),
     CodecStep(_RECORDS + "consumer_protocol", "ConsumerProtocolSubscription", 0, is_read=True),
 )
-"""Of the messages with which they make topics, produce, and consume in a group."""
+"""Codecs of the messages with which these clients create topics, produce, and consume in a group."""
 
 
 AT_START: tuple[str | CodecStep, ...] = (*MODULES, *CODECS)
@@ -167,6 +167,6 @@ def prepare(step: str | CodecStep) -> None:
 
 
 def prepare_all() -> None:
-    """Import and compile what is needed at a start."""
+    """Import the modules and compile the codecs that are needed at a start."""
     for step in AT_START:
         prepare(step)

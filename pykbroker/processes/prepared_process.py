@@ -24,7 +24,7 @@ from pykbroker.processes.forked_process import ForkedProcess
 
 END_TIMEOUT_S = 10.0
 _LENGTH = struct.Struct(">I")
-# Read when an interpreter or the C library starts: a fork cannot have them different.
+# Prefixes of variables that are read when an interpreter or the C library starts: a fork cannot change them.
 _READ_AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_")
 
 
@@ -33,7 +33,7 @@ class PreparedProcess:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._lock = threading.Lock()
-        # What it prints is for errors alone.
+        # Its output is only used in error texts.
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by `_end`
         self._connection, theirs = socket.socketpair()
         with theirs:
@@ -58,7 +58,7 @@ class PreparedProcess:
 
     @property
     def is_running(self) -> bool:
-        """True until it has ended, which it does not while this process needs it."""
+        """True until it has ended; it does not end by itself while this process needs it."""
         return self._popen.poll() is None
 
     def start(
@@ -74,9 +74,9 @@ class PreparedProcess:
 
         Args:
             words: those after `pykbroker start`.
-            environment: all of it.
+            environment: the whole environment of the broker.
             log_path: what the broker prints is appended here.
-            is_temporary: its data is thrown away with it: when this process ends it is killed at once.
+            is_temporary: the data of the broker is not kept: when this process ends, the broker is killed at once.
             timeout_s: how long the fork may take. The first one waits for the imports.
 
         Raises:
@@ -111,7 +111,7 @@ class PreparedProcess:
 
     def remove_at_end(self, folder: str) -> None:
         """Have a folder removed when this process ends, if it is still there then."""
-        # Without the prepared process it stays.
+        # If the prepared process has ended, the folder stays.
         with suppress(ProcessError):
             self._request({"folder": folder})
 
@@ -139,11 +139,11 @@ def _end(
     brokers: weakref.WeakSet[ForkedProcess],
     owner: int,
 ) -> None:
-    """Let a prepared process end, with what is left of its brokers, and wait for it."""
+    """End a prepared process and the brokers that are left, and wait for it."""
     connection.close()
     output.close()
     if owner != os.getpid():
-        # In a fork of the process that started it, which goes on to use it.
+        # A fork of the process that started it: that process still uses it.
         popen.returncode = 0
         for broker in list(brokers):
             broker.leave_to_parent()
@@ -158,7 +158,7 @@ def _end(
 
 
 class _Prepared:
-    """The prepared processes of this process, by what they read at their start."""
+    """The prepared processes of this process, by interpreter and by the variables that are read at their start."""
 
     lock = threading.Lock()
     gone: list[PreparedProcess] = []  # noqa: RUF012  a class for its name alone
@@ -172,7 +172,7 @@ def prepared_process(environment: Mapping[str, str]) -> PreparedProcess:
     with _Prepared.lock:
         found = _Prepared.by_start.get(key)
         if found is not None and not found.is_running:
-            # It was killed. Its brokers live on as long as this process needs them.
+            # It was killed. Its brokers run as long as this process needs them.
             _Prepared.gone.append(found)
             found = None
         if found is None:
@@ -181,7 +181,7 @@ def prepared_process(environment: Mapping[str, str]) -> PreparedProcess:
 
 
 def _forget() -> None:
-    """In a fork of this process: the connections are its parent's, and would seem to go on if they stayed open here."""
+    """In a fork of this process: drop the parent's connections; one left open here would not end with the parent."""
     _Prepared.lock = threading.Lock()
     _Prepared.by_start.clear()
     _Prepared.gone.clear()
