@@ -42,7 +42,7 @@ class ConfluentKafka:
         admin = AdminClient(_settings(bootstrap_servers))
         wish = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
         try:
-            # As long as a node of a cluster does not know of it yet a client could be told that there is no such topic.
+            # Waits, because a node of a cluster that does not have the topic yet would answer that there is none.
             admin.create_topics([wish], operation_timeout=timeout_s, request_timeout=timeout_s)[name].result()
         except KafkaException as error:
             raise LocalBrokerError(f"topic {name} was not created: {_words(error)}") from None

@@ -1,4 +1,4 @@
-"""The calls of LocalClient by kafka-python, 2 or 3. Both are the package `kafka`; where they differ it says so."""
+"""The calls of LocalClient by kafka-python, 2 or 3. Both are the package `kafka`; comments name the differences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _register_closing_sockets() -> bool:
     """Give kafka-python 3 a socket that is closed when it cannot connect, as the "proxy" of a scheme of its own.
 
     kafka-python leaves such a socket to the garbage collector, in a cycle with the error's traceback. A test suite that
-    makes errors of warnings would fail on it, in whichever of its tests is running by then.
+    turns warnings into errors would then fail in whichever test is running.
     """
     try:
         from kafka.net import KafkaNetSocket
@@ -124,7 +124,7 @@ class KafkaPython:
             "fetch_max_wait_ms": 50,
             "allow_auto_create_topics": False,
         }
-        # kafka-python 2.0 does not know all of them.
+        # kafka-python 2.0 does not have all of them.
         known = {key: value for key, value in settings.items() if key in KafkaConsumer.DEFAULT_CONFIG}
         with _errors(f"{topic} could not be read"):
             while True:
@@ -158,7 +158,7 @@ def _read(consumer: Any, topic: str, count: int | None, deadline: float, from_be
     partitions = [TopicPartition(topic, number) for number in numbers]
     consumer.assign(partitions)
     (consumer.seek_to_beginning if from_beginning else consumer.seek_to_end)(*partitions)
-    # By this call kafka-python waits for a leader that has died as long as it is told to; a poll looks for another one.
+    # If the leader has died, kafka-python waits for it in this call until the timeout; a poll looks for another leader.
     ends = consumer.end_offsets(partitions) if count is None else {}
     found: list[Record] = []
     while len(found) < count if count is not None else any(consumer.position(at) < ends[at] for at in partitions):
@@ -190,7 +190,7 @@ def _describe(admin: Any, group: str) -> tuple[str, int]:
 
 
 def _settings(bootstrap_servers: str) -> dict[str, Any]:
-    # A topic or leader that is new is looked for again soon, and so is a node after one that does not listen:
+    # New topics and leaders are looked for again soon, and so is another node after one that does not listen:
     # kafka-python doubles that delay twice for each failure, and may choose the dead one of two bootstrap servers five
     # times in turn.
     settings = {
@@ -204,7 +204,7 @@ def _settings(bootstrap_servers: str) -> dict[str, Any]:
 
 def _admin(bootstrap_servers: str, timeout_s: float) -> Any:
     timeout_ms = int(max(timeout_s, 1.0) * 1000)
-    # kafka-python 2.0 does not know the latter.
+    # kafka-python 2.0 does not have the latter.
     known = {"request_timeout_ms", "bootstrap_timeout_ms"} & KafkaAdminClient.DEFAULT_CONFIG.keys()
     return KafkaAdminClient(**_settings(bootstrap_servers), **dict.fromkeys(known, timeout_ms))
 
@@ -228,5 +228,5 @@ def _errors(what: str) -> Iterator[None]:
     try:
         yield
     except (KafkaError, AssertionError, TypeError, ValueError) as error:
-        # Of what a client may not ask, such as a header without value, it speaks by Python's errors, 2.0 by asserts.
+        # For invalid arguments, such as a header without value, it raises Python's errors, 2.0 AssertionError.
         raise LocalBrokerError(f"{what}: {str(error) or repr(error)}") from None

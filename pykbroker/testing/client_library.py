@@ -11,13 +11,13 @@ from typing import NamedTuple, Protocol
 
 GROUP_ID_NOT_FOUND = 69
 COORDINATOR_NOT_READY = frozenset({14, 15, 16})
-"""Error codes while the coordinator loads its partition, moves, or has its topic made. They are numbers: the
+"""Error codes while the coordinator loads its partition, moves, or has its topic created. They are numbers, so that the
 broker's table of codes is not imported into the process of a test."""
 
 
 class LocalBrokerError(RuntimeError):
-    """A broker process, or a call to it, did not do what was asked; the text says what, and ends with the broker's log
-    where that helps."""
+    """A broker process, or a call to it, failed. The text has the reason, and ends with the broker's log where that
+    helps."""
 
 
 class Position(NamedTuple):
@@ -56,7 +56,7 @@ class GroupStates(Protocol):
 
 
 class ClientLibrary(Protocol):
-    """Adapter of a client library. Its failures are LocalBrokerError with the library's words."""
+    """Adapter of a client library. Its failures are LocalBrokerError with the library's text."""
 
     name: str
 
@@ -83,7 +83,7 @@ class ClientLibrary(Protocol):
         from_beginning: bool,
         isolation_level: str,
     ) -> list[Record]:
-        """Up to `count` records, fewer when the time is over; None: to the ends of the partitions."""
+        """Up to `count` records, fewer at the timeout; with None those up to the ends of the partitions."""
         ...
 
     def group_states(self, bootstrap_servers: str, group: str) -> AbstractContextManager[GroupStates]: ...

@@ -17,8 +17,9 @@ INTERNAL_HOST = "127.0.0.1"
 """Host by which nodes of one machine reach each other; clients may be told another address."""
 
 LOCAL_CLUSTER_DEFAULTS = {
-    # A dead node is replaced within a second: that nothing listens any more where the quorum's leader was is noticed at
-    # once, and the new leader gives each broker a whole session. The other two matter when a node stands still.
+    # A dead node is replaced within a second: the voters notice at once that the port of the quorum's leader refuses
+    # connections, and the new leader gives each broker a whole session. The quorum's election and fetch timeouts matter
+    # when a node stands still.
     "broker.heartbeat.interval.ms": "150",
     "broker.session.timeout.ms": "750",
     "controller.quorum.election.backoff.max.ms": "200",
@@ -65,12 +66,12 @@ def properties_of_nodes(base: Mapping[str, str], places: Sequence[NodePlace], fo
     """The settings of nodes 1 to n.
 
     Args:
-        base: settings that hold for all: with one listener, whose port is replaced; they win over the defaults here.
+        base: settings of all nodes, with one listener, whose port is replaced; they override the defaults here.
         places: the ports of node 1, 2, ...
         folder: node n has its data in folder/node-n.
 
     Raises:
-        LayoutError: a setting of `base` is one that is written here, or there are several listeners.
+        LayoutError: `base` has a setting that is written here, or several listeners.
     """
     for key in _WRITTEN_HERE:
         if key in base:
@@ -87,14 +88,14 @@ def properties_of_nodes(base: Mapping[str, str], places: Sequence[NodePlace], fo
         # Two nodes have no majority without each other, and one would keep nobody from writing.
         defaults |= {"min.insync.replicas": "1", "transaction.state.log.min.isr": "1"}
     shared = {key: text for key, text in base.items() if key not in ("log.dir", "log.dirs")}
-    # What clients must log in to is not for the other nodes, which have no password.
+    # Nodes have no password, so they cannot use a listener on which clients must log in.
     needs_internal = _protocol(name, base) != "PLAINTEXT"
     voters = ",".join(f"{node_id}@{INTERNAL_HOST}:{place.controller_port}" for node_id, place in enumerate(places, 1))
     nodes = {}
     for node_id, place in enumerate(places, 1):
         listeners = [f"{name}://{host}:{place.port}"]
         protocols = [f"{name}:{_protocol(name, base)}"]
-        # No host: each node tells the name of this machine, which the others do too.
+        # Without a host every node advertises the name of this machine.
         told = advertised_host or ("" if is_every_address(host.strip("[]")) else host)
         advertises = [f"{name}://{told}:{place.port}"]
         if needs_internal:
@@ -117,7 +118,7 @@ def properties_of_nodes(base: Mapping[str, str], places: Sequence[NodePlace], fo
 
 
 def text_of_properties(properties: Mapping[str, str]) -> str:
-    """A server.properties file."""
+    """Text of a server.properties file."""
     return "".join(f"{key}={_escaped(text)}\n" for key, text in properties.items())
 
 

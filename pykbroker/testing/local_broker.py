@@ -60,21 +60,21 @@ class LocalBroker(LocalClient):
             topics: topics that exist when the broker is ready: a mapping of name to partition count, or texts
                 as `--topic` takes them (`"orders"`, `"orders:3"`, `"orders:3:cleanup.policy=compact"`).
             config: broker settings by Kafka's names, as in server.properties.
-            data_dir: where the data is kept; it is never removed. By default a temporary folder that goes with the
-                broker.
+            data_dir: where the data is kept; it is never removed. By default a temporary folder, which is removed with
+                the broker.
             keep: leave the temporary folder (data and log) behind.
             port: 0 takes a free port; `restart()` keeps the port of the first start.
             start_timeout_s: how long `start()` waits until the broker answers.
-            stop_timeout_s: how long `stop()` waits for the orderly end before it kills.
-            cluster_id: what a new data directory is marked with, 22 characters; a random one by default.
+            stop_timeout_s: how long `stop()` waits for the orderly end before it kills the broker.
+            cluster_id: cluster id of a new data directory, 22 characters; a random one by default.
             storage: where the temporary folder is. "auto": in memory (`/dev/shm`) if 256 MiB are free there and `keep`
                 is not set, else on disk; "memory"; "disk"; or the path of a folder to make it in. When memory runs out
                 there, producers get KAFKA_STORAGE_ERROR, as with any full disk.
-            prepared: fork the broker from a process that has imported its modules, which makes a start of 20 ms (Linux
-                alone); False starts an interpreter of its own, `python -m pykbroker start`.
+            prepared: fork the broker from a process that has imported its modules, so that it starts in 20 ms (Linux
+                only); False starts an interpreter of its own, `python -m pykbroker start`.
 
         Raises:
-            StorageChoiceError: (at the start) `storage` names no folder, or memory that is not there.
+            StorageChoiceError: (at the start) `storage` is no folder, or "memory" where that is not available.
         """
         self._cluster_id = cluster_id
         if isinstance(topics, Mapping):
@@ -83,7 +83,7 @@ class LocalBroker(LocalClient):
             self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._config = {key: as_property(value) for key, value in (config or {}).items()}
         self._data_dir = None if data_dir is None else os.path.abspath(data_dir)
-        # With data of the user's the folder has a log and nothing that is waited for.
+        # With `data_dir` the folder has only the broker's output, for which no start or request waits.
         self._storage = "disk" if data_dir is not None and storage == "auto" else storage
         self._keep = keep
         self._prepared = prepared and CAN_FORK
@@ -136,13 +136,13 @@ class LocalBroker(LocalClient):
 
     @property
     def is_running(self) -> bool:
-        """True if the broker process lives."""
+        """True if the broker process runs."""
         process = self._resources.process
         return process is not None and process.poll() is None
 
     @property
     def returncode(self) -> int | None:
-        """Exit code of the last process: None while it lives, 0 after an orderly end, negative after a signal."""
+        """Exit code of the last process: None while it runs, 0 after an orderly end, negative after a signal."""
         process = self._resources.process
         return None if process is None else process.poll()
 
@@ -215,11 +215,11 @@ class LocalBroker(LocalClient):
         return self
 
     def pause(self) -> None:
-        """Let the process stand still (SIGSTOP), as a long garbage collection or a suspended machine would."""
+        """Pause the process (SIGSTOP), as a long garbage collection or a suspended machine would."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused process go on (SIGCONT)."""
+        """Continue a paused process (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def stop(self) -> int:
@@ -233,7 +233,7 @@ class LocalBroker(LocalClient):
             return 0
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-            # A paused process would hear the first one only when it goes on.
+            # A paused process handles SIGTERM only after SIGCONT.
             process.send_signal(signal.SIGCONT)
             try:
                 process.wait(self._stop_timeout_s)
@@ -248,13 +248,13 @@ class LocalBroker(LocalClient):
         return process.wait()
 
     def begin_to_stop(self) -> None:
-        """Tell the process to end (SIGTERM) and do not wait for it; `stop()` waits."""
+        """Send SIGTERM to the process and do not wait for its end; `stop()` waits."""
         if self.is_running:
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)
 
     def hurry(self) -> None:
-        """Let a process that is stopping no longer wait for the other nodes of its cluster."""
+        """Make a process that is stopping no longer wait for the other nodes of its cluster."""
         process = self._resources.process
         if process is not None:
             process.close_stdin()
@@ -275,8 +275,8 @@ class LocalBroker(LocalClient):
     def close(self) -> None:
         """End the broker and remove its temporary folder.
 
-        Where data stays, with `data_dir` or `keep`, the broker is stopped in order, as by `stop()`. Else it is killed:
-        nobody could see the difference.
+        If its data stays, with `data_dir` or `keep`, the broker is stopped in order, as by `stop()`. Else it is killed,
+        as its data is removed anyway.
         """
         try:
             if not self._is_temporary:
@@ -356,7 +356,7 @@ class _Resources:
             self.process.close_stdin()
 
     def release(self, keep: bool) -> None:
-        # A fork of the program that started the broker has got a copy of this: it is not for that one to end it.
+        # A fork of the program that started the broker has a copy of this object, but must not end the broker.
         if self.owner != os.getpid():
             return
         self.let_go()

@@ -2,7 +2,7 @@
 
 The work is done by a Kafka client library, not by this package: what a test reads back is then what a client sees. The
 library is the one that the test suite has loaded already, else confluent-kafka, else kafka-python (2 or 3). Connections
-are opened for each call and closed behind it, so nothing is left to a test's end. They do not log in.
+are opened for each call and closed after it, so none is left open at a test's end. They do not log in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Headers: TypeAlias = Mapping[str, bytes | str | None] | Iterable[tuple[str, byte
 
 
 class LocalClient:
-    """The calls, for what has `bootstrap_servers`."""
+    """The calls, as a base class; a subclass has the `bootstrap_servers`."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -44,13 +44,13 @@ class LocalClient:
 
         Args:
             name: the topic's name.
-            partitions: how many partitions it gets.
-            replication_factor: on how many brokers each is; None: the brokers' `default.replication.factor`.
+            partitions: number of partitions.
+            replication_factor: replicas of each; None: the brokers' `default.replication.factor`.
             config: the topic's settings by Kafka's names, such as `{"cleanup.policy": "compact"}`.
             timeout_s: how long this may take.
 
         Raises:
-            LocalBrokerError: the broker refused it, with its words, or there is no client library.
+            LocalBrokerError: the broker refused it, with the broker's text, or there is no client library.
         """
         settings = {key: as_property(value) for key, value in (config or {}).items()}
         factor = -1 if replication_factor is None else replication_factor
@@ -69,11 +69,11 @@ class LocalClient:
         """Write one record or several and wait until all are acknowledged (acks=all).
 
         Args:
-            topic: where to; it is created if the broker does that (`auto.create.topics.enable`).
+            topic: the topic's name; it is created if the broker does that (`auto.create.topics.enable`).
             values: one value, or an iterable of values; texts are written as UTF-8, None is a tombstone.
             key: the key of each of them.
             headers: the headers of each of them.
-            partition: where to; by default what the client library chooses for the key.
+            partition: the partition of all of them; by default the client library chooses it by the key.
             timeout_s: how long all of it may take.
 
         Returns:
@@ -100,10 +100,10 @@ class LocalClient:
         """Read records of all partitions of a topic, without a group.
 
         Args:
-            topic: where from. With a `count` it may be created while this waits.
-            count: so many are waited for, and not more are returned; None: those that are there now.
+            topic: the topic's name. With a `count` it may be created while this waits.
+            count: number of records to wait for and to return; None: the records that are there now.
             timeout_s: how long this may take.
-            from_beginning: begin with the first record; False: with the next that is written, which needs a `count`.
+            from_beginning: begin with the first record; False: with the next one written, which needs a `count`.
             isolation_level: "read_committed" leaves out open and aborted transactions.
 
         Returns:
@@ -128,15 +128,15 @@ class LocalClient:
         return found
 
     def wait_for_group(self, group: str, members: int = 1, *, timeout_s: float = 30.0) -> None:
-        """Wait until a consumer group is stable with so many members: each has its partitions.
+        """Wait until a consumer group is stable with this number of members: each has its partitions.
 
         Args:
             group: the group's id; it need not exist yet.
-            members: how many members it has then, no more and no fewer.
+            members: exact number of members.
             timeout_s: how long this may take.
 
         Raises:
-            LocalBrokerError: it was not so in time, with the state that was seen last, or there is no client library.
+            LocalBrokerError: the group was not so in time, with its last state, or there is no client library.
         """
         deadline = time.monotonic() + timeout_s
         with client_library().group_states(self.bootstrap_servers, group) as ask:
@@ -153,7 +153,7 @@ class LocalClient:
 
 
 def client_library() -> ClientLibrary:
-    """The client library at hand.
+    """The client library to use: one that is imported already, else one that is installed.
 
     Raises:
         LocalBrokerError: none is installed.
@@ -161,7 +161,7 @@ def client_library() -> ClientLibrary:
     loaded = [name for name in ("confluent_kafka", "kafka") if name in sys.modules]
     for name in (*loaded, "confluent_kafka", "kafka"):
         with suppress(ImportError), warnings.catch_warnings():
-            # kafka-python 3 warns while it is imported, which is no error of a test that makes errors of warnings.
+            # kafka-python 3 warns at its import, which must not fail a test suite that turns warnings into errors.
             warnings.simplefilter("ignore")
             if name == "kafka":
                 from pykbroker.testing.client_kafka_python import KafkaPython

@@ -1,4 +1,4 @@
-"""LocalCluster: several broker processes in one quorum, for tests of what happens when nodes die, stand still, restart.
+"""LocalCluster: several broker processes in one quorum, for tests in which nodes are killed, paused or restarted.
 
 Each node is a process of its own, a LocalBroker. Nothing here imports the broker or trio.
 """
@@ -53,19 +53,19 @@ class LocalCluster(LocalClient):
         """Describe a cluster; `start_all()` or `with` starts it.
 
         Args:
-            nodes: how many; they have the ids 1 to n.
+            nodes: number of nodes; they have the ids 1 to n.
             topics: topics that exist when the cluster is ready, as LocalBroker takes them.
-            config: settings of all nodes by Kafka's names; they win over LOCAL_CLUSTER_DEFAULTS.
+            config: settings of all nodes by Kafka's names; they override LOCAL_CLUSTER_DEFAULTS.
             data_dir: node n keeps its data in data_dir/node-n; never removed. By default a temporary folder.
             keep: leave the temporary folder behind.
-            start_timeout_s: how long `start` waits until all (or the one) answer.
-            stop_timeout_s: how long `stop` waits for an orderly end before it kills.
+            start_timeout_s: how long `start_all` and `start` wait until each node answers.
+            stop_timeout_s: how long `stop` waits for an orderly end before it kills the node.
             storage: where the temporary folder is, as LocalBroker takes it.
-            prepared: fork the nodes from a process that has imported a broker's modules (Linux alone); False starts an
+            prepared: fork the nodes from a process that has imported a broker's modules (Linux only); False starts an
                 interpreter for each.
 
         Raises:
-            ValueError: there are fewer nodes than one, or `storage` cannot be had.
+            ValueError: there are fewer nodes than one, or `storage` is not available.
         """
         if nodes < 1:
             raise ValueError(f"nodes={nodes}: a cluster has at least one")
@@ -82,7 +82,7 @@ class LocalCluster(LocalClient):
         settings = properties_of_nodes(base, _free_places(nodes), folder)
         self._nodes = {
             node_id: LocalBroker(
-                # Whoever is first asks the controller to make them, once there is one.
+                # Node 1 alone has the controller create them, once there is one.
                 topics=topics if node_id == 1 else (),
                 config={key: text for key, text in properties.items() if key != "log.dirs"},
                 data_dir=properties["log.dirs"],
@@ -152,7 +152,7 @@ class LocalCluster(LocalClient):
         self.node(node_id).start()
 
     def stop(self, node_id: int) -> None:
-        """End a node in order: it hands over what it leads."""
+        """Stop a node in order: its leaderships move to other nodes first."""
         self.node(node_id).stop()
 
     def kill(self, node_id: int) -> None:
@@ -160,17 +160,17 @@ class LocalCluster(LocalClient):
         self.node(node_id).kill()
 
     def pause(self, node_id: int) -> None:
-        """Let a node stand still (SIGSTOP): its connections stay open, and it says nothing."""
+        """Pause a node (SIGSTOP): its connections stay open, and it sends nothing."""
         self.node(node_id).pause()
 
     def resume(self, node_id: int) -> None:
-        """Let a paused node go on."""
+        """Continue a paused node (SIGCONT)."""
         self.node(node_id).resume()
 
     def close(self) -> None:
         """End all nodes at once, and remove the temporary folder.
 
-        Where data stays, with `data_dir` or `keep`, they are stopped in order; else they are killed.
+        If the data stays, with `data_dir` or `keep`, they are stopped in order; else they are killed.
         """
         with ExitStack() as at_end:
             at_end.callback(self._finalizer)
@@ -183,7 +183,7 @@ class LocalCluster(LocalClient):
             deadline = time.monotonic() + _STOP_TOGETHER_S
             while len(self._running()) > len(self._nodes) // 2 and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
-            # Without a majority no controller gives the others leave to go.
+            # Without a majority there is no controller that can let the others finish their controlled shutdown.
             for node in self._running():
                 node.hurry()
 
@@ -198,7 +198,7 @@ def _remove(folder: str | None, owner: int) -> None:
 
 
 def _cluster_id(folder: str) -> str:
-    """That of the data that is there, else a new one: 16 bytes as Kafka writes them."""
+    """The cluster id of the data in the folder, else a new one: 16 random bytes as Kafka writes them."""
     try:
         with open(os.path.join(folder, "node-1", "meta.properties"), encoding="utf-8") as file:
             for line in file:

@@ -1,8 +1,8 @@
 """Temporary folders of LocalBroker and LocalCluster: in memory where there is a file system for that, with room.
 
-Data in memory costs no wait for a disk, and a broker's start has some of these. A file system in memory that fills up
-is to the broker a full disk: producers get KAFKA_STORAGE_ERROR until something is deleted. So it is chosen only when
-ROOM_BYTES are free: containers have 64 MB unless told otherwise.
+With data in memory there are no waits for a disk, of which a broker's start has several. To the broker, a full file
+system in memory is a full disk: producers get KAFKA_STORAGE_ERROR until something is deleted. So it is chosen only when
+ROOM_BYTES are free: containers have 64 MB by default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 
 
 class StorageChoiceError(ValueError):
-    """`storage` cannot be had; the text says what there is instead."""
+    """`storage` is not available; the text says what to use instead."""
 
 
 def temporary_folder(prefix: str, storage: str | os.PathLike[str], *, keep: bool = False) -> str:
@@ -29,7 +29,7 @@ def temporary_folder(prefix: str, storage: str | os.PathLike[str], *, keep: bool
         prefix: begins the folder's name.
         storage: "auto": in memory if there is room and the folder is not kept, else as "disk"; "memory": in memory;
             "disk": where `tempfile` makes folders; anything else is the path of a folder to make it in.
-        keep: whether the folder outlives its broker.
+        keep: True if the folder outlives its broker.
 
     Raises:
         StorageChoiceError: there is no file system in memory, or no such folder.

@@ -42,7 +42,7 @@ _TOPIC_STEM_MAX = 200
 
 
 class Wishes(NamedTuple):
-    """The arguments of all `pykbroker` markers of a test, the closest one winning; None where they say nothing."""
+    """The arguments of all `pykbroker` markers of a test; the closest marker wins. None for each that is not given."""
 
     config: Mapping[str, str | float] | None = None
     partitions: int | None = None
@@ -65,12 +65,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line("markers", _MARKER_HELP)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test whose marker asks for it a broker or a cluster of its own: a parameter that no other test has."""
+    """Give a test with `config` or `nodes` in its marker a broker or cluster of its own, by a parameter of its own."""
     wishes = _wishes_of(metafunc.definition)
     needs = {
         "kafka_broker": wishes.config is not None,
@@ -84,7 +84,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def _kafka_session_broker(pytestconfig: pytest.Config) -> Iterator[Callable[[], LocalBroker]]:
-    """Give the broker of the session, started when it is first asked for; it outlives tests that have their own."""
+    """Give the broker of the session, started at the first use; it outlives tests that have their own."""
     from contextlib import ExitStack
 
     with ExitStack() as at_end:
@@ -103,7 +103,7 @@ def _kafka_session_broker(pytestconfig: pytest.Config) -> Iterator[Callable[[], 
 def kafka_broker(
     request: pytest.FixtureRequest, _kafka_session_broker: Callable[[], LocalBroker]
 ) -> Iterator[LocalBroker]:
-    """Give a running broker, the same for all tests that ask for no settings: a `pykbroker.LocalBroker`."""
+    """Give a running broker, the same for all tests without `config` in a marker: a `pykbroker.LocalBroker`."""
     wishes: Wishes | None = getattr(request, "param", None)
     if wishes is None:
         yield _kafka_session_broker()
@@ -123,7 +123,10 @@ def kafka_fresh_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
 
 @pytest.fixture(scope="module")
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
-    """Give a running cluster, the same for all tests of a module without wishes: a `pykbroker.LocalCluster`."""
+    """Give a running cluster, a `pykbroker.LocalCluster`.
+
+    It is the same for all tests of a module without `config` and `nodes` in a marker.
+    """
     from pykbroker.testing.local_cluster import LocalCluster
 
     wishes: Wishes = getattr(request, "param", Wishes())
@@ -223,7 +226,7 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _settings(config: pytest.Config, own: Mapping[str, str | float] | None) -> dict[str, str | float]:
-    """The settings of a broker: those of the ini file under `own`."""
+    """The settings of a broker: those of the ini file, overridden by `own`."""
     settings: dict[str, str | float] = {}
     for line in config.getini("pykbroker_config"):
         key, separator, value = line.partition("=")
