@@ -348,7 +348,7 @@ class _Resources:
         self.owner = os.getpid()
 
     def let_go(self) -> None:
-        """Kill the process if it lives."""
+        """Kill the process if it runs, and close its standard input."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
