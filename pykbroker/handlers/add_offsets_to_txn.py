@@ -1,8 +1,8 @@
-"""AddOffsetsToTxn (key 25): the offsets of a group become part of a transaction.
+"""AddOffsetsToTxn (key 25): adds the offsets of a group to a transaction.
 
 Versions 0-4. v2 PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-890). It adds the partition of
-`__consumer_offsets` that keeps the group. Clients of transaction.version 2 do without it. Needs WRITE on the id and
-READ on the group.
+`__consumer_offsets` that stores the group. Clients of transaction.version 2 do not send it. Needs WRITE on the
+transactional id and READ on the group.
 """
 
 from __future__ import annotations

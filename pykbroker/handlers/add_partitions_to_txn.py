@@ -1,8 +1,9 @@
-"""AddPartitionsToTxn (key 24): partitions become part of a transaction before the first record is written to them.
+"""AddPartitionsToTxn (key 24): adds partitions to a transaction before its first record is written to them.
 
-Versions 0-5. v2 PRODUCER_FENCED; v3 flexible; v4 several transactions at once, and only asking (KIP-890); v5
-TRANSACTION_ABORTABLE. Clients send up to v3 (transaction.version 0 and 1) and need WRITE on the id and the topics; v4
-and above come from brokers, with CLUSTER_ACTION. All partitions of a transaction are added or none (P-131).
+Versions 0-5. v2 PRODUCER_FENCED; v3 flexible; v4 several transactions at once, and verify_only (KIP-890); v5
+TRANSACTION_ABORTABLE. Clients send up to v3 (transaction.version 0 and 1) and need WRITE on the transactional id and
+the topics; brokers send v4 and above and need CLUSTER_ACTION. Either all partitions of a transaction are added or none
+(P-131).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PRODUCER_FENCED_SINCE = 2
 FROM_BROKERS_SINCE = 4
 
 OLD_CLIENT, NEW_CLIENT = 0, 2
-"""The transaction.version that the version of a request stands for."""
+"""The transaction.version that follows from the version of a request."""
 
 Place = tuple[str, int]
 
@@ -34,7 +35,7 @@ Place = tuple[str, int]
 async def handle_add_partitions_to_txn(
     context: BrokerContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    """Adds partitions, or says whether they were added (P-131, P-135)."""
+    """Adds partitions to transactions or, with `verify_only`, checks that they were added (P-131, P-135)."""
     if context.api_version < FROM_BROKERS_SINCE:
         transaction = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
@@ -58,7 +59,7 @@ async def handle_add_partitions_to_txn(
 async def _results(
     context: BrokerContext, transaction: AddPartitionsToTxnTransaction
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """The code for each partition of one transaction."""
+    """Error code of each partition of one transaction."""
     identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     places = list(dict.fromkeys((topic.name, number) for topic in transaction.topics for number in topic.partitions))
     is_client = context.api_version < FROM_BROKERS_SINCE
@@ -78,7 +79,7 @@ async def _results(
 
 
 def _bad_places(context: BrokerContext, places: Iterable[Place], is_client: bool) -> dict[Place, ErrorCode]:
-    """Partitions that cannot be part of a transaction; a client has no business with internal topics."""
+    """Partitions that cannot be added, with their errors; a client may not add partitions of internal topics."""
     topics = context.services.metadata.image.topics_by_name
     names = {name for name, _ in places}
     refused = {*context.refused(WRITE, TOPIC, names - INTERNAL_TOPICS), *(names & INTERNAL_TOPICS)} if is_client else ()
@@ -92,7 +93,7 @@ def _bad_places(context: BrokerContext, places: Iterable[Place], is_client: bool
 
 
 def _same_for_all(transaction: AddPartitionsToTxnTransaction, code: ErrorCode) -> list[AddPartitionsToTxnTopicResult]:
-    """One code for the transaction: everything as the request has it, also what is there twice or has no partitions."""
+    """Results with one code for all partitions, as the request lists them: with duplicates and empty topics."""
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name, results_by_partition=[_result(n, code) for n in topic.partitions]
@@ -102,7 +103,7 @@ def _same_for_all(transaction: AddPartitionsToTxnTransaction, code: ErrorCode) -
 
 
 def _by_topic(codes: Mapping[Place, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
-    """Each partition with its own code, once."""
+    """Results with each partition once, with its own code."""
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for (name, number), code in codes.items():
         topic = topics.setdefault(name, AddPartitionsToTxnTopicResult(name=name, results_by_partition=[]))

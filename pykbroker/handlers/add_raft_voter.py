@@ -1,7 +1,8 @@
-"""AddRaftVoter (key 80): a controller that follows as an observer becomes a voter (KIP-853).
+"""AddRaftVoter (key 80): makes a controller that is an observer a voter (KIP-853).
 
-Versions 0-1. v1 may have its answer before the change is committed. Only kraft.version 1 has voters that can change.
-`controller/raft/voter_changes.py` has the checks in their order, `voter_change_errors.py` their texts.
+Versions 0-1. v1 ack_when_committed: if false, the response is sent before the change is committed. Voters can change
+at kraft.version 1 only. `controller/raft/voter_changes.py` has the checks in their order, `voter_change_errors.py`
+their error messages.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def handle_add_raft_voter(context: NodeContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
-    """Makes it a voter, or says what stands against it."""
+    """Adds the voter; if it is refused, the response has the error and its message."""
     context.require_cluster(ALTER)
     wrong_cluster = inconsistent_cluster(context, request.cluster_id)
     if wrong_cluster is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def handle_allocate_producer_ids(
     context: ControllerContext, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
-    """The next 1,000 ids, which nobody had or will have."""
+    """Allocates the next 1,000 producer ids; no id is allocated twice."""
     context.require_cluster(CLUSTER_ACTION)
     block = await carry_out(context, AllocateProducerIds(request.broker_id, request.broker_epoch))
     return AllocateProducerIdsResponse(producer_id_start=block.first_id, producer_id_len=block.id_count)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 async def handle_alter_client_quotas(
     context: NodeContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    """Changes the quotas of each entity by itself."""
+    """Changes the quotas of each entity independently of the others."""
     if not context.authorize_cluster(ALTER_CONFIGS):
         return _all_refused(request.entries, AUTHORIZATION_FAILED[CLUSTER])
     alterations = [
@@ -47,7 +47,7 @@ async def handle_alter_client_quotas(
 
 
 def _entity(entry: EntryData) -> Entity:
-    """Each type once, the last name given counts; in the order that Kafka gives them back in."""
+    """Entity with each type once (the last name of a type counts), in the order of Kafka's response."""
     names = {part.entity_type: part.entity_name for part in entry.entity}
     return tuple(sorted(names.items(), key=lambda part: _ORDER.get(part[0], len(_ORDER))))
 
@@ -56,7 +56,7 @@ _ORDER = {CLIENT_ID: 0, USER: 1, IP: 2}
 
 
 async def _unknown_hosts(alterations: Iterable[QuotaAlteration]) -> frozenset[str]:
-    """The names of `ip` entities that no address belongs to."""
+    """Names of `ip` entities that do not resolve to an address."""
     names = {name for entity, _ in alterations for kind, name in entity if kind == IP and name}
     return frozenset([name for name in sorted(names) if not await _is_known(name)])
 
@@ -64,7 +64,7 @@ async def _unknown_hosts(alterations: Iterable[QuotaAlteration]) -> frozenset[st
 async def _is_known(host: str) -> bool:
     try:
         await trio.socket.getaddrinfo(host, None)
-    except (OSError, ValueError):  # the latter for what cannot be a name at all
+    except (OSError, ValueError):  # ValueError: not a possible host name
         return False
     return True
 

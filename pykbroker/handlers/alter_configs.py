@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_configs import AlterConfigsResource
     from pykbroker.requests.context import NodeContext
 
-# Loggers are not among them: this API is older.
+# Without broker loggers: this API is older than they are.
 STORED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 
 
 async def handle_alter_configs(context: NodeContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Changes each resource whole or not at all, whatever becomes of the others."""
+    """Changes each resource entirely or not at all, independently of the others."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     errors: list[ApiError | None] = []
     stored: list[ConfigResourceReplacement] = []
@@ -71,7 +71,7 @@ async def _stored(
     wanted: list[ConfigResourceReplacement],
     resources: list[AlterConfigsResource],
 ) -> list[ApiError]:
-    """Results of the alterations that go to the controller, one for each resource that `wanted` was made of."""
+    """Alters `wanted` on the controller; returns the result of each of `resources`, from which `wanted` was made."""
     if not wanted:
         return []
     answer = await forwarded(context, AlterConfigsRequest(resources=resources, validate_only=request.validate_only))
@@ -86,7 +86,7 @@ async def _stored(
 
 
 def _decided_here(context: NodeContext, resource: AlterConfigsResource) -> ApiError | None:
-    """The answer for a resource that does not go to the controller; None when it does."""
+    """Result of a resource that this node decides; None if the controller decides it."""
     error = check_form(
         [config.name for config in resource.configs],
         [config.name for config in resource.configs if config.value is None],
@@ -97,7 +97,7 @@ def _decided_here(context: NodeContext, resource: AlterConfigsResource) -> ApiEr
         return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     if resource.resource_type == BROKER_RESOURCE:
         if context.listener_kind is ListenerKind.CONTROLLER:
-            # The broker that forwarded it has looked at it: it alone knows its own settings.
+            # Checked already by the broker that forwarded the request: only that broker has its own settings.
             return None
         error = check_resource_name(resource.resource_name, context.services.node_id)
         if not error.is_failure:

@@ -1,7 +1,8 @@
 """AlterPartition (key 56): the leader of a partition changes its in-sync set (KIP-497).
 
-Versions 2-3. v2 topic ids, and replicas that are fenced or stopping are refused (KIP-841); v3 the broker epochs of the
-replicas, so that one that came back empty is not taken for the process that had caught up (KIP-903).
+Versions 2-3. v2 topic ids, and replicas that are fenced or shutting down are refused (KIP-841); v3 the broker epochs of
+the replicas, so that a broker that restarted with an empty log is not taken for the process that had caught up
+(KIP-903).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BROKER_EPOCHS_VERSION = 3
 
 
 async def handle_alter_partition(context: ControllerContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
-    """The partitions as they are now, or why one was left as it was."""
+    """Changes in-sync sets; the response has the new state of each partition, or the error of one left unchanged."""
     context.require_cluster(CLUSTER_ACTION)
     has_epochs = context.api_version >= BROKER_EPOCHS_VERSION
     command = AlterPartition(

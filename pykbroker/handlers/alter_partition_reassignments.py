@@ -1,6 +1,7 @@
 """AlterPartitionReassignments (key 45): move partitions to other brokers (KIP-455; P-157).
 
-Versions 0-1. v1 allow_replication_factor_change (KIP-860), given back in the response. Null replicas cancel.
+Versions 0-1. v1 allow_replication_factor_change (KIP-860), repeated in the response. Null replicas cancel a
+reassignment.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 async def handle_alter_partition_reassignments(
     context: NodeContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Starts or cancels each reassignment by itself; it may go on long after the answer (P-157)."""
+    """Starts or cancels each reassignment independently; one may go on long after the response (P-157)."""
     if not context.authorize_cluster(ALTER):
         code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("AlterPartitionReassignments", ALTER)
         return AlterPartitionReassignmentsResponse(

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs (key 34): move replicas between log directories of one broker (KIP-113).
 
-Versions 1-2. v2 flexible. A broker here has one log directory, so a move is either none or impossible.
+Versions 1-2. v2 flexible. A broker here has one log directory, so a move either changes nothing or is impossible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 async def handle_alter_replica_log_dirs(
     context: BrokerContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Judges each partition by itself; of one that is named twice the last folder counts."""
+    """Checks each partition independently; for one that is named twice the last directory counts."""
     paths: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
@@ -50,7 +50,7 @@ async def handle_alter_replica_log_dirs(
     )
 
 
-# What Kafka's name for the folder of a log on the move has besides topic and partition: ".", 32 digits, "-future", "-".
+# Characters of a future replica's directory name in Kafka, besides topic and partition: ".", 32 digits, "-future", "-".
 _FUTURE_NAME_LENGTH = 41
 _FOLDER_NAME_LENGTH_MAX = 255
 
@@ -58,7 +58,7 @@ _FOLDER_NAME_LENGTH_MAX = 255
 def _move(services: BrokerServices, topic: str, number: int, path: str) -> ErrorCode:
     if len(topic) + len(str(number)) + _FUTURE_NAME_LENGTH > _FOLDER_NAME_LENGTH_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    # The path is compared as text: DescribeLogDirs says how it is written.
+    # The path is compared as text: clients take its spelling from DescribeLogDirs.
     if path != os.path.abspath(services.log_directory.path):
         return ErrorCode.LOG_DIR_NOT_FOUND
     if services.partitions.is_offline(topic, number):
@@ -68,5 +68,5 @@ def _move(services: BrokerServices, topic: str, number: int, path: str) -> Error
     known = services.metadata.image.topics_by_name.get(topic)
     if known is None or number not in known.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    # Where other APIs say NOT_LEADER_OR_FOLLOWER this one keeps its older code.
+    # Other APIs return NOT_LEADER_OR_FOLLOWER here; this one keeps its older code.
     return ErrorCode.REPLICA_NOT_AVAILABLE

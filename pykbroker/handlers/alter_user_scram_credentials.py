@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (key 51): set and delete SCRAM credentials (KIP-554).
 
-Version 0. They are stored and shown; no listener asks for them yet.
+Version 0. Credentials are stored and described; no listener offers SCRAM yet.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def handle_alter_user_scram_credentials(
     context: NodeContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """Changes the credentials of each user by itself."""
+    """Changes the credentials of each user independently of the others."""
     users = sorted({deletion.name for deletion in request.deletions} | {change.name for change in request.upsertions})
     if not context.authorize_cluster(ALTER):
         error = ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("AlterUserScramCredentials", ALTER))
@@ -34,7 +34,7 @@ async def handle_alter_user_scram_credentials(
     command = AlterUserScramCredentials(
         [Deletion(deletion.name, deletion.mechanism) for deletion in request.deletions],
         [
-            # The fields are views of the request's frame, and what is stored outlives it.
+            # Copied, as the fields are views of the request's frame and the stored credentials outlive it.
             Upsertion(
                 change.name, change.mechanism, change.iterations, bytes(change.salt), bytes(change.salted_password)
             )

@@ -1,8 +1,8 @@
-"""ApiVersions (key 18): which APIs and features the broker has, or the controller when its port is asked.
+"""ApiVersions (key 18): APIs and features of the broker or, on a controller's port, of the controller.
 
 Versions 0-4. v3 client name and version (KIP-511), features (KIP-584), flexible body behind a response header v0
-(P-1); v4 features whose lowest level is 0 are listed (KAFKA-17011). A version above 4 is answered in the form of
-version 0 with error 35 and this API's own range (P-2); dispatch sees to that before the body is read.
+(P-1); v4 features whose lowest level is 0 are listed (KAFKA-17011). A version above 4 gets a version 0 response with
+error 35 and this API's own range (P-2), from dispatch and before the body is read.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def handle_api_versions(context: NodeContext, request: ApiVersionsRequest)
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
-    """Tells a client of the future, in version 0, which versions of this API it may ask for."""
+    """Version 0 response to a request above this API's highest version: the error and this API's own range (P-2)."""
     api = APIS[ApiKey.API_VERSIONS]
     own_range = ApiVersion(api_key=api.key, min_version=api.lowest, max_version=api.highest)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])

@@ -1,7 +1,7 @@
-"""AssignReplicasToDirs (key 73): a broker with several log directories says where its replicas lie (KIP-858).
+"""AssignReplicasToDirs (key 73): a broker reports the log directories of its replicas (KIP-858).
 
-Version 0. Brokers of ours have one directory: they send it when it is full, see `replication.full_disk`. Apache Kafka's
-send it with several directories.
+Version 0. Brokers of pykbroker have one log directory and send this request when it is full, see
+`replication.full_disk`. Apache Kafka's brokers send it if they have several log directories.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def handle_assign_replicas_to_dirs(
     context: ControllerContext, request: AssignReplicasToDirsRequest
 ) -> AssignReplicasToDirsResponse:
-    """Notes it, with an error code for each replica."""
+    """Records the directories; the response has an error code for each replica."""
     context.require_cluster(CLUSTER_ACTION)
     command = AssignReplicasToDirs(
         request.broker_id,

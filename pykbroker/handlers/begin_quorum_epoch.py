@@ -1,7 +1,8 @@
-"""BeginQuorumEpoch (key 53): the leader of the quorum makes itself known (KIP-595).
+"""BeginQuorumEpoch (key 53): the leader of the quorum announces its epoch to a voter (KIP-595).
 
 Versions 0-1. v1 directory ids and the endpoints of the leader (KIP-853).
-`controller.raft_wire` says what is refused before the state machine sees it, `controller.peers` waits for its answer.
+`controller.raft_wire` has the checks before the state machine gets the request, `controller.peers` waits for its
+response.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 async def handle_begin_quorum_epoch(
     context: ControllerContext, request: BeginQuorumEpochRequest
 ) -> BeginQuorumEpochResponse:
-    """The epoch and leader that this node knows now."""
+    """Passes the request to the state machine; the response has this node's epoch and leader."""
     context.require_cluster(CLUSTER_ACTION)
     response: BeginQuorumEpochResponse = await answer_of_quorum(context, request)
     return response

@@ -1,7 +1,6 @@
-"""BrokerHeartbeat (key 63): a broker is alive, and says what it wants: to serve, to be fenced, to stop (KIP-631).
+"""BrokerHeartbeat (key 63): extends a broker's session; a broker asks to be unfenced, fenced or shut down (KIP-631).
 
-Versions 0-2. v1 log directories that it cannot use any more (KIP-858); v2 log directories that shall get no new
-replicas (KIP-1066).
+Versions 0-2. v1 offline log directories (KIP-858); v2 cordoned log directories, which get no new replicas (KIP-1066).
 """
 
 from __future__ import annotations

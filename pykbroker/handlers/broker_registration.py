@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def handle_broker_registration(
     context: ControllerContext, request: BrokerRegistrationRequest
 ) -> BrokerRegistrationResponse:
-    """The broker epoch, which names this process in all it asks for from now on."""
+    """Registers the broker; the response has its broker epoch, which identifies this process in its later requests."""
     context.require_cluster(CLUSTER_ACTION)
     cluster_id = context.services.cluster_id
     if request.cluster_id != cluster_id:

@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60) on a controller's port: the controllers, for admin clients that dial them (KIP-919).
+"""DescribeCluster (key 60) on a controller's port: the controllers, for admin clients that connect to them (KIP-919).
 
 Versions 0-2. v1 endpoint type. Unlike on a broker's port it needs ALTER on the cluster, as in Kafka, and a
 metadata.version at which controllers register.
@@ -24,12 +24,12 @@ CONTROLLER_ENDPOINT = 2
 async def handle_controller_describe_cluster(
     context: ControllerContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """Lists the registered controllers that have a listener of the name that the client dialled."""
+    """Lists the registered controllers that have a listener with the name of this connection's listener."""
     if context.services.controller.image.metadata_version < CONTROLLER_REGISTRATION:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,
             error_message="Direct-to-controller communication is not supported with the current MetadataVersion.",
-            # Kafka names no cluster here. Brokers of ours that begin with an empty directory need to know it.
+            # Kafka sends no cluster id here. Brokers of pykbroker that start with an empty directory need it.
             cluster_id=context.services.cluster_id,
         )
     context.require_cluster(ALTER)

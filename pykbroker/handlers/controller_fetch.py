@@ -1,9 +1,9 @@
-"""Fetch (key 1) on a controller's port: voters and observers follow the metadata log (KIP-595).
+"""Fetch (key 1) on a controller's port: voters and observers replicate the metadata log (KIP-595).
 
-Versions 4-18 as on a broker's port, but there is one partition, `__cluster_metadata`-0, no session and no reader that
-is not a node of the cluster. v12 the epoch of the last record that the follower has, by which diverging logs are found;
-v13 topic ids, without which a Fetch is none of the quorum and gets INVALID_REQUEST; v17 directory ids; v18 the
-follower's high watermark.
+Versions 4-18 as on a broker's port, but there is one partition, `__cluster_metadata`-0, no session, and only nodes of
+the cluster read. v12 the epoch of the follower's last record, by which diverging logs are found; v13 topic ids, without
+which the request is not a Fetch of the quorum and gets INVALID_REQUEST; v17 directory ids; v18 the follower's high
+watermark.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ LOWEST_THAT_NAMES_A_LEADER = 12
 
 
 async def handle_controller_fetch(context: ControllerContext, request: FetchRequest) -> FetchResponse:
-    """Records of the metadata log, a point of divergence, or a checkpoint to begin with; waits for something new.
+    """Returns records of the metadata log, a diverging epoch or the id of a snapshot to fetch; waits for new records.
 
     Raises:
-        KafkaError: UNSUPPORTED_VERSION: a version in which neither a leader nor a divergence can be said. Kafka
-            advertises these too, and says so when it cannot write its answer.
+        KafkaError: UNSUPPORTED_VERSION: a version without fields for the leader and the diverging epoch. Kafka
+            advertises these versions too, and returns the error when it cannot encode its response.
     """
     context.require_cluster(CLUSTER_ACTION)
     if context.api_version < LOWEST_THAT_NAMES_A_LEADER:

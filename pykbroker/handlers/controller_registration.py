@@ -1,4 +1,4 @@
-"""ControllerRegistration (key 70): a controller says where it listens and which features it knows (KIP-919).
+"""ControllerRegistration (key 70): a controller registers its listeners and supported features (KIP-919).
 
 Version 0.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 async def handle_controller_registration(
     context: ControllerContext, request: ControllerRegistrationRequest
 ) -> ControllerRegistrationResponse:
-    """Takes the place of what the same controller said before."""
+    """Registers the controller; replaces its earlier registration."""
     context.require_cluster(CLUSTER_ACTION)
     command = RegisterController(
         controller_id=request.controller_id,

@@ -1,7 +1,7 @@
 """CreateAcls (key 30).
 
 Versions 1-3. v1 resource pattern type (KIP-290); v2 flexible; v3 user resources (KIP-373). Without an authorizer
-every creation is answered with SECURITY_DISABLED (P-155). Rules and texts are the controller's.
+every creation gets SECURITY_DISABLED (P-155). The controller has the other checks and their error messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def handle_create_acls(context: NodeContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    """Adds each entry by itself; one that Kafka cannot read ends the connection."""
+    """Adds each entry independently; an entry that Kafka cannot parse closes the connection."""
     elements = [
         known_elements(new.resource_type, new.resource_pattern_type, new.operation, new.permission_type)
         for new in request.creations
@@ -32,7 +32,7 @@ async def handle_create_acls(context: NodeContext, request: CreateAclsRequest) -
     if not context.authorize_cluster(ALTER):
         return _same_for_all(count, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal("CreateAcls", ALTER))
     if any(_is_for_filters_only(new) for new in request.creations):
-        # Kafka's own classes refuse this, which nobody foresaw.
+        # As in Kafka, whose classes refuse these values with an exception that no code of Kafka expects.
         return _same_for_all(count, ErrorCode.UNKNOWN_SERVER_ERROR, None)
     from pykbroker.controller.metadata.acls import CreateAcls
     from pykbroker.controller.metadata.image import Acl
@@ -53,7 +53,7 @@ async def handle_create_acls(context: NodeContext, request: CreateAclsRequest) -
             code, message = next(remaining)
         else:
             code, message = ErrorCode.INVALID_REQUEST, reason
-        # A success has an empty text in Kafka's answer, not an absent one.
+        # On success the message in Kafka's response is empty, not null.
         response.results.append(AclCreationResult(error_code=code, error_message=message if code else ""))
     return response
 
@@ -63,7 +63,7 @@ def _is_for_filters_only(new: AclCreation) -> bool:
 
 
 def _reason_invalid(new: AclCreation) -> str | None:
-    """Refuse bindings that Kafka refuses before it asks its authorizer."""
+    """Error message of a binding that Kafka refuses before it calls its authorizer, else None."""
     if new.resource_type == CLUSTER and new.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     return None if new.resource_name else "Invalid empty resource name"

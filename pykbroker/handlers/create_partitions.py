@@ -1,6 +1,6 @@
 """CreatePartitions (key 37): more partitions for a topic (KIP-195).
 
-Versions 0-3. v2 flexible; v3 quota errors, of which there are none here. Partitions are never taken away (P-149).
+Versions 0-3. v2 flexible; v3 quota errors, of which there are none here. Partitions are never removed (P-149).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 async def handle_create_partitions(context: NodeContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    """Grows each topic by itself."""
+    """Adds partitions to each topic independently of the others."""
     counts = Counter(topic.name for topic in request.topics)
-    # What is named twice is answered as such, whoever asks.
+    # A topic that is named twice gets the error for that, even if the client may not alter it.
     refused = context.refused(ALTER, TOPIC, (name for name, count in counts.items() if count == 1))
     command = CreatePartitions(
         [

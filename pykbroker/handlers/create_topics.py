@@ -1,8 +1,8 @@
 """CreateTopics (key 19).
 
 Versions 2-7. v4 -1 for the broker's defaults (KIP-464); v5 flexible, and the answer has partition count, replication
-factor and all configs (KIP-525); v6 quota errors, of which there are none here; v7 topic ids. Rules and texts are the
-controller's (P-143 to P-147). A topic can be produced to when the answer arrives.
+factor and all configs (KIP-525); v6 quota errors, of which there are none here; v7 topic ids. The controller has the
+checks and their error messages (P-143 to P-147). A topic can be produced to as soon as the response arrives.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONFIG_ECHO_VERSION = 5
 
 
 async def handle_create_topics(context: NodeContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Creates each topic by itself: one that is refused does not hinder the others."""
+    """Creates each topic independently: a refused topic does not affect the others."""
     refused = _refused(context, request)
     command = CreateTopics(
         [
@@ -64,7 +64,7 @@ async def handle_create_topics(context: NodeContext, request: CreateTopicsReques
 
 
 def _refused(context: NodeContext, request: CreateTopicsRequest) -> Collection[str]:
-    """Topics that the client may not create; names that nobody may use or that occur twice are judged elsewhere."""
+    """Topics that the client may not create; the controller refuses duplicate names and `__cluster_metadata`."""
     if context.authorize_cluster(CREATE):
         return ()
     counts = Counter(topic.name for topic in request.topics)

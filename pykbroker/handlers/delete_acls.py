@@ -1,7 +1,7 @@
 """DeleteAcls (key 31).
 
 Versions 1-3. v1 resource pattern type (KIP-290); v2 flexible; v3 user resources (KIP-373). Without an authorizer
-every filter is answered with SECURITY_DISABLED (P-155).
+every filter gets SECURITY_DISABLED (P-155).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def handle_delete_acls(context: NodeContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Removes what each filter matches and names it; a filter that Kafka cannot read ends the connection."""
+    """Deletes and lists the entries that match each filter; a filter that Kafka cannot parse closes the connection."""
     elements = [
         known_elements(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
         for asked in request.filters

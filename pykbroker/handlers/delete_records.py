@@ -30,7 +30,7 @@ INVALID_LOW_WATERMARK = -1
 
 
 async def handle_delete_records(context: BrokerContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Moves each log's start to the offset asked for (P-150), and waits until the live followers have moved theirs."""
+    """Advances log start offsets as requested (P-150), and waits until the live followers have advanced theirs."""
     refused = context.refused(DELETE, TOPIC, (topic.name for topic in request.topics))
     # Of a partition that is named twice the last offset counts.
     offsets: dict[str, dict[int, int]] = {}
@@ -64,7 +64,7 @@ def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
 
 
 def _advance(context: BrokerContext, topic: str, index: int, offset: int) -> tuple[Partition, int]:
-    """The partition, and the offset that is asked for. Raises KafkaError, LogError."""
+    """Advance the log start offset; return the partition and the new offset. Raises KafkaError, LogError."""
     partition = context.services.partitions.get(topic, index)
     if partition is None:
         image = context.services.metadata.topic(topic)

@@ -1,8 +1,8 @@
 """DeleteTopics (key 20).
 
-Versions 1-6. v3 TOPIC_DELETION_DISABLED where it was INVALID_REQUEST; v4 flexible; v5 messages and quota errors, of
+Versions 1-6. v3 TOPIC_DELETION_DISABLED instead of INVALID_REQUEST; v4 flexible; v5 messages and quota errors, of
 which there are none here; v6 topics by id (KIP-516). Name and id together are refused (P-148). Needs DELETE on the
-cluster or on the topic; a client without DESCRIBE learns neither that a topic exists nor what an id is the id of.
+cluster or on the topic; a client without DESCRIBE learns neither that a topic exists nor the name of a topic id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DELETION_DISABLED_VERSION = 3
 
 
 async def handle_delete_topics(context: NodeContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Deletes each topic by itself."""
+    """Deletes each topic independently of the others."""
     references = [TopicReference(name) for name in request.topic_names]
     references += [TopicReference(topic.name, topic.topic_id) for topic in request.topics]
     if not context.services.config.topics.delete_enable:
@@ -56,7 +56,7 @@ async def handle_delete_topics(context: NodeContext, request: DeleteTopicsReques
 
 
 def _unauthorized(context: NodeContext, reference: TopicReference) -> DeletableTopicResult | None:
-    """The answer when the client may not delete the topic; None when it may, or the reference is wrong anyway."""
+    """Error result if the client may not delete the topic; None if it may, or if the controller refuses it anyway."""
     metadata = context.services.metadata
     name = reference.name
     if name is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def handle_describe_acls(context: NodeContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """The entries that the filter matches, by pattern; a filter that Kafka cannot read ends the connection."""
+    """Lists the entries that match, by resource pattern; a filter that Kafka cannot parse closes the connection."""
     resource_type, pattern_type, operation, permission_type = known_elements(
         request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type
     )

@@ -1,7 +1,7 @@
 """DescribeClientQuotas (key 48): quotas of users, client ids and addresses (KIP-546).
 
-Versions 0-1. v1 flexible. None is enforced. A null name in an entity is the default entity, which is not the same as
-any name (P-160).
+Versions 0-1. v1 flexible. No quota is enforced. A null name in an entity is the default entity, which is different from
+every named one (P-160).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Entity = tuple[tuple[str, str | None], ...]
 async def handle_describe_client_quotas(
     context: BrokerContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """The entries that match all components; with `strict`, those without further ones."""
+    """Lists the entries that match all components of the filter; with `strict`, those without further entity types."""
     if not context.authorize_cluster(DESCRIBE_CONFIGS):
         return DescribeClientQuotasResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None, entries=None
@@ -61,10 +61,10 @@ async def handle_describe_client_quotas(
 
 
 def _filters(request: DescribeClientQuotasRequest) -> tuple[dict[str, str | None], set[str]]:
-    """Entity types that must have one name (None the default), and those that must have any name.
+    """Entity types with the name that each must have (None: the default entity), and types that may have any name.
 
     Raises:
-        KafkaError: the components make no sense together.
+        KafkaError: a component is invalid, or components contradict each other.
     """
     exact: dict[str, str | None] = {}
     specified: set[str] = set()

@@ -1,7 +1,7 @@
 """DescribeCluster (key 60): the brokers, for admin clients (KIP-700).
 
-Versions 0-2. v1 endpoint type (KIP-919); v2 fenced brokers on demand (KIP-1073). Controllers are asked for at the
-controllers' listener, which a broker's is not (P-31).
+Versions 0-2. v1 endpoint type (KIP-919); v2 fenced brokers on demand (KIP-1073). Only a controller's listener lists the
+controllers (P-31).
 """
 
 from __future__ import annotations

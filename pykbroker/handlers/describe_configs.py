@@ -1,8 +1,8 @@
 """DescribeConfigs (key 32): settings of topics, brokers, loggers, client metrics and groups (KIP-133).
 
-Versions 1-4. v1 source and synonyms (KIP-226); v3 type and documentation (KIP-569); v4 flexible. Descriptions are our
-own words, the rest is as in Kafka: secrets are null, a broker answers for itself and for the cluster-wide dynamic
-settings (empty name) only (P-151, P-152).
+Versions 1-4. v1 source and synonyms (KIP-226); v3 type and documentation (KIP-569); v4 flexible. The documentation is
+in our own words, the rest is as in Kafka: secrets are null, and a broker describes only its own settings and the
+cluster-wide dynamic settings (empty name) (P-151, P-152).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pykbroker.requests.context import NodeContext
 
 ACL_RESOURCE_TYPES = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}
-"""Resource types whose entries are asked for; the other configs belong to the cluster."""
+"""Config resource types that are authorized by their own ACLs; all others are authorized by the cluster's."""
 
 BROKER_LOGGER_SOURCE = 6
 DESCRIBED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
@@ -50,7 +50,7 @@ MALFORMED_TEXT = (
 
 
 async def handle_describe_configs(context: NodeContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Answers each resource by itself, in turns: a client may ask for a thousand topics of 33 settings each."""
+    """Describes each resource independently, in turns: a request can name a thousand topics of 33 settings each."""
     if any(resource.resource_type not in DESCRIBED_TYPES for resource in request.resources):
         return _refused(request)
     services = context.services
@@ -60,7 +60,7 @@ async def handle_describe_configs(context: NodeContext, request: DescribeConfigs
     results: list[Any] = []
     for resource in request.resources:
         result = _described(context, request, resource, views, image)
-        # Encoded here, in the turns of the request, and not with the whole response.
+        # Encoded here, so that turns divide the encoding too, and not with the whole response.
         results.append(encode_element(DescribeConfigsResponse, result, context.api_version))
         await turn.end_if_over()
     return DescribeConfigsResponse(results=results)
@@ -73,7 +73,7 @@ def _described(
     views: ConfigViews,
     image: ClusterImage,
 ) -> DescribeConfigsResult:
-    # Kafka leaves the message of a success empty instead of null, and that of an unknown topic, too.
+    # As in Kafka, the message is empty instead of null on success and for an unknown topic.
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
     kind = ACL_RESOURCE_TYPES.get(resource.resource_type, CLUSTER)
     if not context.authorize(DESCRIBE_CONFIGS, kind, CLUSTER_NAME if kind == CLUSTER else resource.resource_name):
@@ -90,7 +90,7 @@ def _described(
 
 
 def _refused(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """An unknown resource type spoils the whole request."""
+    """INVALID_REQUEST for every resource: one unknown resource type fails the whole request."""
     return DescribeConfigsResponse(
         results=[
             DescribeConfigsResult(
@@ -107,7 +107,7 @@ def _refused(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
 def _entries(
     context: NodeContext, views: ConfigViews, resource: DescribeConfigsResource, image: ClusterImage
 ) -> list[ConfigEntry]:
-    """The configs of one resource; null or no keys are all.
+    """Configs of one resource; all of them if the request's keys are null or empty.
 
     Raises:
         KafkaError: there is no such resource, or this broker does not answer for it.

@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0 to 6: classic groups.
 
 v3 authorized operations (KIP-430). v4 group.instance.id. v6 a missing group is GROUP_ID_NOT_FOUND with a message
-(KIP-1043); before it is shown as Dead. Needs DESCRIBE on each group.
+(KIP-1043); before v6 it has the state Dead. Needs DESCRIBE on each group.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pykbroker.requests.context import BrokerContext
 
 
 async def handle_describe_groups(context: BrokerContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """States, members and assignments; P-106."""
+    """Describes the state, members and assignments of each group; P-106."""
     refused = context.refused(DESCRIBE, GROUP, request.groups)
     groups = [
         DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 async def handle_describe_log_dirs(context: BrokerContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """The one data directory with the logs asked for; null means all (P-154)."""
+    """Describes the one log directory and the requested logs in it; null means all logs (P-154)."""
     if not context.authorize_cluster(DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted: dict[str, set[int]] | None = None

@@ -1,7 +1,7 @@
-"""DescribeProducers (key 61), version 0: who writes to a partition, and since which offset in a transaction (KIP-664).
+"""DescribeProducers (key 61), version 0: producers of a partition and where their transactions start (KIP-664).
 
-The way to find a hanging transaction: one whose producer the coordinator no longer knows as being in it. Any replica
-answers, a follower from its own log (kafka-transactions.sh describe-producers --broker-id).
+Used to find hanging transactions: those that are open in a partition while the coordinator has no transaction of the
+producer in it. Any replica answers, a follower from its own log (kafka-transactions.sh describe-producers --broker-id).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 async def handle_describe_producers(
     context: BrokerContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """Answers every partition by itself."""
+    """Describes each partition independently of the others."""
     return DescribeProducersResponse(
         topics=[
             TopicResponse(

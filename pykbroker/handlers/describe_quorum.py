@@ -1,7 +1,7 @@
 """DescribeQuorum (key 55): leader, voters and observers of the metadata log (KIP-595).
 
 Versions 0-2. v1 times of the last fetch and of being caught up (KIP-836); v2 directory ids, messages and the voters'
-addresses (KIP-853). Only `__cluster_metadata`-0 has a quorum; only its leader knows the replicas.
+addresses (KIP-853). Only `__cluster_metadata`-0 has a quorum; only its leader has the state of the replicas.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOT_LEADER_TEXT = (
 
 
 async def handle_describe_quorum(context: NodeContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """The quorum as its leader sees it at this moment."""
+    """Describes the current state of the quorum, if this node leads it."""
     if not context.authorize_cluster(DESCRIBE):
         code, message = AUTHORIZATION_FAILED[CLUSTER]
         return DescribeQuorumResponse(error_code=code, error_message=message)
@@ -92,7 +92,7 @@ def _replica(replica: ReplicaDescription, version: int) -> ReplicaState:
 
 
 def _nodes(context: NodeContext) -> list[Node]:
-    """The voters' addresses as the log says them, or `controller.quorum.voters`; none for one that nobody dials."""
+    """The voters' addresses in the metadata log, else in `controller.quorum.voters`; without a port there is none."""
     config = context.services.config
     voters = context.services.controller.voters.voters
     if any(voter.endpoints for voter in voters):

@@ -1,8 +1,8 @@
 """DescribeTopicPartitions (key 75): topics page by page (KIP-966).
 
-Version 0. Topics come sorted by name; a page ends after `max.request.partition.size.limit` partitions and names where
-the next one begins (P-32). Topic operations are always filled in. Topics that the client may not DESCRIBE are not in
-the list of all; those that it named come last, without a word on whether they exist.
+Version 0. Topics are sorted by name; a page ends after `max.request.partition.size.limit` partitions and has the cursor
+of the next page (P-32). Topic operations are always filled in. Topics that the client may not DESCRIBE are left out of
+the list of all topics; if it named them they come last, with the same error whether they exist or not.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ NO_LEADER = -1
 VERSION = 0
 
 PARTITIONS_PER_LOOK = 20
-"""Partitions described, at 5 microseconds each, before the clock is looked at."""
+"""Number of partitions, 5 microseconds each, that are described before the clock is read."""
 
 
 async def handle_describe_topic_partitions(
     context: BrokerContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """One page, from the cursor on."""
+    """Describes one page of partitions, beginning at the cursor."""
     image = context.services.metadata.image
     view = BrokersView(image, context.services.metadata, context.connection)
     turn = Turn()
@@ -95,7 +95,7 @@ async def handle_describe_topic_partitions(
 
 
 def _request_error(request: DescribeTopicPartitionsRequest, message: str) -> DescribeTopicPartitionsResponse:
-    """Kafka has no place for an error of the whole request but its topics."""
+    """INVALID_REQUEST for every topic: the response has no field for an error of the whole request."""
     return DescribeTopicPartitionsResponse(
         topics=[
             DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
@@ -115,7 +115,7 @@ def _missing(context: BrokerContext, name: str) -> DescribeTopicPartitionsRespon
 
 
 def _partition(view: BrokersView, partition: PartitionImage) -> bytes:
-    """Encoded here, in the turns of the request, and not with the whole response."""
+    """Encoded description of one partition: encoded here, so that turns divide that too, and not with the response."""
     response = DescribeTopicPartitionsResponsePartition(
         partition_index=partition.partition,
         leader_id=partition.leader,

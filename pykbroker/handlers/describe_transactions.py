@@ -1,6 +1,6 @@
 """DescribeTransactions (key 65), version 0 (KIP-664): state, timeout, start, producer and partitions of transactions.
 
-Needs DESCRIBE on the id; partitions of topics without DESCRIBE are left out.
+Needs DESCRIBE on the transactional id; partitions of topics without DESCRIBE are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykbroker.requests.context import BrokerContext
 async def handle_describe_transactions(
     context: BrokerContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    """Describes each id for itself."""
+    """Describes each transactional id independently of the others."""
     states = [_describe(context, transactional_id) for transactional_id in request.transactional_ids]
     return DescribeTransactionsResponse(transaction_states=states)
 

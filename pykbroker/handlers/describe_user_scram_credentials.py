@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50): which users have SCRAM credentials (KIP-554).
+"""DescribeUserScramCredentials (key 50): users that have SCRAM credentials (KIP-554).
 
 Version 0. No secret is shown.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 async def handle_describe_user_scram_credentials(
     context: NodeContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """No users given are all."""
+    """Lists mechanisms and iterations of the users named; null or no users mean all."""
     if not context.authorize_cluster(DESCRIBE):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         results = [DescribeUserScramCredentialsResult(error_code=code, error_message=None) for _ in request.users or ()]

@@ -1,6 +1,6 @@
-"""ElectLeaders (key 43): leaders chosen on demand (KIP-183, KIP-460; P-156).
+"""ElectLeaders (key 43): elects leaders on demand (KIP-183, KIP-460; P-156).
 
-Versions 0-2. v0 knows the preferred leader alone; v1 election type and top-level error; v2 flexible.
+Versions 0-2. v0 elects preferred leaders only; v1 election type and top-level error; v2 flexible.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def handle_elect_leaders(context: NodeContext, request: ElectLeadersReques
 
 
 def _failure(context: NodeContext, asked: Iterable[TopicPartitions], error: ApiError) -> ElectLeadersResponse:
-    """The same answer for all partitions that were named, and for the request as a whole."""
+    """Response with the same error for all named partitions and, from v1 on, for the whole request."""
     return ElectLeadersResponse(
         error_code=error.code if context.api_version >= TOP_LEVEL_ERROR_VERSION else ErrorCode.NONE,
         replica_election_results=[

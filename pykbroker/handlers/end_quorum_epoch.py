@@ -1,7 +1,8 @@
 """EndQuorumEpoch (key 54): the leader of the quorum resigns and names successors (KIP-595).
 
 Versions 0-1. v1 successors with directory ids (KIP-853).
-`controller.raft_wire` says what is refused before the state machine sees it, `controller.peers` waits for its answer.
+`controller.raft_wire` has the checks before the state machine gets the request, `controller.peers` waits for its
+response.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def handle_end_quorum_epoch(context: ControllerContext, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
-    """The epoch and leader that this node knows now."""
+    """Passes the request to the state machine; the response has this node's epoch and leader."""
     context.require_cluster(CLUSTER_ACTION)
     response: EndQuorumEpochResponse = await answer_of_quorum(context, request)
     return response

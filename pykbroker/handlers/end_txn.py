@@ -1,8 +1,8 @@
 """EndTxn (key 26): commits or aborts a transaction.
 
 Versions 0-5. v2 PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE; v5 producer id and epoch for the next
-transaction (KIP-890): only clients of transaction.version 2 send it. The answer comes when the decision is durable
-(P-132). Needs WRITE on the id.
+transaction (KIP-890): only clients of transaction.version 2 send it. The response is sent once the decision is durable
+(P-132). Needs WRITE on the transactional id.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ PRODUCER_FENCED_SINCE = 2
 EPOCH_BUMP_SINCE = 5
 
 OLD_CLIENT, NEW_CLIENT = 0, 2
-"""The transaction.version that the version of a request stands for."""
+"""The transaction.version that follows from the version of a request."""
 
 
 async def handle_end_txn(context: BrokerContext, request: EndTxnRequest) -> EndTxnResponse:
-    """Decides the transaction (P-132, P-134, P-136)."""
+    """Commits or aborts the transaction (P-132, P-134, P-136)."""
     if not context.authorize(WRITE, TRANSACTIONAL_ID, request.transactional_id):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     error, producer_id, producer_epoch = await context.services.transactions.end(

@@ -1,10 +1,10 @@
 """Envelope (key 58): a request that a broker forwards to the controller for a client (KIP-590).
 
-Version 0. It holds the request with its header, who the client is and where; it is served as if that client had
-dialled the controller itself, and the answer goes back with its header. Errors of the Envelope itself:
-CLUSTER_AUTHORIZATION_FAILED, PRINCIPAL_DESERIALIZATION_FAILURE, INVALID_REQUEST (address, or an API that may not be
-forwarded), UNSUPPORTED_VERSION (the request cannot be read), NOT_CONTROLLER (instead of any answer that says so: the
-broker asks the next controller).
+Version 0. It holds the request with its header, and the client's principal and address. The request is served as if
+that client had connected to the controller itself, and its response is returned with its header. Errors of the
+Envelope itself: CLUSTER_AUTHORIZATION_FAILED, PRINCIPAL_DESERIALIZATION_FAILURE, INVALID_REQUEST (address, or an API
+that may not be forwarded), UNSUPPORTED_VERSION (the request cannot be parsed), NOT_CONTROLLER (in place of any response
+with that error: the broker retries at the next controller).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) -> EnvelopeResponse:
-    """Serves the request inside under the name and address of the client that sent it."""
+    """Serves the request inside with the principal and address of the client that sent it."""
     context.require_cluster(CLUSTER_ACTION)
     connection = _client(context, request)
     frame = memoryview(request.request_data)
@@ -50,7 +50,7 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
         raise
     except Exception as error:
         response = failed(inner, forwarded, error)
-    # What the client must not see: the broker that forwarded has to find the controller.
+    # The client must not get this error: the broker that forwarded the request has to find the controller.
     if has_error(response, moved_code(api.key)):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     head = response_header(header.correlation_id, header.api_version >= api.flexible_from)
@@ -81,5 +81,5 @@ def _header(frame: memoryview) -> tuple[RequestHeader, Api]:
 
 
 def _unreadable(message: str) -> KafkaError:
-    # Told apart from what is wrong with the Envelope, as in Kafka.
+    # Another code than for errors of the Envelope's own fields, as in Kafka.
     return KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
