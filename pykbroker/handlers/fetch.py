@@ -8,12 +8,13 @@ of a replica, which only replicas send.
 The steps, in this order:
 
 * resolve: the session's partitions, or those that the request names (KIP-227);
-* read: each partition in order, under the size limits of the request and the broker; a replica reads to the log end,
-  and its fetch offset is its progress, consumers read to the high watermark, from v11 on also of a follower;
-* wait, if there are too few bytes: with one deadline, until the logs have grown by what is missing, and read again;
-* respond: with those partitions that have news for the session.
+* read: each partition in order, under the size limits of the request and the broker; a replica reads to the log end
+  offset, and its fetch offset is its own log end offset; a consumer reads to the high watermark, from v11 on also from
+  a follower;
+* wait, if there are too few bytes: with one deadline, until the logs have grown by the missing bytes, and read again;
+* respond: with those partitions that have changes for the session.
 
-No record is touched: a partition answers with a range of its segment file, which leaves by sendfile. A request of
+Records are not touched: a partition's data is a range of its segment file, which is sent with sendfile. A request of
 thousands of partitions is read in turns, between which other clients are served.
 """
 
@@ -51,7 +52,7 @@ TOPIC_ID_VERSION = 13
 
 
 async def handle_fetch(context: BrokerContext, request: FetchRequest) -> FetchResponse:
-    """Reads what the session or the request asks for, waiting up to `max_wait_ms` for `min_bytes` (P-63)."""
+    """Reads the partitions of the session or the request, waiting up to `max_wait_ms` for `min_bytes` (P-63)."""
     services = context.services
     uses_topic_ids = context.api_version >= TOPIC_ID_VERSION
     fetch = services.fetch_sessions.resolve(request, uses_topic_ids, services.clock.now_ms())
@@ -67,11 +68,11 @@ class ReadPartition(NamedTuple):
     """One partition of the response.
 
     Attributes:
-        asked: the question.
-        data: the answer.
-        awaited: the partition whose growth the request may wait for; None if the answer goes out at once, whatever
-            the others have: an error, a divergence, another replica to ask.
-        is_throttled: it goes to a replica under the leader's replication throttle (KIP-73).
+        asked: the partition as the session or the request names it.
+        data: the partition's part of the response.
+        awaited: the partition whose growth the request may wait for; None if the response must not wait, whatever the
+            other partitions have: an error, a diverging epoch, a preferred read replica.
+        is_throttled: True if the records count for the leader's replication throttle (KIP-73).
     """
 
     asked: FetchedPartition
@@ -88,7 +89,7 @@ class ReadPass:
     def __init__(self) -> None:
         self.partitions: list[ReadPartition] = []
         self.size_bytes = 0
-        # True if some answer is not to be waited with.
+        # True if the response must not wait, because of one of the partitions.
         self.has_urgent = False
 
     def release(self) -> None:
@@ -115,17 +116,17 @@ class FetchSteps:
             self._bound = FetchBound.LOG_END
         elif request.isolation_level == READ_COMMITTED:
             self._bound = FetchBound.LAST_STABLE_OFFSET
-        # Of a consumer that may be sent to a follower in its rack, else empty. Without a selector no rack is looked up.
+        # Rack of a consumer that may be sent to a follower, else empty. Without a replica selector racks are ignored.
         self._rack = request.rack_id if context.services.config.replication.selector_class else ""
 
     def asks_a_log(self) -> bool:
-        """True if any partition of the request is here; Kafka looks at some fields only then."""
+        """True if any partition of the request is on this broker; Kafka checks some fields only then."""
         return any(self._find(key) is not None for key in self._fetch.partitions)
 
     # Read and wait
 
     async def read(self) -> ReadPass:
-        """Read all partitions; again after a wait, if there is less than the client wants."""
+        """Read all partitions; if that is less than the client wants, wait and read them again."""
         request = self._request
         may_wait = request.max_wait_ms > 0 and request.min_bytes > 0
         with Waiter(request.min_bytes) as waiter:
@@ -138,11 +139,11 @@ class FetchSteps:
             while True:
                 read.release()
                 await waiter.wait(deadline)
-                # What becomes readable during the next pass counts for the wait behind it.
+                # Bytes that become readable during the next pass count for the wait after it.
                 waiter.bytes_wanted = wanted
                 # The log may have been deleted, or have another leader: everything is looked up again.
                 read = await self._read_all(None, is_first_pass=False)
-                # A wake-up may bring nothing: what became stable can lie before the reader's offset. Then it waits on.
+                # A wake-up may bring no bytes: records that became stable can lie before the fetch offset. Wait again.
                 if read.size_bytes or read.has_urgent or trio.current_time() >= deadline:
                     return read
 
@@ -158,7 +159,7 @@ class FetchSteps:
                 if quiet is not None and quiet.is_still(
                     asked.sent_high_watermark, asked.sent_log_start_offset, self._replica_epoch
                 ):
-                    # Nothing is new, and nothing is to be looked at but whether the partition is still here.
+                    # Nothing has changed since the follower's last fetch: the partition is not read.
                     if is_first_pass:
                         quiet.on_fetch()
                     if waiter is not None:
@@ -176,7 +177,7 @@ class FetchSteps:
                 elif waiter is not None:
                     waiter.register(self._waiters_of(found.awaited))
         except BaseException:
-            # The connection has ended during a turn of others.
+            # The connection has ended between two turns.
             read.release()
             raise
         return read
@@ -189,7 +190,7 @@ class FetchSteps:
     def _read_one(
         self, asked: FetchedPartition, size_max: int, read: ReadPass, *, is_first_pass: bool
     ) -> ReadPartition:
-        """Read one partition; `read` has what the pass read before."""
+        """Read one partition; `read` has the partitions that this pass has read before it."""
         context, key, bound = self._context, asked.key, self._bound
         if context.services.authorizer is not None and not self._is_authorized(key):
             return ReadPartition(asked, failure(context, key, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
@@ -213,7 +214,7 @@ class FetchSteps:
                 bound,
                 # Only the first partition with data may exceed the limits, by one batch (KIP-74).
                 at_least_one=not read.size_bytes,
-                # A session may have begun in a version that could be told of divergence, and go on in one that cannot.
+                # A session may begin in a version that has diverging epochs and continue in one that has not.
                 last_fetched_epoch=asked.last_fetched_epoch if context.api_version >= DIVERGING_VERSION else NO_EPOCH,
             )
             if follower is not None and is_first_pass and found.diverging is None:
@@ -234,7 +235,7 @@ class FetchSteps:
         if found.diverging is not None:
             data.diverging_epoch = EpochEndOffset(epoch=found.diverging[0], end_offset=found.diverging[1])
             return ReadPartition(asked, data)
-        # As in Kafka: no list where a first batch did not fit, an empty one where there was no room at all.
+        # As in Kafka: null if the first batch did not fit, an empty list if there was no room at all.
         is_cut = found.records is None and size_max > 0 and asked.fetch_offset < found.last_stable_offset
         if bound == FetchBound.LAST_STABLE_OFFSET and not is_cut:
             data.aborted_transactions = _aborted(partition, asked.fetch_offset, found)
@@ -257,7 +258,7 @@ class FetchSteps:
         return topic is None or context.authorize(READ, TOPIC, topic.name)
 
     def _check_follower(self, partition: Partition) -> None:
-        """Check that a replica that does not lead may be read by this client.
+        """Check that this client may read from a replica that is not the leader.
 
         Raises:
             KafkaError: it may not.
@@ -265,11 +266,11 @@ class FetchSteps:
         if self._bound == FetchBound.LOG_END or self._context.api_version < FOLLOWER_READ_VERSION:
             partition.check_leader()
         if partition.is_lost:
-            # It gets no new records: a consumer that was sent here because of its rack does better with the leader.
+            # It gets no new records: a consumer that was sent here because of its rack should read from the leader.
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be written here")
 
     def _preferred_replica(self, partition: Partition, offset: int) -> int:
-        """The follower that a consumer of this rack should ask, -1 for none (KIP-392)."""
+        """The follower that a consumer of this rack should fetch from, -1 for none (KIP-392)."""
         from pykbroker.replication.read_replicas import preferred_read_replica
 
         services, connection = self._context.services, self._context.connection
@@ -280,12 +281,12 @@ class FetchSteps:
 
         return preferred_read_replica(partition, offset, self._rack, services.config.broker.rack, rack_of)
 
-    # What is for replicas alone
+    # For replicas only
 
     def _note_progress(
         self, partition: Partition, follower: Follower, asked: FetchedPartition, found: PartitionRead
     ) -> None:
-        """Note a follower's fetch offset, its log end offset. It may move the high watermark of the same response."""
+        """Record a follower's fetch offset as its log end offset. May advance the high watermark of this response."""
         try:
             partition.on_follower_fetch(follower, asked.fetch_offset, asked.log_start_offset, self._replica_epoch)
         except KafkaError:
@@ -308,7 +309,7 @@ class FetchSteps:
     # Respond
 
     def respond(self, read: ReadPass) -> FetchResponse:
-        """The response to the pass that goes out."""
+        """The response with the partitions of the last pass."""
         throttle = self._context.services.leader_throttle
         if throttle is not None and self._bound == FetchBound.LOG_END:
             sizes = [len(partition.data.records) for partition in read.partitions if partition.is_throttled]
@@ -319,7 +320,7 @@ class FetchSteps:
 
 
 def _aborted(partition: Partition, offset: int, found: PartitionRead) -> list[AbortedTransaction]:
-    """Aborted transactions in these records, for a reader of committed records (P-67)."""
+    """Aborted transactions in these records, for a read_committed consumer (P-67)."""
     if found.records is None:
         return []
     return [

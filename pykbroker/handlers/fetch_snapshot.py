@@ -1,4 +1,4 @@
-"""FetchSnapshot (key 59): a piece of a checkpoint of the metadata log (KIP-630).
+"""FetchSnapshot (key 59): a part of a snapshot of the metadata log (KIP-630).
 
 Versions 0-1. v1 directory ids, and the leader's endpoints (KIP-853).
 """
@@ -16,6 +16,6 @@ if TYPE_CHECKING:
 
 
 async def handle_fetch_snapshot(context: ControllerContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
-    """Bytes of the checkpoint file as it lies on the leader's disk."""
+    """Returns bytes of the leader's snapshot file, unchanged."""
     context.require_cluster(CLUSTER_ACTION)
     return await quorum_of(context).answer_snapshot(request, context.api_version)

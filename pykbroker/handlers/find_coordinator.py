@@ -3,8 +3,8 @@
 v1 key type and error message. v4 several keys (KIP-699). v5 TRANSACTION_ABORTABLE allowed. v6 key type share (KIP-932).
 Needs DESCRIBE on the group or the transactional id.
 
-There is no share coordinator yet. Kafka would answer COORDINATOR_NOT_AVAILABLE for one that it does not have, and
-clients would ask again until their time is up; they give up at once on UNSUPPORTED_VERSION and show the message.
+There is no share coordinator yet. Kafka would return COORDINATOR_NOT_AVAILABLE for a missing one, which clients retry
+until they time out; on UNSUPPORTED_VERSION they fail at once and show the message.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def handle_find_coordinator(context: BrokerContext, request: FindCoordinat
         for coordinator in coordinators:
             is_unknown_type = request.key_type not in KEY_TYPES
             if coordinator.error_code != ErrorCode.UNSUPPORTED_VERSION and not is_unknown_type:
-                coordinator.error_message = ""  # as in Kafka, whose code says it all
+                coordinator.error_message = ""  # empty as in Kafka, even with an error code
         return FindCoordinatorResponse(coordinators=coordinators)
     found = _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(
@@ -70,7 +70,7 @@ def _find(context: BrokerContext, key_type: int, key: str) -> Coordinator:
 
 
 def _is_share_key(key: str) -> bool:
-    """True if it reads ``group id:topic id:partition``."""
+    """True if the key has the form ``group id:topic id:partition``."""
     group_id, _, rest = key.partition(":")
     topic_id, _, partition = rest.partition(":")
     try:

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44): set, delete, append to or subtract from configs (KIP-339).
 
-Versions 0-1. v1 flexible. Topic, group and client metrics configs are the controller's to judge; what concerns this
-broker (its dynamic settings, its loggers) is looked at here first, as in Kafka (P-153).
+Versions 0-1. v1 flexible. The controller checks configs of topics, groups and client metrics; this broker checks its
+own (dynamic settings, loggers) first, as in Kafka (P-153).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STORED_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_
 async def handle_incremental_alter_configs(
     context: NodeContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Changes each resource whole or not at all, whatever becomes of the others."""
+    """Changes each resource entirely or not at all, independently of the others."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     errors: list[ApiError | None] = []
     stored: list[ConfigResourceEdits] = []
@@ -81,7 +81,7 @@ async def _stored(
     wanted: list[ConfigResourceEdits],
     resources: list[AlterConfigsResource],
 ) -> list[ApiError]:
-    """Results of the alterations that go to the controller, one for each resource that `wanted` was made of."""
+    """Alters `wanted` on the controller; returns the result of each of `resources`, from which `wanted` was made."""
     if not wanted:
         return []
     answer = await forwarded(
@@ -102,7 +102,7 @@ def _edits(resource: AlterConfigsResource) -> list[ConfigEdit]:
 
 
 def _decided_here(context: NodeContext, resource: AlterConfigsResource, validate_only: bool) -> ApiError | None:
-    """The answer for a resource that does not go to the controller; None when it does."""
+    """Result of a resource that this node decides; None if the controller decides it."""
     edits = _edits(resource)
     error = check_form(
         [edit.name for edit in edits],
@@ -118,7 +118,7 @@ def _decided_here(context: NodeContext, resource: AlterConfigsResource, validate
         return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     if resource.resource_type == BROKER_RESOURCE:
         if context.listener_kind is ListenerKind.CONTROLLER:
-            # The broker that forwarded it has looked at it: it alone knows its own settings.
+            # Checked already by the broker that forwarded the request: only that broker has its own settings.
             return None
         services = context.services
         error = check_resource_name(resource.resource_name, services.node_id)
@@ -132,7 +132,7 @@ def _decided_here(context: NodeContext, resource: AlterConfigsResource, validate
 
 
 def _change_loggers(context: NodeContext, name: str, edits: list[ConfigEdit], validate_only: bool) -> ApiError:
-    """Levels of this process's loggers (KIP-412); they are not stored and end with the process."""
+    """Changes levels of this process's loggers (KIP-412); they are not stored and are lost when the process ends."""
     from pykbroker.config.broker_loggers import LEVELS, ROOT, has_logger, set_level
 
     if not name.isdecimal():

@@ -1,10 +1,10 @@
 """InitProducerId (key 22): an id and epoch for an idempotent or a transactional producer (KIP-98).
 
-Versions 0-5. v2 flexible; v3 the producer's present id and epoch (KIP-360); v4 PRODUCER_FENCED; v5
-TRANSACTION_ABORTABLE (KIP-890). v6 (two-phase commit) is not stable in Kafka. Without a transactional id every call
-gives a fresh id at epoch 0 (P-127), from blocks of 1,000 (P-59). With one it is the coordinator's to answer (P-128,
-P-129); clients below v4 know a fenced producer as INVALID_PRODUCER_EPOCH (P-130). Needs WRITE on the id; without one
-IDEMPOTENT_WRITE on the cluster, or WRITE on any topic.
+Versions 0-5. v2 flexible; v3 the producer's current id and epoch (KIP-360); v4 PRODUCER_FENCED; v5
+TRANSACTION_ABORTABLE (KIP-890). v6 (two-phase commit) is not stable in Kafka. Without a transactional id every request
+gets a new id at epoch 0 (P-127), from blocks of 1,000 (P-59). With one the transaction coordinator decides (P-128,
+P-129); below v4 a fenced producer gets INVALID_PRODUCER_EPOCH (P-130). Needs WRITE on the transactional id; without
+one IDEMPOTENT_WRITE on the cluster, or WRITE on any topic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PRODUCER_FENCED_SINCE = 4
 
 
 async def handle_init_producer_id(context: BrokerContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A new producer id or epoch, or why not."""
+    """Returns a new producer id or epoch, or an error code."""
     if request.transactional_id is None:
         if not _may_be_idempotent(context):
             return _failure(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

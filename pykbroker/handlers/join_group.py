@@ -4,8 +4,8 @@ v1 rebalance timeout (before: the session timeout). v4 a new dynamic member is f
 v5 group.instance.id (KIP-345). v7 protocol type in the answer, protocol name nullable. v8 reason (KIP-800), which goes
 to the broker's log. v9 skip_assignment (KIP-814). Needs READ on the group.
 
-Differs from Kafka: a join that a later one of the same member supersedes is answered with REBALANCE_IN_PROGRESS
-instead of never.
+Differs from Kafka: a join that is superseded by a later one of the same member gets REBALANCE_IN_PROGRESS; Kafka never
+answers it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROTOCOL_NAME_NULLABLE_SINCE = 7
 
 
 async def handle_join_group(context: BrokerContext, request: JoinGroupRequest) -> JoinGroupResponse:
-    """Waits for the other members; P-91 to P-99, P-103, P-105."""
+    """Joins a member to a group, and waits for the other members; P-91 to P-99, P-103, P-105."""
     version = context.api_version
     if version < REBALANCE_TIMEOUT_SINCE:
         request.rebalance_timeout_ms = request.session_timeout_ms

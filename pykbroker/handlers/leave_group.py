@@ -1,6 +1,6 @@
 """LeaveGroup (key 13), versions 0 to 5.
 
-v0-2 one member, whose error is the answer's. v3 several, by member id or group.instance.id, each with its error
+v0-2 one member, whose error is the response's. v3 several, by member id or group.instance.id, each with its error
 (KIP-345). v5 reason (KIP-800), which goes to the broker's log. Needs READ on the group.
 """
 
@@ -15,7 +15,7 @@ SEVERAL_MEMBERS_SINCE = 3
 
 
 async def handle_leave_group(context: BrokerContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Takes members out of a group; P-104."""
+    """Removes members from a group; P-104."""
     if not context.authorize(READ, GROUP, request.group_id):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     groups = context.services.groups

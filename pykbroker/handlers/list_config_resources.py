@@ -1,7 +1,7 @@
-"""ListConfigResources (key 74): which resources have configs (KIP-1000, KIP-1142).
+"""ListConfigResources (key 74): resources that have configs (KIP-1000, KIP-1142).
 
-Versions 0-1. v0 lists client metrics subscriptions only; v1 any type, and no type given is all of them. Topics and
-brokers are listed whether or not something is set on them, groups and subscriptions only when something is.
+Versions 0-1. v0 lists client metrics subscriptions only; v1 any type, and an empty list means all types. Topics and
+brokers are listed whether or not a config is set on them, groups and subscriptions only if one is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALL_TYPES = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE, BROKER_LOGGER_RESOURCE, BR
 async def handle_list_config_resources(
     context: BrokerContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Names of all resources of the types asked for."""
+    """Lists the names of all resources of the requested types."""
     if not context.authorize_cluster(DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     supported = (CLIENT_METRICS_RESOURCE,) if context.api_version == 0 else ALL_TYPES

@@ -14,7 +14,7 @@ from pykbroker.requests.context import BrokerContext
 
 
 async def handle_list_groups(context: BrokerContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    """The groups that this broker coordinates; names in filters in any case (P-106)."""
+    """Lists the groups that this broker coordinates; the filters ignore case (P-106)."""
     states = {name.strip().lower() for name in request.states_filter}
     types = {name.strip().lower() for name in request.types_filter}
     response = context.services.groups.list_groups(states, types)

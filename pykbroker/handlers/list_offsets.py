@@ -51,7 +51,7 @@ NOTHING = (-1, -1, -1)
 
 
 async def handle_list_offsets(context: BrokerContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Answers every partition by itself; one that is named twice is refused, once (P-85)."""
+    """Looks up each partition independently; one that is named twice gets one result, with INVALID_REQUEST (P-85)."""
     counts = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     refused = context.refused(DESCRIBE, TOPIC, (topic.name for topic in request.topics))
     response = ListOffsetsResponse()
@@ -107,11 +107,11 @@ def _answer(
 
 
 def _find(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch); -1 each where there is nothing (P-80 to P-84).
+    """Return (timestamp, offset, leader epoch); -1 each if nothing was found (P-80 to P-84).
 
     Raises:
-        KafkaError: OFFSET_NOT_AVAILABLE (KIP-207) while a new leader does not know yet that all is replicated that was
-            acknowledged before its epoch: an end of the log that it told could lie before one told earlier.
+        KafkaError: OFFSET_NOT_AVAILABLE (KIP-207) while the high watermark of a new leader is below the start of its
+            epoch: an end offset returned now could be lower than one that a client was given before.
     """
     log = partition.log
     if request.replica_id != CONSUMER_REPLICA_ID:
@@ -127,7 +127,7 @@ def _find(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> 
         return -1, readable_end, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         epoch = log.leader_epochs.epoch_for(log.log_start_offset)
-        # Kafka's leader notes its epoch when it takes over, ours with the first batch.
+        # Kafka's leader adds its epoch to the epoch cache when it becomes leader, ours with the first batch.
         return -1, log.log_start_offset, epoch if epoch >= 0 else partition.leader_epoch
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING

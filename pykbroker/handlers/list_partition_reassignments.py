@@ -1,6 +1,6 @@
 """ListPartitionReassignments (key 46): partitions that are moving (KIP-455).
 
-Version 0. On one node nothing moves, but the image is asked all the same.
+Version 0. With a single broker no partition moves; the image is searched all the same.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 async def handle_list_partition_reassignments(
     context: NodeContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Null topics are all; topics and partitions that do not exist, or do not move, are left out."""
+    """Lists the partitions that are moving; null topics mean all. Unknown topics and partitions are left out."""
     if not context.authorize_cluster(DESCRIBE):
         return ListPartitionReassignmentsResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             error_message=refusal("ListPartitionReassignments", DESCRIBE),
-            # Kafka's error answer repeats the question.
+            # Kafka's error response repeats the requested partitions.
             topics=[
                 OngoingTopicReassignment(
                     name=topic.name,

@@ -1,7 +1,7 @@
 """ListTransactions (key 66): the transactions that this broker coordinates (KIP-664).
 
-Versions 0-2. v1 filter by duration (KIP-994); v2 filter by a regular expression for the id (KIP-1152). Filters are
-joined by and. Ids without DESCRIBE are left out.
+Versions 0-2. v1 filter by duration (KIP-994); v2 filter by a regular expression for the id (KIP-1152). A transaction
+must pass all filters. Ids without DESCRIBE are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pykbroker.transactions.shard import TransactionFilter
 async def handle_list_transactions(
     context: BrokerContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
-    """Transactions that pass the filters; names of states that do not exist are listed in the response."""
+    """Lists transactions that pass the filters; unknown state names are listed in the response."""
     text = request.transactional_id_pattern
     states, producer_ids = dict.fromkeys(request.state_filters), frozenset(request.producer_id_filters)
     try:

@@ -2,12 +2,12 @@
 
 Versions 0-13. v1 rack, controller, is_internal, and null instead of empty for all topics; v2 cluster id; v4
 allow_auto_topic_creation; v5 offline replicas; v7 leader epochs (KIP-320); v8-10 authorized operations (KIP-430), of
-the cluster only until v10; v9 flexible; v10 topic ids; v12 look-up by id (KIP-516); v13 top-level error (KIP-1102).
-Topics that the client may not DESCRIBE are not in the list of all; asked for by name, nothing is said of whether they
-exist. Creating one needs CREATE on the cluster or on the topic.
-All answers of one response come from one image; topics are encoded in turns and kept encoded (`topic_encoder`).
-One difference from Kafka: a single broker that listens on every address and has no host in `advertised.listeners` tells
-a client the host that it dialled (`pykbroker/metadata/advertised_listeners.py`).
+the cluster up to v10 only; v9 flexible; v10 topic ids; v12 look-up by id (KIP-516); v13 top-level error (KIP-1102).
+Topics that the client may not DESCRIBE are left out of the list of all topics; requested by name they get the same
+error whether they exist or not. Creating one needs CREATE on the cluster or on the topic.
+The topics of one response come from one image; they are encoded in turns and kept encoded (`topic_encoder`).
+One difference from Kafka: a single broker that listens on every address and has no host in `advertised.listeners`
+returns the host that the client connected to (`pykbroker/metadata/advertised_listeners.py`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TOPIC_ID_LOOKUP_VERSION = 12
 
 
 async def handle_metadata(context: BrokerContext, request: MetadataRequest) -> MetadataResponse:
-    """Answers for the topics named, for all (P-22), or for the brokers alone."""
+    """Describes the named topics, all topics (P-22), or only the brokers."""
     version = context.api_version
     is_all = request.topics is None or (version < NULL_MEANS_ALL_VERSION and not request.topics)
     error = None if is_all else _request_error(context, request)
@@ -70,9 +70,9 @@ async def handle_metadata(context: BrokerContext, request: MetadataRequest) -> M
 
 
 def _request_error(context: BrokerContext, request: MetadataRequest) -> MetadataResponse | None:
-    """Null names and topic ids need v12 (P-29); before, the whole request is INVALID_REQUEST.
+    """Error response to a request with null names or topic ids below v12 (P-29): INVALID_REQUEST. Else None.
 
-    A topic with neither is something that Kafka does not foresee: it answers UNKNOWN_SERVER_ERROR, unless another topic
+    Kafka has no check for a topic with neither a name nor an id: it returns UNKNOWN_SERVER_ERROR, unless another topic
     makes the request a look-up by id.
     """
     topics = request.topics or []
@@ -95,7 +95,7 @@ def _request_error(context: BrokerContext, request: MetadataRequest) -> Metadata
 
 
 async def _all_topics(context: BrokerContext, encoder: TopicEncoder) -> list[Any]:
-    """P-24: internal topics too, and nothing is created."""
+    """All topics, internal ones too; creates none (P-24)."""
     topics: Iterable[TopicImage] = encoder.image.topics_by_name.values()
     if context.services.authorizer is not None:
         topics = (topic for topic in topics if context.authorize(DESCRIBE, TOPIC, topic.name))
@@ -106,7 +106,7 @@ async def _named_topics(context: BrokerContext, request: MetadataRequest, encode
     assert request.topics is not None
     ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != ZERO_UUID)
     if ids:
-        # P-29: one id makes it a look-up by id; names are not looked at then.
+        # P-29: one id makes the request a look-up by id; names are then ignored.
         return [await _topic_by_id(context, encoder, topic_id) for topic_id in ids]
     names = list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
     hidden = context.refused(DESCRIBE, TOPIC, names)
@@ -134,7 +134,7 @@ async def _named_topics(context: BrokerContext, request: MetadataRequest, encode
         topic = MetadataResponseTopic(
             error_code=code, name=name, is_internal=name in INTERNAL_TOPICS and name not in hidden
         )
-        # Kafka asks its authorizer for the topics that it looked up by name, found or not.
+        # Kafka returns the operations of every topic that it looked up by name, whether it exists or not.
         if has_operations and code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             topic.topic_authorized_operations = context.authorized_operations(TOPIC, name)
         described.append(topic)

@@ -22,7 +22,7 @@ TOPIC_IDS_SINCE = 10
 
 
 async def handle_offset_commit(context: BrokerContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Commits for partitions that exist (P-111); the others get their error, P-108 to P-110, P-115."""
+    """Commits offsets of existing partitions (P-111); the others get an error, P-108 to P-110, P-115."""
     if not context.authorize(READ, GROUP, request.group_id):
         return OffsetCommitResponse(
             topics=[_failed(topic, ErrorCode.GROUP_AUTHORIZATION_FAILED) for topic in request.topics]

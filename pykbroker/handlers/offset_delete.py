@@ -15,7 +15,7 @@ from pykbroker.requests.context import BrokerContext
 
 
 async def handle_offset_delete(context: BrokerContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    """Deletes offsets of partitions that exist; an error of the group comes alone, without topics (P-107)."""
+    """Deletes offsets of existing partitions; an error of the group is returned without topics (P-107)."""
     if not context.authorize(DELETE, GROUP, request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     hidden = context.refused(READ, TOPIC, (topic.name for topic in request.topics))

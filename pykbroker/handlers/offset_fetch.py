@@ -1,8 +1,8 @@
 """OffsetFetch (key 9), versions 1 to 10.
 
-v2 null topics for all; an error of the group is the answer's (before: each partition's). v5 leader epoch (KIP-320).
+v2 null topics mean all; a group's error is the response's (in v1: each partition's). v5 leader epoch (KIP-320).
 v7 require_stable (KIP-447): no offset that an open transaction may change (P-113). v8 several groups (KIP-709). v9
-member id and epoch, of which classic groups make nothing. v10 topics by id.
+member id and epoch, which are ignored for classic groups. v10 topics by id.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOPIC_IDS_SINCE = 10
 
 
 async def handle_offset_fetch(context: BrokerContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Committed offsets; a partition without one has offset -1 and no error (P-112)."""
+    """Returns committed offsets; a partition without one has offset -1 and no error (P-112)."""
     if context.api_version >= SEVERAL_GROUPS_SINCE:
         groups = [_fetch_group(context, group, request.require_stable) for group in request.groups]
         return OffsetFetchResponse(groups=groups)
@@ -94,7 +94,7 @@ def _failed(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchRes
 
 
 def _with_ids(context: BrokerContext, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
-    """Topics that exist, with their ids; the others have no form in which this version could name them."""
+    """Existing topics with their ids. The others are left out: this version names topics by id only."""
     image = context.services.metadata.image
     for topic in topics:
         found = image.topics_by_name.get(topic.name)

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ends in the log (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch (key 23): end offset of a leader epoch (KIP-101, KIP-320).
 
 Versions 2-4. v2 current_leader_epoch; v3 replica_id; v4 flexible.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 async def handle_offset_for_leader_epoch(
     context: BrokerContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """The largest epoch not above the one asked for, with its end offset (P-87)."""
+    """Returns the largest epoch that is not above the requested one, with its end offset (P-87)."""
     refused: Collection[str] = ()
     if not context.authorize_cluster(CLUSTER_ACTION):
         refused = context.refused(DESCRIBE, TOPIC, (topic.topic for topic in request.topics))

@@ -5,12 +5,13 @@ Versions 3-13. v5 log_start_offset; v7 zstd allowed; v8 record_errors (KIP-467);
 
 Every partition of the request gets its result (P-43, P-50). The steps, in this order:
 
-* decode: the header of each partition's batch is parsed, once; a request that has a partition twice is put in order;
-* authorize: errors that all partitions get, and the topics that the client may not write to;
+* decode: the header of each partition's batch is parsed, once;
+* authorize: errors that all partitions get, and the topics that the client may not write to; partitions that the
+  request has twice are merged;
 * verify, in a transaction: its coordinator is asked whether the partitions are part of it (P-135);
 * append: synchronously for each partition, in the order of the request;
-* finish: with acks=all the in-sync replicas of all partitions are waited for, with one deadline. With one replica the
-  high watermark has passed the batch when append returns, and there is nothing to wait for.
+* finish: with acks=all, wait for the in-sync replicas of all partitions, with one deadline. With one replica the high
+  watermark has passed the batch when append returns, and there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pykbroker.requests.transaction_verification import ClientGeneration, Verified
 
 TURN_S = 0.02
-"""Time, in seconds, that the batches of one request keep other clients waiting; a single batch is never interrupted."""
+"""Time, in seconds, that batches of one request may keep other clients waiting; a single batch is never interrupted."""
 
 ACKS_ALL = -1
 ACKS = (ACKS_ALL, 0, 1)
@@ -51,7 +52,7 @@ TOPIC_ID_VERSION = 13
 
 
 async def handle_produce(context: BrokerContext, request: ProduceRequest) -> ProduceResponse | Unfinished | None:
-    """Appends every partition's batch; None with acks=0, where the client waits for nothing (P-10)."""
+    """Appends every partition's batch; returns None with acks=0, which has no response (P-10)."""
     steps = ProduceSteps(context, request)
     steps.decode()
     steps.authorize()
@@ -82,7 +83,7 @@ class ProduceSteps:
         self._request = request
         self._topics: list[ProducedTopic] = []
         self._has_repeats = False
-        # Refuses all partitions, and those of single topics.
+        # Error of all partitions; keys of topics that the client may not write to.
         self._error = ErrorCode.NONE
         self._unauthorized: Collection[str | bytes] = ()
         # None if no batch is part of a transaction.
@@ -95,14 +96,14 @@ class ProduceSteps:
     # Decode
 
     def decode(self) -> None:
-        """Parse the header of each batch."""
+        """Parse the header of each batch, and note if the request has a partition twice."""
         self._topics = [_decoded(topic) for topic in self._request.topic_data]
         self._has_repeats = _has_repeats(self._topics)
 
     # Authorize
 
     def authorize(self) -> None:
-        """Find the errors that do not depend on a partition's log."""
+        """Find the errors that do not depend on a partition's log, and merge partitions that are there twice."""
         self._error = self._error_of_all()
         if self._has_repeats:
             self._topics = _merged(self._topics, self._context.api_version)
@@ -123,7 +124,7 @@ class ProduceSteps:
                     # Kafka looks for transactional batches in the whole request first, and cannot read this one's head.
                     return ErrorCode.CORRUPT_MESSAGE
                 if records.is_transactional and records.is_whole:
-                    # One is enough: the batches behind it are not looked at here.
+                    # One is enough: the batches after it are not checked here.
                     refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                     return ErrorCode.NONE if may_be_transactional else refused
         return ErrorCode.NONE
@@ -141,7 +142,7 @@ class ProduceSteps:
     # Verify
 
     async def verify(self) -> None:
-        """Ask the coordinator for the transactional batches of the request."""
+        """Verify the partitions of transactional batches with the transaction coordinator."""
         transactional_id = self._request.transactional_id
         assert transactional_id is not None, "other requests have no transaction"
         if self._error:
@@ -192,7 +193,7 @@ class ProduceSteps:
             results = []
             for index, records in topic.partitions:
                 if self._verified is None and trio.current_time() > turn_ends:
-                    # A few kilobytes may decompress to very much, and many such batches to minutes of work.
+                    # A few kilobytes may decompress to very many bytes, and many such batches to minutes of work.
                     await trio.lowlevel.checkpoint()
                     turn_ends = trio.current_time() + TURN_S
                 result = _refusal(index, error) if error else self._append_one(topic, index, records, now_ms)
@@ -276,7 +277,7 @@ class ProduceSteps:
     # Finish
 
     async def finish(self) -> ProduceResponse | Unfinished | None:
-        """The response, after replication where the client waits for it; None with acks=0.
+        """Return the response, with acks=all after replication (or as Unfinished); None with acks=0.
 
         Raises:
             CloseConnection: a partition of a request with acks=0 has an error.
@@ -290,7 +291,7 @@ class ProduceSteps:
         if not self._awaited:
             return self._response
         deadline = trio.current_time() + max(self._request.timeout_ms, 0) / 1000
-        # Holds no part of the request, whose records are not needed any more.
+        # Keeps no reference to the request, whose records are no longer needed.
         replication = AwaitedReplication(self._context, self._response, self._awaited, self._hints, deadline)
         if self._context.may_be_unfinished:
             return Unfinished(self._response, replication.finish)
@@ -299,7 +300,7 @@ class ProduceSteps:
 
 
 class AwaitedAppend(NamedTuple):
-    """Records that followers do not have yet, and the response that waits for them."""
+    """Appended records that are not replicated yet, and the partition's response, which waits for that."""
 
     partition: Partition
     end_offset: int
@@ -327,7 +328,7 @@ class AwaitedReplication:
     async def finish(self) -> None:
         """Wait for the in-sync replicas; partitions that are not replicated by the deadline get an error (P-46)."""
         for partition, end_offset, leadership, response in self._appends:
-            # One after the other comes to the same as all at once: they have one deadline.
+            # Waiting for one after the other takes no longer than for all at once: they have one deadline.
             response.error_code = await partition.wait_replicated(end_offset, self._deadline, leadership)
             if response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 image = self._context.services.metadata.topic(partition.topic)
@@ -343,7 +344,7 @@ def _decoded(topic: TopicProduceData) -> ProducedTopic:
 
 
 def _has_repeats(topics: list[ProducedTopic]) -> bool:
-    """True if a topic, or a partition of a topic, is there twice."""
+    """True if the request has a topic, or a partition of a topic, twice."""
     if len(topics) > 1 and len({topic.key for topic in topics}) < len(topics):
         return True
     for topic in topics:
@@ -354,9 +355,9 @@ def _has_repeats(topics: list[ProducedTopic]) -> bool:
 
 
 def _merged(topics: list[ProducedTopic], api_version: int) -> list[ProducedTopic]:
-    """Each topic once. Of a partition that is there twice Kafka appends the last batch that passes its checks.
+    """Merge duplicate topics and partitions. Kafka appends the last batch of a partition that passes its checks.
 
-    The response is about the last batch that does not pass them, which comes after the other one here.
+    The partition's response is that of the last batch that fails them, which therefore comes second here.
     """
     merged: dict[str | bytes, dict[int, dict[bool, ProducedRecords]]] = {}
     first: dict[str | bytes, ProducedTopic] = {}

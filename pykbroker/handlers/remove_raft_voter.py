@@ -1,7 +1,7 @@
-"""RemoveRaftVoter (key 81): a voter becomes an observer (KIP-853).
+"""RemoveRaftVoter (key 81): makes a voter an observer (KIP-853).
 
-Version 0. A leader that is removed resigns when that is committed. `controller/raft/voter_changes.py` has the
-checks in their order, `voter_change_errors.py` their texts.
+Version 0. A leader that is removed resigns once its removal is committed. `controller/raft/voter_changes.py` has the
+checks in their order, `voter_change_errors.py` their error messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def handle_remove_raft_voter(context: NodeContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
-    """Removes it, or says what stands against it."""
+    """Removes the voter; if that is refused, the response has the error and its message."""
     context.require_cluster(ALTER)
     wrong_cluster = inconsistent_cluster(context, request.cluster_id)
     if wrong_cluster is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def handle_sasl_authenticate(context: NodeContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """Checks the token; a failure is answered late and ends the connection (P-16)."""
+    """Checks the token; the response to a failure is delayed, then the connection is closed (P-16)."""
     connection = context.connection
     if connection.sasl is None or connection.sasl.state is not State.AUTHENTICATE:
         return SaslAuthenticateResponse(

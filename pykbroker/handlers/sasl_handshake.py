@@ -1,8 +1,8 @@
 """SaslHandshake (key 17): choose a SASL mechanism (KIP-43).
 
 Versions 0-1, never flexible. After v0 tokens follow as bare frames, after v1 inside SaslAuthenticate (KIP-152). On
-a listener without SASL, or once authenticated, the answer is ILLEGAL_SASL_STATE. A second handshake before that
-never gets here: `SaslSession.check_allowed` refuses it.
+a listener without SASL, or after authentication, the response is ILLEGAL_SASL_STATE. A second handshake before
+authentication never gets here: `SaslSession.check_allowed` refuses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def handle_sasl_handshake(context: NodeContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Accepts an enabled mechanism; another one is refused with the enabled list, then the connection ends (P-15)."""
+    """Accepts an enabled mechanism; refuses others with the list of enabled ones, then closes the connection (P-15)."""
     sasl = context.connection.sasl
     if sasl is None or sasl.state is State.COMPLETE:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

@@ -3,8 +3,8 @@
 v3 group.instance.id (KIP-345). v5 protocol type and name in request and answer; the request must have both. Needs
 READ on the group.
 
-Differs from Kafka: a sync that a later one of the same member supersedes is answered with REBALANCE_IN_PROGRESS
-instead of never, and so is one whose member leaves meanwhile, with UNKNOWN_MEMBER_ID.
+Differs from Kafka: a sync that is superseded by a later one of the same member gets REBALANCE_IN_PROGRESS, and a sync
+whose member leaves meanwhile gets UNKNOWN_MEMBER_ID; Kafka answers neither.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROTOCOL_REQUIRED_SINCE = 5
 
 
 async def handle_sync_group(context: BrokerContext, request: SyncGroupRequest) -> SyncGroupResponse:
-    """Waits for the leader's assignment; P-100, P-101."""
+    """Returns the member's assignment; waits until the group's leader has sent it; P-100, P-101."""
     is_incomplete = request.protocol_type is None or request.protocol_name is None
     if context.api_version >= PROTOCOL_REQUIRED_SINCE and is_incomplete:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

@@ -1,10 +1,10 @@
-"""TxnOffsetCommit (key 28), versions 0 to 5: offsets that a transaction commits with what it has written (P-139).
+"""TxnOffsetCommit (key 28), versions 0 to 5: offsets that are committed or aborted with a transaction (P-139).
 
 v2 leader epoch (KIP-320). v3 the consumer's member id, generation and instance id, which fence a consumer that has lost
-its partitions (KIP-447). v4 TRANSACTION_ABORTABLE. v5 adds the group to the transaction by itself (KIP-890), where
-earlier versions sent AddOffsetsToTxn before.
+its partitions (KIP-447). v4 TRANSACTION_ABORTABLE. v5 also adds the group to the transaction (KIP-890); clients of
+earlier versions send AddOffsetsToTxn first.
 
-The offsets wait in `__consumer_offsets`, and in memory, for the transaction's marker there.
+The offsets are pending in `__consumer_offsets` and in memory until the transaction's marker is written there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Results = dict[str, list[TxnOffsetCommitResponsePartition]]
 
 
 async def handle_txn_offset_commit(context: BrokerContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    """Commits for partitions that exist; the others get their error (P-111)."""
+    """Commits offsets of existing partitions; the others get an error (P-111)."""
     results: Results = {}
     refused = _refusal_of_all(context, request)
     if refused:
@@ -84,7 +84,7 @@ def _refusal_of_all(context: BrokerContext, request: TxnOffsetCommitRequest) -> 
 def _existing(
     context: BrokerContext, topic: TxnOffsetCommitRequestTopic, results: Results
 ) -> OffsetCommitRequestTopic | None:
-    """The partitions of a topic that exist, in the form of an ordinary commit; the others go to the results."""
+    """The topic's existing partitions as in an OffsetCommit request; adds the others to `results` with their error."""
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     image = context.services.metadata.image.topics_by_name.get(topic.name)
     if not context.authorize(READ, TOPIC, topic.name):
@@ -104,7 +104,7 @@ def _existing(
         else:
             _add(results, topic.name, (partition.partition_index,), missing)
     if image is None:
-        results.setdefault(topic.name, [])  # Kafka answers for a topic without partitions if it is unknown.
+        results.setdefault(topic.name, [])  # As in Kafka: an unknown topic gets a result even without partitions.
         return None
     if not known:
         return None
@@ -138,7 +138,7 @@ async def _commit(
 
 
 async def _verify(context: BrokerContext, request: TxnOffsetCommitRequest) -> Verification | ErrorCode | None:
-    """Asks the transaction coordinator whether the group is part of the transaction, or adds it (P-135)."""
+    """Asks the transaction coordinator whether the group is part of the transaction, or to add it (P-135)."""
     services = context.services
     partition = services.groups.offsets_partition(request.group_id)
     if isinstance(partition, ErrorCode):

@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64): forget a broker that will not come back (KIP-746).
+"""UnregisterBroker (key 64): removes a broker that will not come back (KIP-746).
 
 Version 0.
 """
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 async def handle_unregister_broker(context: NodeContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    """Takes the broker out of the metadata, out of every in-sync set and leadership."""
+    """Removes the broker from the metadata, from all in-sync sets and from all leaderships."""
     if not context.authorize_cluster(ALTER):
         return UnregisterBrokerResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=refusal("UnregisterBroker", ALTER)
         )
     command = UnregisterBroker(request.broker_id)
     _, error = await submit(context, command, context.services.config.request_timeout_ms)
-    # Kafka leaves the text at its default, which is an empty one here.
+    # Kafka leaves the message at the field's default, which is empty.
     return UnregisterBrokerResponse(error_code=error.code, error_message=error.message or "")

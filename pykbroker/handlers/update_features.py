@@ -1,7 +1,7 @@
 """UpdateFeatures (key 57): finalized feature levels (KIP-584).
 
 Versions 0-2. v0 has allow_downgrade where v1 has the upgrade type and validate_only; v2 leaves out the results per
-feature. All or none is changed; level 0 deletes (P-158).
+feature. Either all features are changed or none; level 0 removes a feature (P-158).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_RESULTS_VERSION = 2
 
 
 async def handle_update_features(context: NodeContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """Changes the levels, or says which feature stands against it."""
+    """Changes the levels; if one is refused, the error message names its feature."""
     if not context.authorize_cluster(ALTER):
         return UpdateFeaturesResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=refusal("UpdateFeatures", ALTER)
@@ -71,7 +71,7 @@ async def handle_update_features(context: NodeContext, request: UpdateFeaturesRe
 async def _raise_kraft_version(
     context: NodeContext, request: UpdateFeaturesRequest, updates: list[FeatureUpdate]
 ) -> UpdateFeaturesResponse | None:
-    """kraft.version is the quorum's own: a control record, none of the metadata (KIP-853). None when all is well."""
+    """Raises kraft.version, a control record of the quorum and not of the metadata (KIP-853). None on success."""
     controller = context.services.controller
     for update in updates:
         if update.name != KRAFT_VERSION:

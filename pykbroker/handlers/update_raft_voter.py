@@ -1,6 +1,6 @@
-"""UpdateRaftVoter (key 82): a voter tells the leader where it listens and which kraft.versions it can run (KIP-853).
+"""UpdateRaftVoter (key 82): a voter sends the leader its listeners and supported kraft.versions (KIP-853).
 
-Version 0. While kraft.version is 0 the leader keeps it in memory, for the day on which the version is raised.
+Version 0. While kraft.version is 0 the leader keeps them in memory; they go into the log when the version is raised.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 async def handle_update_raft_voter(
     context: ControllerContext, request: UpdateRaftVoterRequest
 ) -> UpdateRaftVoterResponse:
-    """Takes note of it; the answer names the leader, whatever it is."""
+    """Updates the voter; the response names the leader, with an error too."""
     context.require_cluster(CLUSTER_ACTION)
     error = _refusal(context, request)
     if error is ErrorCode.NONE:

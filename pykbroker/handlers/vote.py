@@ -1,7 +1,8 @@
 """Vote (key 52): a candidate of the quorum asks for a vote (KIP-595).
 
 Versions 0-2. v1 directory ids (KIP-853); v2 pre-vote (KIP-996).
-`controller.raft_wire` says what is refused before the state machine sees it, `controller.peers` waits for its answer.
+`controller.raft_wire` has the checks before the state machine gets the request, `controller.peers` waits for its
+response.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def handle_vote(context: ControllerContext, request: VoteRequest) -> VoteResponse:
-    """The vote, or why there is none."""
+    """Passes the request to the state machine; the response grants the vote or not."""
     context.require_cluster(CLUSTER_ACTION)
     response: VoteResponse = await answer_of_quorum(context, request)
     return response

@@ -1,6 +1,6 @@
-"""WriteTxnMarkers (key 27): write the end of transactions into partitions of this broker (KIP-98).
+"""WriteTxnMarkers (key 27): appends transaction markers to partitions of this broker (KIP-98).
 
-Versions 1-2. v2 transaction_version, by which a marker's epoch is judged (KIP-1228, P-136). Sent by transaction
+Versions 1-2. v2 transaction_version, by which a marker's epoch is checked (KIP-1228, P-136). Sent by transaction
 coordinators on other brokers, and by administrators who abort a hanging transaction (KIP-664, P-141).
 """
 
@@ -31,7 +31,7 @@ Results = dict[int, PartitionResults]
 
 
 async def handle_write_txn_markers(context: BrokerContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    """Writes every marker into each of its partitions; a producer that is named twice is answered once."""
+    """Appends every marker to each of its partitions; a producer that is named twice is in the response once."""
     is_authorized = context.authorize_cluster(ALTER) or context.authorize_cluster(CLUSTER_ACTION)
     services = context.services
     writer = MarkerWriter(services.partitions, services.groups, services.clock)
@@ -62,7 +62,7 @@ async def handle_write_txn_markers(context: BrokerContext, request: WriteTxnMark
 
 
 def _write(writer: MarkerWriter | None, asked: WritableTxnMarker, results: PartitionResults) -> None:
-    """Without a writer all is refused: the client must be allowed to ALTER the cluster, or be one of its brokers."""
+    """Appends a marker to its partitions; refuses all without a writer: the client needs ALTER or CLUSTER_ACTION."""
     marker = TransactionMarker(
         asked.producer_id,
         asked.producer_epoch,
@@ -79,7 +79,7 @@ def _write(writer: MarkerWriter | None, asked: WritableTxnMarker, results: Parti
 
 
 async def _wait_replicated(results: Results, deadline: float) -> None:
-    """Puts the code of each marker in the place of those that other replicas still have to get."""
+    """Waits until the appended markers are replicated, and replaces each with its error code."""
     for topics in results.values():
         for partitions in topics.values():
             for index, result in partitions.items():
