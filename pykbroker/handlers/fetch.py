@@ -59,7 +59,7 @@ async def handle_fetch(context: BrokerContext, request: FetchRequest) -> FetchRe
     if fetch.error:
         return FetchResponse(error_code=fetch.error)
     steps = FetchSteps(context, request, fetch)
-    if request.isolation_level not in ISOLATION_LEVELS and steps.asks_a_log():
+    if request.isolation_level not in ISOLATION_LEVELS and steps.has_local_partition():
         return unknown_isolation(context, request)
     return steps.respond(await steps.read())
 
@@ -119,7 +119,7 @@ class FetchSteps:
         # Rack of a consumer that may be sent to a follower, else empty. Without a replica selector racks are ignored.
         self._rack = request.rack_id if context.services.config.replication.selector_class else ""
 
-    def asks_a_log(self) -> bool:
+    def has_local_partition(self) -> bool:
         """True if any partition of the request is on this broker; Kafka checks some fields only then."""
         return any(self._find(key) is not None for key in self._fetch.partitions)
 
