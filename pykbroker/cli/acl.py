@@ -44,7 +44,7 @@ def _resource_options(command: Command) -> Command:
 
 
 def _filter_options(command: Command) -> Command:
-    """Add the options that `list` and `remove` find entries by."""
+    """Add the options with which `list` and `remove` select entries."""
     command = click.option(
         "--pattern",
         "pattern_type",

@@ -1,8 +1,8 @@
 """Completion in bash for words with colons and equals signs.
 
-Bash takes `localhost:9092` for three words. Click's own script hands on bash's words, so an address with a port would
-be understood as an address and two arguments. This one hands on the line, which is divided as the shell does it when
-it runs the command; and as bash replaces only what is behind the last of those characters, only that is given to it.
+Bash splits `localhost:9092` into three words. Click's own script passes on bash's words, so an address with a port
+would arrive as an address and two arguments. This one passes on the whole line, which is split as the shell splits it
+to run the command. Bash replaces only the text after the last of those characters, so only that text is returned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WORD_BREAKS = ":=@"
 
 
 class LineBashComplete(BashComplete):
-    """Bash completion that divides the line itself."""
+    """Bash completion that splits the line itself."""
 
     source_template = _SCRIPT
 
@@ -52,7 +52,7 @@ class LineBashComplete(BashComplete):
         return words[1:], incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
-        """Return a line for the script: what it is, and what replaces the end of the word."""
+        """Return a line for the script: the completion's type, and the text that replaces the end of the word."""
         return f"{item.type},{item.value[getattr(self, '_replaced', 0) :]}"
 
 

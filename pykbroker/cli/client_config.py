@@ -1,7 +1,7 @@
 """Client settings of the command line, from a file in the format of the --command-config option of Kafka's tools.
 
-The option is not handed to each command: what the file says belongs to every connection that the command makes, and
-those ask `client_settings`.
+The option is not a parameter of the commands: its settings are for every connection that a command makes, and are
+taken from `client_settings`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def command_config_option(command: Any) -> Any:
 
 
 def client_settings() -> dict[str, Any]:
-    """Return the client library's settings for the command that runs, without addresses and times."""
+    """Return the client library's settings for the running command, without addresses and timeouts."""
     context = click.get_current_context(silent=True)
     return dict(context.meta.get(_META_KEY, {})) if context else {}
 
@@ -57,10 +57,10 @@ def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
 
 
 def translate(properties: dict[str, str]) -> dict[str, Any]:
-    """Turn Kafka's client settings into the client library's; those that are not about logging in are left out.
+    """Turn Kafka's security settings into the client library's; all other settings are left out.
 
     Raises:
-        ValueError: a setting has a value that is not understood; names it and what is expected.
+        ValueError: a setting has an unsupported value; the text has the setting and the expected values.
     """
     found: dict[str, Any] = {}
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()

@@ -1,7 +1,7 @@
-"""The client library as the client commands need it: installed, silent, its exceptions as text for a terminal.
+"""Prepares the client library for the client commands: checks that it is installed, silences its log, explains errors.
 
-It is not a dependency of the package but of its extra `cli`: what a test suite installs must not bring a Kafka client
-beside the one that the suite is about, and kafka-python 2 and 3 are the same module.
+It is a dependency of the extra `cli` and not of the package: a test suite that installs pykbroker must not get a Kafka
+client besides the one that it tests, and kafka-python 2 and 3 are the same module.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 OLDEST_KAFKA_PYTHON = 3
-"""The first major version that has the requests and responses which the client commands use."""
+"""First major version with the requests and responses that the client commands use."""
 _HOW_TO_INSTALL = "pip install 'pykbroker[cli]'"
 
 
 def prepare_client_library() -> None:
     """Check that what the client commands need is installed, and keep kafka-python's log lines off the terminal.
 
-    What matters of those lines reaches the person as one explained error.
+    Their cause reaches the user as one explained error.
 
     Raises:
-        CliError: kafka-python or rich is missing or too old; says what to install.
+        CliError: kafka-python or rich is missing or too old; the text has the command that installs them.
     """
     import logging
     from importlib.util import find_spec
@@ -65,7 +65,7 @@ def explained_errors(bootstrap_servers: str) -> Iterator[None]:
         yield
     except (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, MetadataEmptyBrokerList) as error:
         if client_settings().get("sasl_mechanism"):
-            # The library tells of a refused login in its log alone.
+            # The library reports a refused login in its log only.
             raise CliError(
                 f"no broker answers at {bootstrap_servers}, or it refused the login of --command-config "
                 f"({_words(error)})"
@@ -85,7 +85,7 @@ def explained_errors(bootstrap_servers: str) -> Iterator[None]:
 
 
 def error_text(error_code: int) -> str:
-    """Return what a Kafka error code means, in a few words."""
+    """Return the meaning of a Kafka error code in a few words."""
     from kafka.errors import for_code
 
     known = {3: "does not exist", 17: "not a possible topic name", 36: "exists already"}

@@ -1,8 +1,7 @@
-"""A Kafka cluster as the client commands see it: few operations, plain values, one kind of error.
+"""Operations of the client commands on a Kafka cluster, with plain values and one kind of error.
 
-The client library is kafka-python; nothing else in the command line but the cluster_*.py beside this file,
-client_errors.py, produce.py and consume.py knows it, and tests put a fake in this class's place. Values are shaped
-as `--json` prints them.
+The client library is kafka-python. Of the command line only this module, the cluster_*.py beside it, client_errors.py,
+produce.py and consume.py use it, and tests replace this class by a fake. Values have the shape that `--json` prints.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ LATEST = -1
 class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
     """An open admin connection; use it as a context manager.
 
-    Topics and groups are asked for here, the rest in the classes that it is made of.
+    It has the operations on topics and groups; its base classes have the others.
     """
 
     def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
@@ -87,23 +86,23 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
     def create_topic(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> tuple[int, str]:
-        """Create a topic (-1: the broker's default); return its error code, 0 when created, and the broker's words."""
+        """Create a topic (-1: the broker's default); return its error code, 0 when created, and the error message."""
         wish = {"num_partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs)}
         result = self._ask(lambda: self._admin.create_topics({name: wish}, raise_errors=False))
         return _outcome(result["topics"][0])
 
     def delete_topic(self, name: str) -> tuple[int, str]:
-        """Delete a topic; return its error code, 0 when deleted, and the broker's words."""
+        """Delete a topic; return its error code, 0 when deleted, and the error message."""
         result = self._ask(lambda: self._admin.delete_topics([name], raise_errors=False))
         return _outcome(result["topics"][0])
 
     def create_partitions(self, name: str, count: int) -> tuple[int, str]:
-        """Grow a topic to `count` partitions; return the error code, 0 when done, and the broker's words."""
+        """Grow a topic to `count` partitions; return the error code, 0 when done, and the error message."""
         result = self._ask(lambda: self._admin.create_partitions({name: count}, raise_errors=False))
         return _outcome(result.results[0].to_dict())
 
     def topic_configs(self, names: Iterable[str], *, modified_only: bool) -> dict[str, dict[str, str]]:
-        """Return each topic's settings, all or those that differ from the defaults of Kafka and broker."""
+        """Return each topic's settings, all or those that differ from the defaults of Kafka and of the broker."""
         from kafka.admin import ConfigResource
 
         resources = [ConfigResource("topic", name) for name in names]
@@ -121,11 +120,11 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
         }
 
     def alter_topic_configs(self, name: str, changes: Mapping[str, str], unset: Iterable[str]) -> None:
-        """Set and unset settings of a topic in one request; raises CliError with the broker's words."""
+        """Set and unset settings of a topic in one request; raises CliError with the broker's error message."""
         self.alter_configs("topic", name, changes, unset)
 
     def offsets(self, partitions: Iterable[tuple[str, int]], timestamp: int) -> dict[tuple[str, int], int | None]:
-        """Return each partition's offset for `EARLIEST`, `LATEST` or a timestamp in ms (None: nothing so late)."""
+        """Return each partition's offset for `EARLIEST`, `LATEST` or a timestamp in ms (None: no record since then)."""
         from kafka import TopicPartition
 
         wanted = {TopicPartition(topic, partition): timestamp for topic, partition in partitions}
@@ -137,7 +136,7 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
         }
 
     def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """Remove the records before an offset of each partition, and return where each begins then.
+        """Delete the records before an offset of each partition, and return the new log start offsets.
 
         Raises:
             CliError: a partition was refused; others may have been trimmed.
@@ -161,7 +160,7 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
     def describe_group(self, group_id: str) -> dict[str, Any]:
         """Return group_id, group_type, group_state, protocol_type, protocol, members with their partitions.
 
-        A group that does not exist has the state Dead, as Kafka says it.
+        A group that does not exist has the state Dead, as in Kafka.
 
         Raises:
             CliError: refused, or the group is of a type that is neither classic nor consumer (KIP-848).
@@ -179,7 +178,7 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
         }
 
     def _describe_consumer_group(self, group_id: str) -> dict[str, Any] | None:
-        """Return a group of the newer protocol, None if there is none of this name."""
+        """Return a group of the consumer protocol (KIP-848), None if the group is classic or does not exist."""
         known = next((item for item in self.groups() if item["group_id"] == group_id), None)
         group_type = str((known or {}).get("group_type") or "classic").lower()
         if group_type == "classic":
@@ -224,17 +223,17 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
             raise CliError(f"group {group_id}: not committed: " + ", ".join(refused))
 
     def delete_group(self, group_id: str) -> str | None:
-        """Delete a group; return the name of the error, None when it is gone."""
+        """Delete a group; return the name of the error, None when it is deleted."""
         outcome = self._ask(lambda: self._admin.delete_groups([group_id]))[group_id]
         return None if outcome == "OK" else str(outcome)
 
     def _send(self, request: Any, node_id: int | None = None) -> Any:
-        # The library's public methods drop what some answers say, and know fewer values than the protocol has.
+        # The library's public methods drop fields of some responses, and support fewer values than the protocol has.
         manager = self._admin._manager
         return self._ask(lambda: manager.run(manager.send, request, node_id))
 
     def _ask(self, request: Callable[[], Any]) -> Any:
-        """Run a request, again while the cluster says "not yet" and there is time, with errors explained."""
+        """Run a request, repeat it on retriable errors until the deadline, and raise errors as CliError."""
         from kafka.errors import RetriableError, UnknownTopicOrPartitionError
 
         with explained_errors(self._bootstrap_servers):

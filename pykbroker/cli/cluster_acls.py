@@ -1,7 +1,7 @@
-"""Access control entries of a cluster, as plain values in Kafka's words.
+"""Access control entries of a cluster, as plain values with Kafka's names.
 
 An entry and a filter have the same keys: resource_type, resource_name, pattern_type, principal, host, operation,
-permission. In a filter None, or "any", takes all.
+permission. In a filter None and "any" match everything.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ OPERATIONS = {
 }
 PERMISSIONS = {"any": 1, "deny": 2, "allow": 3}
 CLUSTER_NAME = "kafka-cluster"
-"""The only name that a resource of the type cluster has."""
+"""The only name of a resource of the type cluster."""
 
 Entry = dict[str, str | None]
 _NEWEST_TYPE_MIN_VERSION = 3
-"""The version of the ACL APIs that knows the resource type user."""
+"""First version of the ACL APIs that has the resource type user."""
 
 
 class ClusterAcls(ClusterCalls):
@@ -65,7 +65,7 @@ class ClusterAcls(ClusterCalls):
         return _sorted(found)
 
     def create_acls(self, entries: list[Entry]) -> None:
-        """Add entries; those that are there already stay. Raises CliError naming the first that was refused."""
+        """Add entries; existing ones stay. Raises CliError naming the first that was refused."""
         from kafka.protocol.admin import CreateAclsRequest
 
         creations = [
@@ -125,7 +125,7 @@ def _filter_fields(item: Entry) -> dict[str, Any]:
 
 
 def _version(item: Entry) -> int:
-    # Patterns of names came with version 1.
+    # Version 1 has the first name patterns.
     return _NEWEST_TYPE_MIN_VERSION if item["resource_type"] == "user" else 1
 
 

@@ -1,4 +1,4 @@
-"""The ground on which the operations of `Cluster` stand: an admin client, and requests with explained errors."""
+"""Base of the operations of `Cluster`: an admin client, and requests with explained errors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class ClusterCalls:
     """A KafkaAdminClient."""
 
     def _ask(self, request: Callable[[], Any]) -> Any:
-        """Call a method of the admin client, again while the cluster says "not yet"; raises CliError."""
+        """Call a method of the admin client, and repeat the call on retriable errors; raises CliError."""
         raise NotImplementedError
 
     def _send(self, request: Any, node_id: int | None = None) -> Any:
         """Send one of the client library's requests to a broker (None: any) and return its response; raises CliError.
 
-        The error codes in the response are the caller's.
+        The caller checks the error codes in the response.
         """
         raise NotImplementedError
 
@@ -31,10 +31,10 @@ class ClusterCalls:
     ) -> tuple[int, Any]:
         """Send a request to the coordinator of a key; return that broker's id and the response.
 
-        A response whose error will pass makes the call look the coordinator up and ask again, while there is time.
+        On a retriable error the coordinator is looked up again and the request repeated, until the deadline.
 
         Raises:
-            CliError: no coordinator, or the error did not pass. Any other error code is the caller's.
+            CliError: no coordinator was found, or the error lasted. The caller checks all other error codes.
         """
         from kafka.errors import RetriableError, for_code
         from kafka.protocol.metadata import FindCoordinatorRequest
@@ -42,7 +42,7 @@ class ClusterCalls:
         manager = self._admin._manager
 
         def ask() -> tuple[int, Any]:
-            # Version 3 is the last that asks for one key; every Kafka serves it or an older one.
+            # Version 3 is the last one with a single key; every Kafka serves it or an older one.
             find = FindCoordinatorRequest(key=key, key_type=coordinator_type, max_version=3)
             found = manager.run(manager.send, find, None)
             if found.error_code:

@@ -1,4 +1,4 @@
-"""A cluster's health, from what any Kafka tells its clients: brokers, partitions, the metadata quorum."""
+"""A cluster's health, from responses that any Kafka gives to clients: brokers, partitions, the metadata quorum."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pykbroker.cli.cluster import Cluster
 
 VOTER_SILENCE_MS_MAX = 10_000
-"""A voter that has not caught up for longer lags: five times controller.quorum.fetch.timeout.ms as Kafka has it."""
+"""A voter lags if it was not caught up for longer, in ms: five times Kafka's controller.quorum.fetch.timeout.ms."""
 _NAMES_MAX = 10
 
 
@@ -27,8 +27,8 @@ def judge(
 ) -> dict[str, Any]:
     """Return the health of a cluster of these brokers, topics, min.insync.replicas by topic, and this quorum.
 
-    A partition at its minimum counts only if it has lost replicas: one with a single replica always has as few as
-    it may have.
+    A partition at min.insync.replicas counts only if it has lost replicas: one with a single replica is always at its
+    minimum.
     """
     alive = {broker["broker_id"] for broker in found["brokers"] if not broker["is_fenced"]}
     fenced = {broker["broker_id"] for broker in found["brokers"] if broker["is_fenced"]}
@@ -59,7 +59,7 @@ def judge(
     down = sorted(needed - alive - fenced)
     lagging = [node["node_id"] for node in (quorum["voters"] if quorum else []) if _lags(node)]
     return {
-        # What is at its minimum is in sync too little already, and is among the under-replicated.
+        # A partition in at_min_isr_partitions is always in under_replicated_partitions, too.
         "is_healthy": controller_id >= 0 and not (fenced or down or lagging or any(lists.values())),
         "cluster_id": found["cluster_id"],
         "controller_id": controller_id,
@@ -78,7 +78,7 @@ def _lags(voter: dict[str, Any]) -> bool:
 
 
 def problems_of(health: dict[str, Any]) -> list[str]:
-    """Return what is wrong, a line each."""
+    """Return the problems, one line each."""
     lines = []
     if health["controller_id"] < 0:
         lines.append("no controller leads")

@@ -17,8 +17,8 @@ class ClusterState(ClusterCalls):
     def brokers(self) -> dict[str, Any]:
         """Return cluster_id, controller_id and brokers: broker_id, host, port, rack, is_fenced, sorted by id.
 
-        A cluster older than Apache Kafka 4 does not name fenced brokers. A cluster with KRaft names as its controller
-        any broker, as it forwards what the controller has to do: see `quorum` for the node that leads.
+        A cluster older than Apache Kafka 4 does not list fenced brokers. A KRaft cluster returns any broker as its
+        controller, as each forwards requests to the active controller: see `quorum` for the id of that.
         """
         found = self._ask(lambda: self._admin.describe_cluster())
         keys = ("broker_id", "host", "port", "rack")
@@ -38,11 +38,11 @@ class ClusterState(ClusterCalls):
         return {name: item["finalized"][1] for name, item in sorted(found.items()) if "finalized" in item}
 
     def quorum(self) -> dict[str, Any] | None:
-        """Return the metadata quorum, None if the cluster has none (ZooKeeper) or does not tell this user.
+        """Return the metadata quorum, None if the cluster has none (ZooKeeper) or this user may not describe it.
 
         leader_id, leader_epoch, high_watermark, voters and observers; of each node its id, its lag behind the leader
-        in records and how long ago, by the leader's clock, it had everything that the leader had (None: never said).
-        A quorum without a leader has the leader_id -1 and no nodes: nobody could be asked.
+        in records, and how long ago in ms, by the leader's clock, it was caught up (None: unknown). A quorum without a
+        leader has the leader_id -1 and no nodes, as only a leader describes them.
         """
         from kafka.errors import ClusterAuthorizationFailedError, IncompatibleBrokerVersion, UnsupportedVersionError
 

@@ -23,7 +23,7 @@ STATES = (
 )
 _TRANSACTIONAL_ID_NOT_FOUND = 105
 _FENCING_TIMEOUT_MS = 1
-"""The transaction timeout of the producer session that only fences: it begins no transaction."""
+"""Transaction timeout of a producer session that only fences and begins no transaction."""
 
 
 class ClusterTransactions(ClusterCalls):
@@ -36,7 +36,7 @@ class ClusterTransactions(ClusterCalls):
         longer_than_ms: int | None = None,
         pattern: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the transactional ids that every coordinator knows, sorted, narrowed by the filters.
+        """Return the transactional ids of all coordinators that pass the filters, sorted.
 
         Of each: transactional_id, coordinator_id, producer_id, state.
 
@@ -71,7 +71,7 @@ class ClusterTransactions(ClusterCalls):
         return sorted(rows, key=lambda row: str(row["transactional_id"]))
 
     def describe_transaction(self, transactional_id: str) -> dict[str, Any] | None:
-        """Return what the coordinator of a transactional id knows of it, None if that is nothing.
+        """Return the state of a transactional id at its coordinator, None if the id does not exist.
 
         transactional_id, coordinator_id, state, producer_id, producer_epoch, timeout_ms, start_ms (None: it has
         had no transaction yet), partitions.
@@ -105,7 +105,7 @@ class ClusterTransactions(ClusterCalls):
         }
 
     def producers(self, partitions: Iterable[Where]) -> dict[Where, list[dict[str, Any]]]:
-        """Return the producers that the leader of each partition knows, sorted by id.
+        """Return the producers of each partition as its leader describes them, sorted by id.
 
         Of each: producer_id, producer_epoch, coordinator_epoch (None: no transaction was ended yet), last_sequence,
         last_timestamp_ms, start_offset of its open transaction (None: none is open).
@@ -124,9 +124,9 @@ class ClusterTransactions(ClusterCalls):
     def abort_in_partition(
         self, where: Where, producer_id: int, producer_epoch: int, coordinator_epoch: int | None
     ) -> None:
-        """Have the partition's leader write an abort marker for a producer, whatever its coordinator knows.
+        """Have the partition's leader append an abort marker for a producer, whatever the coordinator's state.
 
-        Without a coordinator epoch it is 0, as in Kafka's tool: no larger than any that a leader has seen.
+        A coordinator epoch of None is sent as 0, as in Kafka's tool: no larger than any that a leader has seen.
         """
         from kafka import TopicPartition
         from kafka.admin import AbortTransactionSpec
@@ -135,7 +135,7 @@ class ClusterTransactions(ClusterCalls):
         self._ask(lambda: self._admin.abort_transaction(spec))
 
     def fence_producer(self, transactional_id: str) -> None:
-        """Begin a new session of a transactional id: the coordinator aborts what is open and fences the producer."""
+        """Begin a new session of a transactional id: aborts the open transaction and fences the producer."""
         from kafka.protocol.producer import InitProducerIdRequest
 
         request = InitProducerIdRequest(
@@ -144,7 +144,7 @@ class ClusterTransactions(ClusterCalls):
             producer_id=-1,
             producer_epoch=-1,
         )
-        # While the transaction is being ended the answer is CONCURRENT_TRANSACTIONS, and the request is made again.
+        # Until the transaction is completed the response is CONCURRENT_TRANSACTIONS, and the request is repeated.
         _, response = self._ask_coordinator(TRANSACTION, transactional_id, request, lambda answer: answer.error_code)
         if response.error_code:
             raise CliError(f"transactional id {transactional_id}: {error_text(response.error_code)}")

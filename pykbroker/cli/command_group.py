@@ -1,7 +1,7 @@
-"""The kind of group that every level of the command tree is made of.
+"""The group class of all levels of the command tree.
 
-A name that does not exist is answered with the names that resemble it. Click does that by itself only in new versions,
-and only for commands that are imported already; the top level imports its commands late.
+The error for an unknown command suggests similar names. Click does that by itself only in new versions, and only for
+commands that are imported already; the top level imports its commands late.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import click
 
 
 class CommandGroup(click.Group):
-    """A group of commands that suggests names for one that does not exist."""
+    """A group of commands that suggests names in place of an unknown one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,4 +1,4 @@
-"""The tree of commands, and what happens to their errors. Each command's module is imported when it is used."""
+"""The tree of commands, and the handling of their errors. Each command's module is imported when it is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pykbroker.cli.errors import CliError
 from pykbroker.version import __version__
 
 COMPLETE_VARIABLE = "_PYKBROKER_COMPLETE"
-"""Click looks here for what a shell wants to have completed."""
+"""Environment variable in which a shell sets the kind of completion that click shall make."""
 
 # name: (module, attribute in it, line in the overview)
 _COMMANDS = {
@@ -41,7 +41,7 @@ class LazyGroup(CommandGroup):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command; None when there is no such one."""
+        """Import and return a command; None if there is none of that name."""
         if cmd_name not in _COMMANDS:
             return None
         module, attribute, _ = _COMMANDS[cmd_name]
@@ -97,7 +97,7 @@ def run(words: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # The reader of our output has gone (`pykbroker consume ... | head`): nobody is left to tell.
+        # The reader of our output has exited (`pykbroker consume ... | head`): nothing more can be written, no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return outcome if isinstance(outcome, int) else 0

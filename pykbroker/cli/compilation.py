@@ -1,4 +1,4 @@
-"""Tells whether the hot loop of this installation was compiled. pip says nothing when it was not."""
+"""State of this installation's hot loop, compiled or interpreted: pip does not report that it was not compiled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADVICE = (
 
 
 def is_compiled() -> bool:
-    """True if the module is a compiled one; it is not imported for that."""
+    """True if the module is compiled; it is not imported for the check."""
     spec = find_spec(MODULE)
     return spec is not None and not (spec.origin or ".py").endswith((".py", ".pyc"))
 

@@ -1,9 +1,9 @@
 """Completion of names in a shell: topics, groups, settings and so on, as the cluster has them.
 
-A completion is silent: where no cluster answers in time there is nothing to offer. The modules of the client library
+A completion prints no errors: if no cluster answers in time there are no suggestions. The modules of the client library
 are loaded when a name is completed.
 
-While the value of an option is completed, click has not given the arguments their names yet: they are in `ctx.args`.
+While the value of an option is completed, click has not assigned the arguments to names yet: they are in `ctx.args`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def _asking(names_of: Callable[[Cluster, click.Context, str], Iterable[str]]) -> Completer:
-    """Make a click completion of a function that asks a cluster."""
+    """Make a click completer from a function that gets names from a cluster."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         from pykbroker.cli.cluster import Cluster
@@ -30,11 +30,11 @@ def _asking(names_of: Callable[[Cluster, click.Context, str], Iterable[str]]) ->
 
         given: Any = ctx.params.get("bootstrap_servers")
         try:
-            # The context is that of the command; click has left it.
+            # The command's context, which click has left already.
             with ctx.scope(cleanup=False), Cluster(given or DEFAULT_BOOTSTRAP_SERVERS, TIMEOUT_S) as cluster:
                 names = list(names_of(cluster, ctx, incomplete))
         except Exception:
-            # Whatever it is, a traceback in the middle of somebody's command line helps nobody.
+            # No traceback of any error: it would be printed in the middle of the user's command line.
             return []
         taken = _taken(ctx, param)
         return [name for name in names if name.startswith(incomplete) and name not in taken]
@@ -43,13 +43,13 @@ def _asking(names_of: Callable[[Cluster, click.Context, str], Iterable[str]]) ->
 
 
 def _taken(ctx: click.Context, param: click.Parameter) -> set[str]:
-    """Return the words that stand on the command line for this parameter already."""
+    """Return the words that the command line already has for this parameter."""
     given = ctx.params.get(param.name or "")
     return set(given) if isinstance(given, tuple) else set()
 
 
 def _topic_names(cluster: Cluster, ctx: click.Context, incomplete: str) -> list[str]:
-    # The cluster's own topics are rarely meant: they are offered to the one who types their first letter.
+    # Internal topics are rarely meant: they are suggested only after their first letter was typed.
     return [str(item["name"]) for item in cluster.topics() if not item["is_internal"] or incomplete.startswith("_")]
 
 
@@ -73,20 +73,20 @@ def _resource_names(cluster: Cluster, resource_type: str, ctx: click.Context, in
 
 def _keys(cluster: Cluster, resource_type: str, name: str) -> list[str]:
     if resource_type == "cluster":
-        # Only what is set has an entry there; every setting of a broker may get one.
+        # The cluster resource lists only settings that are set; every setting of a broker can be set on it.
         resource_type, name = "broker", str(cluster.brokers()["brokers"][0]["broker_id"])
     return [str(item["name"]) for item in cluster.configs(resource_type, name)]
 
 
 def _resource(ctx: click.Context) -> tuple[str, tuple[str, ...]]:
-    """Return the TYPE of `config get` and `config set`, and the words behind it."""
+    """Return the TYPE of `config get` and `config set`, and the words after it."""
     if ctx.params.get("resource_type") is not None:
         return str(ctx.params["resource_type"]), ctx.params.get("words") or ()
     return (ctx.args[0], tuple(ctx.args[1:])) if ctx.args else ("", ())
 
 
 def _config_words(cluster: Cluster, ctx: click.Context, incomplete: str) -> list[str]:
-    # A name, unless it is the cluster, and settings behind it.
+    # The resource's name, which the cluster does not have, and then settings.
     resource_type, words = _resource(ctx)
     if resource_type != "cluster" and not words:
         return _resource_names(cluster, resource_type, ctx, incomplete)
@@ -100,7 +100,7 @@ def _config_keys(cluster: Cluster, ctx: click.Context, incomplete: str) -> list[
 
 
 def _topic_keys(cluster: Cluster, ctx: click.Context, incomplete: str) -> list[str]:
-    # A topic that is about to be made has the settings that any other has.
+    # A topic that is to be created has the same settings as any other.
     names = [str(item["name"]) for item in cluster.topics()]
     given = [name for name in (ctx.params.get("name"), *ctx.args) if name in names]
     return _keys(cluster, "topic", (given or names)[0])

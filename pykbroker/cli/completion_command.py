@@ -13,8 +13,8 @@ from pykbroker.cli.commands import COMPLETE_VARIABLE, pykbroker_command
 def completion(shell: str) -> None:
     """Print the script that switches on completion in a shell, for its start-up file.
 
-    Commands and options are completed, and from the cluster the names of topics, groups, settings and so on: from
-    the one that --bootstrap-server or PYKBROKER_BOOTSTRAP_SERVERS names.
+    It completes commands, options, and the names of topics, groups, settings and so on. The names come from the cluster
+    that --bootstrap-server or PYKBROKER_BOOTSTRAP_SERVERS names.
 
     \b
     echo 'eval "$(pykbroker completion bash)"' >> ~/.bashrc

@@ -38,8 +38,8 @@ def get(
 ) -> None:
     """Show settings of a topic, broker, group, client-metrics subscription or broker-logger, by its NAME.
 
-    The TYPE cluster has no NAME: it is what holds for all brokers that have no value of their own. Without a KEY
-    those settings are shown that differ from their defaults.
+    The TYPE cluster has no NAME: its settings apply to all brokers that have no value of their own. Without a KEY the
+    settings that differ from their defaults are shown.
 
     \b
     pykbroker config get topic orders
@@ -119,7 +119,7 @@ def set_configs(
 
 
 def _split_name(resource_type: str, words: tuple[str, ...]) -> tuple[str, list[str]]:
-    """Return the resource's name, empty for the cluster, and the words behind it."""
+    """Return the resource's name, empty for the cluster, and the words after it."""
     if resource_type == "cluster":
         return "", list(words)
     if not words or "=" in words[0]:

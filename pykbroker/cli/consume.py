@@ -18,8 +18,8 @@ from pykbroker.cli.options import cluster_options, json_option, timestamp_ms
 from pykbroker.cli.output import note, print_json_line
 
 _POLL_MS = 200
-# Until the group has given us partitions: kafka-python 3.0.12 sometimes never takes its assignment up when a poll ends
-# between the answers to JoinGroup and SyncGroup, so a poll has to be longer than a join.
+# Until the consumer has partitions of its group: kafka-python 3.0.12 sometimes never uses its assignment if a poll ends
+# between the responses to JoinGroup and SyncGroup, so a poll has to be longer than a join.
 _JOIN_MS = 10_000
 _POLL_RECORDS = 500
 
@@ -98,8 +98,8 @@ def consume(
             ends: dict[Any, int] | None = None
             if group:
                 consumer.subscribe([topic])
-                # A leader that assigns before its first metadata has no partitions to give, and kafka-python does not
-                # notice later: the command would wait for ever. It would do so for a topic that does not exist, too.
+                # A group leader that assigns before its first metadata assigns no partitions, and kafka-python does not
+                # correct that later: the command would wait for ever. It would also do so for an unknown topic.
                 if not consumer.partitions_for_topic(topic):
                     raise CliError(f"topic {topic} does not exist")
             else:
@@ -123,7 +123,7 @@ def open_consumer(
         group_id=group,
         auto_offset_reset="earliest" if from_beginning else "latest",
         isolation_level="read_committed" if read_committed else "read_uncommitted",
-        # A consumer that only looks must not create what it looks for.
+        # A consumer that only reads a topic must not create it.
         allow_auto_create_topics=False,
         bootstrap_timeout_ms=timeout_ms,
         exclude_internal_topics=False,
@@ -151,7 +151,7 @@ def _start_position(from_beginning: bool, offset: str | None, timestamp: int | N
 def _assign(
     consumer: Any, topic: str, partitions: tuple[int, ...], start: tuple[str, int], until_end: bool
 ) -> dict[Any, int] | None:
-    """Take partitions without a group and go to the first offset; return the ends to stop at, where asked for."""
+    """Assign partitions without a group and seek to the first offsets; return the ends if `until_end`, else None."""
     from kafka import TopicPartition
 
     known = consumer.partitions_for_topic(topic)
@@ -173,9 +173,9 @@ def _assign(
 def _check_start(
     topic: str, start: tuple[str, int], first: dict[Any, int], ends: dict[Any, int], later: dict[Any, Any]
 ) -> None:
-    """Say on standard error where the start that was asked for is not to be had.
+    """Print a note on standard error for each partition that does not have the requested start.
 
-    Without this the consumer goes where `auto.offset.reset` sends it, to the end, and waits there without a word.
+    Without this check the consumer goes to the end, as `auto.offset.reset` says, and waits there without a message.
 
     Raises:
         CliError: the offset is behind the end of every partition.
@@ -226,10 +226,11 @@ def _print_records(
     idle_s: float | None,
     ends: dict[Any, int] | None,
 ) -> int:
-    """Print records until one of the reasons to stop, and return how many.
+    """Print records until one of the limits is reached or Ctrl-C, and return their number.
 
-    A group commits the consumer's position when it closes, so the position never runs ahead of what was printed:
-    no more is polled than may be printed, and Ctrl-C in the middle of a batch goes back to the first one that was not.
+    A consumer of a group commits its position when it is closed, so the position must not be ahead of what was printed:
+    a poll takes no more records than may be printed, and Ctrl-C in the middle of a batch seeks back to the first record
+    that was not printed.
     """
     count = 0
     idle_since = time.monotonic()
@@ -256,7 +257,7 @@ def _print_records(
                     del records[0]
                     count += 1
     except KeyboardInterrupt:
-        # The usual way to end it.
+        # The usual way to stop the command.
         for where, records in waiting.items():
             if records:
                 consumer.seek(where, records[0].offset)

@@ -64,11 +64,11 @@ _RESPONSE = _message(
 
 @cache
 def request_class() -> Any:
-    """Return the request's class; the response's is registered with the library, which finds it by its key."""
+    """Return the class of the request; the class of the response is registered with the library, by its API key."""
     from kafka.protocol.api_message import ApiMessage
 
-    # The library reads a message's definition from a file of its own that has the name of the class, and lets the
-    # class change it: these take the names of messages that it has, and put other definitions in their places.
+    # The library reads a message's definition from its file with the name of the class, and lets the class change it:
+    # these classes have names of existing messages and replace their definitions.
     class DescribeGroupsRequest(ApiMessage):  # type: ignore[misc]
         @classmethod
         def json_patch(cls, json: Any) -> Any:
@@ -79,6 +79,6 @@ def request_class() -> Any:
         def json_patch(cls, json: Any) -> Any:
             return _RESPONSE
 
-    # Classes are held weakly by the library's register.
+    # The library's registry has weak references to classes: this one keeps the class of the response.
     DescribeGroupsRequest.response_class = DescribeGroupsResponse
     return DescribeGroupsRequest

@@ -1,4 +1,4 @@
-"""`pykbroker dump-log`: what is in the files of a data directory, a broker's or Apache Kafka's."""
+"""`pykbroker dump-log`: the contents of the files of a data directory, pykbroker's or Apache Kafka's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from pykbroker.cli.output import note, print_json_line
 
-# What a batch has beyond its one-line summary's fixed words.
+# Flags that a batch's one-line summary shows if they are set, and their words.
 _FLAGS = (("is_transactional", "transactional"), ("is_control", "control"))
 
 

@@ -18,7 +18,7 @@ def main() -> None:
     ForkServer(socket.socket(fileno=int(sys.argv[1])), _run_broker).run()
     sys.stdout.flush()
     sys.stderr.flush()
-    # At once: the program that used the brokers waits for this process at its own end.
+    # At once, without cleanup: the program that used the brokers waits for this process when it ends.
     os._exit(0)
 
 
