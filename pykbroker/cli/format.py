@@ -1,7 +1,8 @@
 """`pykbroker format`: prepares data directories before the first start, as Kafka's `kafka-storage format` does.
 
-A quorum whose voters can change (KIP-853) needs it: the first voters must know of one another. So does a cluster that
-is to begin at older feature levels than the newest. All other directories are formatted at the first start.
+It is needed for a quorum whose voters can change (KIP-853), as each of the first voters needs the whole voter set, and
+for a cluster that is to begin at older feature levels than the newest. All other directories are formatted at the first
+start.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def format_directory(
 def _identity(
     cluster_id: str | None, config: BrokerConfig, directory_id: bytes, generator: random.Random
 ) -> MetaProperties:
-    """The identity that is written; the cluster's id is drawn where none is given."""
+    """The identity to write; without a cluster id a random one is chosen."""
     cluster_id = cluster_id or uuid_to_text(random_uuid(generator.randbytes(16)))
     return MetaProperties(cluster_id, config.node_id, uuid_to_text(directory_id))
 
@@ -130,17 +131,17 @@ def _standalone_voter(config: BrokerConfig, directory_id: bytes) -> Voter:
     endpoints = []
     for address in config.network.controller_listeners:
         advertised = config.network.advertised_controller_listeners.get(address.name, address)
-        # As Kafka's kafka-storage: this voter is reached from its own machine until more is known.
+        # As Kafka's kafka-storage: only its own machine can reach this voter until another address is known.
         host = "localhost" if is_every_address(advertised.host) else advertised.host
         endpoints.append(VoterEndpoint(address.name.upper(), host, advertised.port))
     return Voter(ReplicaKey(config.node_id, directory_id), tuple(endpoints), KRAFT_VERSIONS)
 
 
 def parse_controllers(text: str, listener_name: str) -> VoterSet:
-    """The voters of `--initial-controllers`, as Kafka writes them: `id@host:port:directory id`, with commas between.
+    """The voters of `--initial-controllers` in Kafka's form: `id@host:port:directory id`, separated by commas.
 
     Raises:
-        CliError: it is not written so, or names a node twice.
+        CliError: the text has another form, or has a node twice.
     """
     voters: dict[int, Voter] = {}
     for part in text.replace(" ", "").split(","):

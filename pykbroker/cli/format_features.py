@@ -1,4 +1,4 @@
-"""Feature levels that `pykbroker format` is asked for, with the rules of Kafka's storage tool."""
+"""Feature levels of the options of `pykbroker format`, with the rules of Kafka's storage tool."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def levels_of_options(
     Args:
         release_version: a release such as 3.9 or 3.9-IV0; the newest by default.
         features: NAME=LEVEL each; a feature that is not named gets the level that the release has.
-        is_dynamic: whether the quorum's voters can change, which is what kraft.version 1 means.
+        is_dynamic: True if the quorum's voters can change, which needs kraft.version 1.
 
     Raises:
-        CliError: a level or name is unknown, or these contradict one another.
+        CliError: a level or name is unknown, or the options contradict one another.
     """
     if release_version is None and not features:
         return None

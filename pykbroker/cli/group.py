@@ -96,7 +96,7 @@ def _partition_row(
 
 
 def _lag_of(member: dict[str, Any], partitions: list[dict[str, Any]]) -> int | None:
-    """Return how far a member is behind in all its partitions, None where that is known of none."""
+    """Return the sum of a member's lags in its partitions, None if no lag is known."""
     lags = [row["lag"] for row in partitions if row["member_id"] == member["member_id"] and row["lag"] is not None]
     return sum(lags) if lags else None
 
@@ -186,13 +186,13 @@ def reset_offsets(
 def _wanted(
     to_earliest: bool, to_offset: int | None, shift_by: int | None, committed: int | None, later: int | None
 ) -> int | None:
-    """Return the offset that is asked for, None for the end of the partition."""
+    """Return the requested offset, None for the end of the partition."""
     if to_earliest:
         return 0
     if to_offset is not None:
         return to_offset
     if shift_by is not None:
-        # A partition the group never committed for has nothing to be shifted from: it stays at the end.
+        # Without a committed offset there is nothing to shift: the partition goes to the end.
         return None if committed is None else committed + shift_by
     return later
 
@@ -243,7 +243,7 @@ def _require_group(group_id: str, found: dict[str, Any], committed: dict[Where, 
 
 
 def _existing_offsets(cluster: Cluster, where: list[Where], timestamp: int) -> dict[Where, int | None]:
-    """Return offsets of those partitions that exist and have a leader: a group may have commits for a deleted topic."""
+    """Return offsets of the partitions that exist and have a leader: a group may have commits for a deleted topic."""
     known = {
         (item["name"], part["partition"])
         for item in cluster.topics()

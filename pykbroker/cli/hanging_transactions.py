@@ -1,8 +1,8 @@
 """Transactions that are open in a partition though no coordinator will end them (KIP-664).
 
-They keep the last stable offset where it is: readers of committed records wait, and nothing behind it is compacted.
-They come from brokers and clients before Apache Kafka 3.6, whose partitions took records of a transaction that had
-been ended already.
+They hold back the last stable offset: read_committed consumers wait, and no record after it is compacted. They come
+from brokers and clients before Apache Kafka 3.6, where partitions accepted records of a transaction that had ended
+already.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Where = tuple[str, int]
 
 
 def find_hanging(cluster: Cluster, partitions: list[Where], last_record_ms_max: int) -> list[dict[str, Any]]:
-    """Return what hangs in these partitions and had its last record before a time, by partition.
+    """Return the hanging transactions of these partitions with a last record before a time in ms, by partition.
 
-    Of each: topic, partition, and what `Cluster.producers` says of the producer.
+    Of each: topic, partition, and the fields of `Cluster.producers` for its producer.
     """
     candidates = [
         {"topic": where[0], "partition": where[1], **item}
@@ -35,7 +35,7 @@ def owner_of(cluster: Cluster, where: Where, producer_id: int) -> str | None:
     """Return the transactional id whose coordinator will write a marker of this producer into a partition, or None."""
     for row in cluster.transactions(producer_ids=[producer_id]):
         found = cluster.describe_transaction(row["transactional_id"])
-        # A coordinator names the partitions that have no marker yet, also while it ends the transaction.
+        # A coordinator lists the partitions that have no marker yet, also while it completes the transaction.
         if found and {"topic": where[0], "partition": where[1]} in found["partitions"]:
             return str(row["transactional_id"])
     return None

@@ -1,6 +1,6 @@
 """Creates the topics of `pykbroker start --topic`, as a client of the broker that has just started.
 
-The broker's own door is used on purpose: a topic made at start is checked, placed and logged exactly as any other.
+It sends CreateTopics on purpose: a topic created at start is checked, placed and logged exactly as any other.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _CLIENT_ID = b"pykbroker-start"
 
 
 async def create_initial_topics(host: str, port: int, topics: Sequence[TopicSpec]) -> None:
-    """Create those of the topics that are missing; one that exists stays as it is.
+    """Create the topics that are missing; existing ones stay as they are.
 
     Raises:
-        CliError: the broker refused one, with its words.
+        CliError: the broker refused one; the text has the broker's error message.
     """
     request = CreateTopicsRequest(
         topics=[

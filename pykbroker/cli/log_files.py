@@ -38,7 +38,7 @@ CONTENTS = ("text", "offsets", "metadata")
 
 
 def find_files(path: str) -> list[str]:
-    """Return the file itself, or the segments and snapshots of a partition's folder in the order of their offsets.
+    """Return the file itself, or the segments and snapshots of a partition's directory in the order of their offsets.
 
     Raises:
         CliError: there is nothing to read.
@@ -54,7 +54,7 @@ def find_files(path: str) -> list[str]:
 
 
 def contents_of(path: str) -> str:
-    """Guess by its name and its folder's what the records in a file are: a member of `CONTENTS`."""
+    """Guess the format of a file's records, a member of `CONTENTS`, from its name and its directory's."""
     if path.endswith(".checkpoint"):
         return "metadata"
     folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
@@ -98,7 +98,7 @@ def _entries(
 ) -> Iterator[Item]:
     whole = len(data) - len(data) % layout.size
     for number, entry in enumerate(layout.iter_unpack(data[:whole])):
-        # The unused rest of a preallocated index is zeros; only the first entry may be all zero and mean it.
+        # The unused rest of a preallocated index is zeros; only the first entry can be a real one of zeros.
         if number and not keep_zero and not any(entry):
             return
         yield describe(entry)

@@ -1,7 +1,7 @@
-"""Log lines: one line an entry whatever a client put into it, and no more than somebody can read.
+"""Format of log lines, one line per entry whatever a client has put into it, and a limit to their number.
 
-Clients choose names and make errors, so they can make log lines: control characters are escaped, lines are cut off, and
-of lines that differ in their arguments only so many are written in a time; how many were left out is said.
+Clients choose names and cause errors, so they can cause log lines. Control characters are escaped, long lines are cut,
+and the rate of lines that differ in their arguments only is limited; a later line has the number of those left out.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 MESSAGE_SIZE_MAX = 1000
 LINES_AT_ONCE = 100
 LINES_PER_SECOND = 0.2
-"""Of each kind of line: a burst is written whole, a flood at twelve lines a minute."""
+"""For each kind of line: a burst is written completely, a flood at twelve lines a minute."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class OneLineFormatter(logging.Formatter):
-    """Escapes control characters and cuts off what is too long; a traceback follows as it is."""
+    """Escapes control characters and cuts long messages; a traceback follows unchanged."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
         text = super().formatMessage(record)
@@ -35,7 +35,7 @@ class FloodFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        # By place: lines left, time of the last look, lines left out.
+        # By place in the code: lines that may still be written, time of the last record, lines left out.
         self._places: dict[tuple[str, int], tuple[float, float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:

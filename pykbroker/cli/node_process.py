@@ -1,4 +1,4 @@
-"""One node in this process: from its settings to a running broker and, after a signal, back to an exit code.
+"""Runs one node in this process, from its settings to the exit code after a signal.
 
 Everything here counts against the broker's start-up time (250 ms with the interpreter), so imports are late and few.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pykbroker.node.broker import BrokerAddress
 
 GARBAGE_INTERVAL_S = 10.0
-"""Seconds between two checks whether a full garbage collection is due."""
+"""Time, in seconds, between two checks whether a full garbage collection is due."""
 LEAVE_WITHOUT_PARENT_S = 3.0
 """Time, in seconds, that a broker whose parent has ended spends on a controlled shutdown."""
 
@@ -36,7 +36,7 @@ def config_of(properties: Mapping[str, str], options: StartOptions) -> BrokerCon
     """Return the checked settings.
 
     Raises:
-        CliError: a setting is wrong; says where it came from.
+        CliError: a setting is invalid; the text has its source.
     """
     from pykbroker.config.broker_config import BrokerConfig, ConfigError
 
@@ -57,7 +57,7 @@ def run_until_stopped(
     *,
     stop_with_stdin: bool,
 ) -> int:
-    """Run a broker in this process until a signal, or the end of standard input where that is asked for.
+    """Run a broker in this process until a signal or, with `stop_with_stdin`, the end of standard input.
 
     Args:
         config: its settings.
@@ -150,8 +150,8 @@ async def _serve(
 async def _stop_with_stdin(stop: trio.Event, hurry: trio.CancelScope) -> None:
     """Stop the broker when standard input ends: the kernel closes it even when the parent was killed.
 
-    A broker that is stopping already no longer waits for the controller's permission, which never comes when a whole
-    cluster stops.
+    A broker that is stopping already then no longer waits for the controller's permission to shut down, which never
+    comes when a whole cluster stops.
     """
     import trio
 
@@ -230,7 +230,7 @@ def _set_up_logging() -> None:
 
 
 def _log_compilation() -> None:
-    """Log at DEBUG if the hot loop was compiled."""
+    """Log at DEBUG whether the hot loop was compiled."""
     import logging
 
     log = logging.getLogger(__name__)

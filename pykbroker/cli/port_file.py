@@ -8,7 +8,7 @@ from pykbroker.cli.errors import CliError
 
 
 def prepare_port_file(path: str) -> None:
-    """Remove what an earlier broker left, before anybody takes it for ours; find out early if it can be written."""
+    """Remove the file of an earlier broker, which would be taken for this one's; check that it can be written."""
     try:
         remove_if_there(path)
         write_atomically(path + ".new", "")
@@ -18,7 +18,7 @@ def prepare_port_file(path: str) -> None:
 
 
 def write_atomically(path: str, text: str) -> None:
-    """Write a file that others either do not see or see whole."""
+    """Write a file so that other processes see it completely or not at all."""
     temporary = f"{path}.{os.getpid()}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)

@@ -19,7 +19,7 @@ from pykbroker.cli.output import note
 
 
 class OutgoingRecord(NamedTuple):
-    """One line of input; None where it leaves the choice to the producer (or, for key and value, means null)."""
+    """Record of one input line. None is null for key and value; of the others the producer chooses the value."""
 
     key: bytes | None
     value: bytes | None
@@ -125,7 +125,7 @@ def open_producer(bootstrap_servers: str, timeout_s: float, settings: dict[str, 
         client_id="pykbroker-cli",
         bootstrap_timeout_ms=timeout_ms,
         request_timeout_ms=timeout_ms,
-        # The library insists on more than one request plus lingering.
+        # The library requires more than the request timeout plus the linger time.
         delivery_timeout_ms=timeout_ms + 1000,
         max_block_ms=timeout_ms,
         linger_ms=5,
@@ -144,7 +144,7 @@ def send_lines(
     timeout_s: float,
     verbose: bool,
 ) -> int:
-    """Send records until they end or one is refused, wait for the answers and return how many were written.
+    """Send records until they end or one is refused, wait for the responses and return the number written.
 
     Raises:
         CliError: a record was refused, or a line was malformed; the records before it are written.
@@ -174,7 +174,7 @@ def send_lines(
             if failures:
                 break
     except KafkaTimeoutError:
-        # The producer is connected: what it waits for is the topic.
+        # The producer is connected, so it has waited for the topic.
         raise CliError(
             f"topic {topic}: no partitions known within {timeout_s:g} s; it does not exist and was not created"
         ) from None

@@ -51,7 +51,7 @@ def ready(bootstrap_servers: str, timeout_s: float, quiet: bool) -> None:
     while True:
         reasons = []
         for host, port in addresses:
-            # Asking once has to allow for a round trip.
+            # A single attempt (timeout 0) has to allow for a round trip.
             attempt_s = min(_ATTEMPT_S, max(deadline - time.monotonic(), 1.0))
             try:
                 ask_api_versions(host, port, attempt_s)

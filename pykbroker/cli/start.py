@@ -1,4 +1,4 @@
-"""`pykbroker start`: from a command line to one node in this process, or to several (`start_nodes`)."""
+"""`pykbroker start`: runs one node in this process, or several in processes of their own (`start_nodes`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def start(words: list[str], tell_address: Callable[[str], None] | None = None) -
     if options.help:
         print(help_text(), end="")
         return 0
-    # What is made during a start stays: looking for garbage in it would cost 4 % of the start for nothing.
+    # Objects created during the start stay alive: collecting garbage would cost 4 % of the start and find nothing.
     gc.disable()
     try:
         return _start(options, tell_address)

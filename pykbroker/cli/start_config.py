@@ -1,4 +1,4 @@
-"""From the options of `pykbroker start`, a file and the environment to broker properties."""
+"""Makes broker properties from the options of `pykbroker start`, a file and the environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pykbroker.config.environment import properties_from_environment, variable_o
 from pykbroker.config.properties_file import PropertiesError, parse_properties
 
 DEFAULT_LISTENERS = "PLAINTEXT://localhost:9092"
-"""Kafka's default is every address of the machine; a broker without authentication opens itself only when asked to."""
+"""Kafka's default is every address of the machine. Here other machines reach a broker only if it is configured so, as
+it has no authentication by default."""
 
 DEFAULT_DATA_DIR = "pykbroker-data"
 
@@ -20,14 +21,14 @@ DEVELOPMENT_DEFAULTS = {
     # with a group takes 3 s. Kafka's own config/broker.properties sets 0 for development and tests, with that reason.
     "group.initial.rebalance.delay.ms": "0",
 }
-"""Settings of a broker that was started without a `--config` file. A file counts as Kafka would read it: what it does
-not set has Kafka's default. DescribeConfigs shows these as static settings, as if a file had them."""
+"""Settings of a broker that was started without a `--config` file. A file is read as Kafka reads it: settings that it
+does not have get Kafka's defaults. DescribeConfigs shows these as static settings, as if a file had them."""
 
 
 def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the broker's properties: file < environment < --override < --data-dir, --host and --port.
 
-    DEVELOPMENT_DEFAULTS stand in place of the file where there is none.
+    Without a file DEVELOPMENT_DEFAULTS take its place.
 
     Raises:
         CliError: the file cannot be read, or `--host`/`--port` do not fit the listeners that are configured.
@@ -48,7 +49,7 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
         properties["listeners"] = with_address(properties["listeners"], options.host, options.port, controller_names)
     for key in ("log.dirs", "log.dir", "cordoned.log.dirs"):
         if properties.get(key) and properties[key] != "*":
-            # An absolute path means the same to whoever reads it, in the log or on the screen.
+            # An absolute path in the log or on the screen is clear without the working directory.
             properties[key] = ",".join(os.path.abspath(path.strip()) for path in properties[key].split(","))
     return properties
 
@@ -72,9 +73,9 @@ def read_properties_file(path: str) -> dict[str, str]:
 def described_setting(
     key: str, value: object, properties: Mapping[str, str], options: StartOptions, environment: Mapping[str, str]
 ) -> str:
-    """Return a setting that was refused with the place that it was taken from, for the message to the user.
+    """Return a refused setting with its source, for the message to the user.
 
-    A value that follows from other settings (log.retention.ms from log.retention.hours) has no place of its own.
+    A value that follows from other settings (log.retention.ms from log.retention.hours) has no source of its own.
     """
     text = f"{key}={value}"
     if key not in properties:

@@ -2,7 +2,7 @@
 
 The modules of a broker are imported once, in this process, and the nodes are forks of it; the imports are half of the
 start of a single node. A node that dies is reported and not restarted: a user may want to see the cluster without it.
-The line that is printed starts it again.
+The report has the command that starts it again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def start_nodes(options: StartOptions) -> int:
         raise CliError(f"{error.filename}: {error.strerror}") from None
     if options.port_file is not None:
         prepare_port_file(options.port_file)
-    # The brokers' modules and codecs, for all nodes. What lives then is not looked at for garbage, nor copied for it.
+    # The brokers' modules and codecs, for all nodes. The garbage collector does not visit objects that exist at
+    # gc.freeze(), and so does not make the nodes copy their pages.
     from pykbroker.processes import preloaded
 
     preloaded.prepare_all()
@@ -92,8 +93,8 @@ class Node:
 
     Attributes:
         output: descriptor of what the node prints.
-        ready: descriptor that gives the address once, and ends with the process.
-        lifeline: descriptor that is closed when the supervisor ends, in any way; then the node stops.
+        ready: descriptor from which the address is read once; its end of file is the end of the process.
+        lifeline: descriptor that is closed when the supervisor ends, however it ends; then the node stops.
         address: host:port once the node is ready.
         status: wait status of the process, as from os.waitpid; None while it lives.
     """
@@ -169,7 +170,7 @@ class Supervisor:
         os.set_blocking(ours, False)
         os.set_blocking(handlers_end, False)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
-            # Nothing happens in the handler: the number comes out of the pipe.
+            # The handler does nothing: the signal's number is read from the pipe.
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(handlers_end, warn_on_full_buffer=False)
         self._selector.register(ours, selectors.EVENT_READ, self._on_signals)
@@ -333,12 +334,12 @@ class Supervisor:
         for node in self._nodes:
             if node.is_running:
                 os.kill(node.pid, signal.SIGTERM)
-                # One that is paused would hear it only when it goes on.
+                # A paused process handles SIGTERM only when it continues.
                 os.kill(node.pid, signal.SIGCONT)
         self._hurry_without_majority()
 
     def _hurry_without_majority(self) -> None:
-        """Without a majority of controllers no node gets permission to stop: do not let the others wait for it."""
+        """Cut the lifelines of the others if there is no majority of controllers left to permit their shutdown."""
         living = [node for node in self._nodes if node.is_running]
         if len(living) <= len(self._nodes) // 2:
             for node in living:
@@ -352,10 +353,10 @@ class Supervisor:
 
 
 def _check_folder(folder: str, count: int) -> None:
-    """Check that the directory is new, or that of a cluster of as many nodes.
+    """Check that the directory is new, or has a cluster of this number of nodes.
 
     Raises:
-        CliError: it is another one.
+        CliError: it has a single node or another number of nodes.
     """
     if os.path.exists(os.path.join(folder, "meta.properties")):
         raise CliError(f"{folder} has the data of a single node: choose another folder with --data-dir")
@@ -393,17 +394,17 @@ def _cluster_id(folder: str) -> str:
 
 
 def _places(listeners: str, count: int) -> list[NodePlace]:
-    """Ports for each node: for clients one after the other from the one that is asked for, and free ones for the rest.
+    """Ports of each node: consecutive ones for clients, beginning with the requested one, and free ones for the rest.
 
     Raises:
-        CliError: there are not enough ports above the one that is asked for.
+        CliError: there are not enough ports above the requested one.
     """
     text = listeners.partition(",")[0].rpartition(":")[2]
     first = int(text) if text.strip().isdigit() else 0
     if first + count - 1 > 65535:
         raise CliError(f"{count} nodes need {count} ports from {first} on, and the last port is 65535", EXIT_USAGE)
     sockets = [socket.create_server((INTERNAL_HOST, 0)) for _ in range(3 * count)]
-    # All are held until all are known, so that none is given twice.
+    # All sockets stay open until all ports are known, so that no port is given twice.
     free = [holder.getsockname()[1] for holder in sockets]
     for holder in sockets:
         holder.close()

@@ -105,7 +105,7 @@ def describe(
     with Cluster(bootstrap_servers, timeout_s) as cluster:
         topics = cluster.describe_topics(names)
         configs = cluster.topic_configs(names, modified_only=not all_configs)
-        # Nobody can say the offsets of a partition without a leader; the rest of the topic is shown all the same.
+        # A partition without a leader has no offsets to show; the rest of the topic is shown all the same.
         where = [
             (item["name"], part["partition"]) for item in topics for part in item["partitions"] if part["leader"] >= 0
         ]

@@ -80,7 +80,7 @@ def _parsed(offset: str) -> int | None:
 
 
 def _new_start(where: Where, first: int, end: int, wanted: int | None) -> int:
-    """Return the first offset that stays; nothing so late as `wanted` (None) means that all records go."""
+    """Return the new start offset; with `wanted` None (the end, or no record that late) all records are removed."""
     if wanted is not None and wanted > end:
         raise CliError(f"offset {wanted} is behind the end of {where[0]}-{where[1]}, which is {end}")
     return end if wanted is None else max(wanted, first)

@@ -93,7 +93,7 @@ def describe(transactional_id: str, as_json: bool, bootstrap_servers: str, timeo
 @json_option
 @cluster_options
 def producers(topics: tuple[str, ...], as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
-    """Show the idempotent and transactional producers that partitions know, with the start of what is open."""
+    """Show the idempotent and transactional producers of partitions, with the start of their open transactions."""
     with Cluster(bootstrap_servers, timeout_s) as cluster:
         found = cluster.producers(partitions_of(cluster, topics, "TOPIC"))
     rows = [{"topic": where[0], "partition": where[1], **item} for where in sorted(found) for item in found[where]]
@@ -156,8 +156,8 @@ def abort(
 ) -> None:
     """Abort a transaction. Shows which; `--execute` does it.
 
-    By its transactional ID: the coordinator aborts it in all partitions and fences the producer. What no coordinator
-    knows any more, a hanging transaction, is aborted by partition and start offset.
+    By its transactional ID: the coordinator aborts it in all partitions and fences the producer. A hanging transaction,
+    which no coordinator has any more, is aborted by partition and start offset.
 
     \b
     pykbroker transaction abort shop-1 --execute
