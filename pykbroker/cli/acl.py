@@ -31,7 +31,7 @@ def acl() -> None:
 def _resource_options(command: Command) -> Command:
     """Add the options that name resources; the command gets them as `topics`, `groups` and so on."""
     for name, variable, words, completer in (
-        ("--user", "users", "User whose tokens it is about; repeatable.", None),
+        ("--user", "users", "User whose delegation tokens the entry is about; repeatable.", None),
         ("--delegation-token", "tokens", "Delegation token; repeatable.", None),
         ("--transactional-id", "transactional_ids", "Transactional id; repeatable.", completion.transactional_ids),
         ("--group", "groups", "Consumer group; repeatable.", completion.groups),
@@ -51,7 +51,7 @@ def _filter_options(command: Command) -> Command:
         type=click.Choice(["any", "literal", "prefixed", "match"]),
         default="any",
         show_default=True,
-        help="How the entry has the name; match: every entry that holds for a resource of this name.",
+        help="Pattern type of the entry; match: every entry that applies to a resource of this name.",
     )(command)
     command = click.option("--deny", "permission", flag_value="deny", help="Only entries that deny.")(command)
     command = click.option("--allow", "permission", flag_value="allow", help="Only entries that allow.")(command)
@@ -101,7 +101,7 @@ def list_entries(as_json: bool, bootstrap_servers: str, timeout_s: float, **opti
     multiple=True,
     required=True,
     metavar="User:NAME",
-    help="User that it is about; repeatable. User:* is all.",
+    help="User that the entry is about; repeatable. User:* stands for all.",
 )
 @click.option(
     "--host",
@@ -110,7 +110,7 @@ def list_entries(as_json: bool, bootstrap_servers: str, timeout_s: float, **opti
     default=("*",),
     show_default=True,
     metavar="ADDRESS",
-    help="From where, an address; repeatable.",
+    help="Address that the user connects from; repeatable. * stands for all.",
 )
 @click.option(
     "--operation",
@@ -122,8 +122,8 @@ def list_entries(as_json: bool, bootstrap_servers: str, timeout_s: float, **opti
     help=f"May do this; repeatable: {', '.join(_OPERATIONS)}.",
 )
 @_resource_options
-@click.option("--prefixed", is_flag=True, help="The names are beginnings of names.")
-@click.option("--deny", is_flag=True, help="Deny it; that wins over what others allow.")
+@click.option("--prefixed", is_flag=True, help="The names are prefixes of names.")
+@click.option("--deny", is_flag=True, help="Deny the operation; that overrides entries that allow it.")
 @json_option
 @cluster_options
 def add(prefixed: bool, deny: bool, as_json: bool, bootstrap_servers: str, timeout_s: float, **options: Any) -> None:

@@ -136,18 +136,18 @@ async def _serve(
         nursery.start_soon(stop_on_signal)
         nursery.start_soon(announce_when_ready)
         nursery.start_soon(look_for_garbage)
-        hurry = trio.CancelScope()
+        broker_scope = trio.CancelScope()
         if stop_with_stdin:
-            nursery.start_soon(_stop_with_stdin, stop, hurry)
+            nursery.start_soon(_stop_with_stdin, stop, broker_scope)
         try:
-            with hurry:
+            with broker_scope:
                 await run_broker(config, cluster_id=cluster_id, on_ready=on_ready, stop=stop)
         finally:
             settled.end()
         nursery.cancel_scope.cancel()
 
 
-async def _stop_with_stdin(stop: trio.Event, hurry: trio.CancelScope) -> None:
+async def _stop_with_stdin(stop: trio.Event, broker_scope: trio.CancelScope) -> None:
     """Stop the broker when standard input ends: the kernel closes it even when the parent was killed.
 
     A broker that is stopping already then no longer waits for the controller's permission to shut down, which never
@@ -163,7 +163,7 @@ async def _stop_with_stdin(stop: trio.Event, hurry: trio.CancelScope) -> None:
     if not stop.is_set():
         stop.set()
         await trio.sleep(LEAVE_WITHOUT_PARENT_S)
-    hurry.cancel()
+    broker_scope.cancel()
 
 
 def ready_text(address: BrokerAddress, config: BrokerConfig) -> str:

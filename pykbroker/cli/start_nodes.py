@@ -294,7 +294,7 @@ class Supervisor:
             self._pass_on(node)
             node.cut_lifeline()
             if self._signals:
-                self._hurry_without_majority()
+                self._cut_lifelines_without_majority()
             if self._signals and status == 0:
                 continue
             self._has_failed = True
@@ -336,10 +336,10 @@ class Supervisor:
                 os.kill(node.pid, signal.SIGTERM)
                 # A paused process handles SIGTERM only when it continues.
                 os.kill(node.pid, signal.SIGCONT)
-        self._hurry_without_majority()
+        self._cut_lifelines_without_majority()
 
-    def _hurry_without_majority(self) -> None:
-        """Cut the lifelines of the others if there is no majority of controllers left to permit their shutdown."""
+    def _cut_lifelines_without_majority(self) -> None:
+        """Cut the remaining nodes' lifelines if no majority of controllers is left to permit their shutdown."""
         living = [node for node in self._nodes if node.is_running]
         if len(living) <= len(self._nodes) // 2:
             for node in living:
