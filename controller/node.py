@@ -207,7 +207,7 @@ class ControllerNode:
         """
         try:
             if self._driver.leftover is not None:
-                self._driver.take_back(self._driver.leftover)
+                self._driver.undo_append(self._driver.leftover)
             self._driver.step(local.Resign())
         finally:
             self._storage.close()
@@ -411,7 +411,7 @@ class ControllerNode:
             return
         driver = self._driver
         if driver.leftover is not None:
-            driver.take_back(driver.leftover)
+            driver.undo_append(driver.leftover)
             if driver.leftover is not None:
                 self._queue.fail_all(not_written(driver.leftover))
                 return

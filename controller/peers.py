@@ -17,9 +17,9 @@ from pykbroker.controller.raft_wire import (
     ENDPOINTS_VERSION,
     KnownLeader,
     Refusal,
+    add_leader_endpoint,
     leader_of_response,
     message_from_request,
-    name_leaders_address,
     response_for_wire,
 )
 from pykbroker.protocol.error_codes import ErrorCode
@@ -85,7 +85,7 @@ class Peers:
         """The response with the leader's address, if that is known and the version has the field."""
         address = self._links.address_of(leader_id) if leader_id >= 0 else None
         if address is not None and api_version >= ENDPOINTS_VERSION[type(request).__name__]:
-            name_leaders_address(response, leader_id, *address)
+            add_leader_endpoint(response, leader_id, *address)
         return response
 
     async def answer_snapshot(

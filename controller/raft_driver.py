@@ -133,7 +133,7 @@ class RaftDriver:
             return envelope._replace(message=message._replace(entries=entries))
         return envelope
 
-    def take_back(self, error: StorageError) -> None:
+    def undo_append(self, error: StorageError) -> None:
         """Removes the records that could not be made durable because of `error`.
 
         If truncating the log fails as well, it is tried again, and nothing is proposed before it has succeeded.
@@ -141,15 +141,15 @@ class RaftDriver:
         self._listener.on_output(self._core.step(PersistFailed(), self._now_ms()))
         end_offset = self._core.log.end_offset
         try:
-            self._storage.take_back(end_offset, self._wall_clock_ms())
+            self._storage.undo_append(end_offset, self._wall_clock_ms())
             self.leftover = None
         except StorageError as also:
             self.leftover = also
         self._listener.on_records_dropped(end_offset, error)
 
     def _give_up(self, error: StorageError) -> None:
-        """As `take_back`; a leader with other voters also resigns, so that one of them can lead."""
-        self.take_back(error)
+        """As `undo_append`; a leader with other voters also resigns, so that one of them can lead."""
+        self.undo_append(error)
         if self._core.epoch_start_offset is not None and len(self._core.voters) > 1:
             log.error("this node gives up the lead of the quorum: %s", error)
             self.step(Resign())

@@ -215,7 +215,7 @@ class RaftStorage:
         first.
 
         Raises:
-            StorageError: a file could not be written. The log then has its old length or is longer; see `take_back`.
+            StorageError: a file could not be written. The log then has its old length or is longer; see `undo_append`.
         """
         if output.quorum_state is not None:
             self._unwritten_state = output.quorum_state
@@ -261,7 +261,7 @@ class RaftStorage:
             finally:
                 work.finish()
 
-    def take_back(self, end_offset: int, now_ms: int) -> None:
+    def undo_append(self, end_offset: int, now_ms: int) -> None:
         """Cuts off the records of an append that has failed, for example at the sync."""
         self._with_reserve(lambda: self._log.truncate_to(end_offset, now_ms))
 

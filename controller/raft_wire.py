@@ -340,7 +340,7 @@ def leader_of_response(response: Any) -> int:
     return leader_id
 
 
-def name_leaders_address(response: Any, leader_id: int, host: str, port: int) -> None:
+def add_leader_endpoint(response: Any, leader_id: int, host: str, port: int) -> None:
     """Adds the leader's address to a response; its version must have ENDPOINTS_VERSION."""
     module: Any = sys.modules[type(response).__module__]
     response.node_endpoints = [module.NodeEndpoint(node_id=leader_id, host=host, port=port)]

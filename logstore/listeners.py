@@ -12,5 +12,5 @@ def no_report(text: str) -> None:
     """Ignore the report; the caller of `open` can read `cut` instead."""
 
 
-def nobody_listens() -> None:
+def no_listener() -> None:
     """Do nothing."""

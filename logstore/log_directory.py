@@ -21,7 +21,7 @@ from typing import Final
 from pykbroker.logstore.checkpoint_file import read_offsets, write_offsets
 from pykbroker.logstore.errors import CorruptFile, StorageError
 from pykbroker.logstore.filesystem import FileSystem
-from pykbroker.logstore.listeners import Report, nobody_listens
+from pykbroker.logstore.listeners import Report, no_listener
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykbroker.logstore.open_files import OpenFiles
@@ -236,7 +236,7 @@ class LogDirectory:
             self._removed.add(key)
             self._due_directories.pop(key, None)
             # The callback refers to the log: thousands of such cycles would wait for the garbage collector.
-            log.on_shortened = nobody_listens
+            log.on_shortened = no_listener
             if not log.is_directory_due:
                 self._unrenamed[key] = log
                 if self._at_once_count < DIRECTORIES_AT_ONCE:

@@ -18,7 +18,7 @@ from pykbroker.logstore.file_range import FileRange
 from pykbroker.logstore.filesystem import Buffer, FileSystem, OsFileSystem
 from pykbroker.logstore.flush import FlushWork
 from pykbroker.logstore.leader_epochs import LeaderEpochs
-from pykbroker.logstore.listeners import Report, no_report, nobody_listens
+from pykbroker.logstore.listeners import Report, no_listener, no_report
 from pykbroker.logstore.loaded_log import AppendOrigin, AppendResult, LoadedLog, append_policy
 from pykbroker.logstore.log_config import LogConfig
 from pykbroker.logstore.log_loader import Cut
@@ -73,8 +73,8 @@ class PartitionLog:
         self.topic = topic
         self.partition = partition
         self.cut: Cut | None = None
-        self.on_shortened: Callable[[], None] = nobody_listens
-        self._on_point_lowered: Callable[[], None] = nobody_listens
+        self.on_shortened: Callable[[], None] = no_listener
+        self._on_point_lowered: Callable[[], None] = no_listener
         self._config = config
         self._open_files = open_files
         self._state: UnloadedLog | LoadedLog = state

@@ -121,7 +121,7 @@ class FrameReader:
         return len(self._buffer)
 
     @property
-    def must_grow_to(self) -> int:
+    def size_to_grow_to(self) -> int:
         """The size of the announced frame if `buffer` may now make more room than `BUFFER_SIZE_KEPT` for it, else 0."""
         size = self.announced
         if size <= BUFFER_SIZE_KEPT or len(self._buffer) > BUFFER_SIZE_KEPT:

@@ -221,7 +221,7 @@ class RaftCore(Replica):
     def _on_snapshot_taken(self, event: local.SnapshotTaken) -> None:
         snapshot = event.snapshot
         assert snapshot.offset <= self.high_watermark, (snapshot, self.high_watermark)
-        self.log.start_behind(snapshot)
+        self.log.start_after(snapshot)
         self.history.drop_before(snapshot.offset)
 
     def _on_snapshot_installed(self, event: local.SnapshotInstalled) -> None:

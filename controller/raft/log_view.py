@@ -65,7 +65,7 @@ class LogView:
         self.end_offset = min(self.end_offset, offset)
         self.persisted_offset = min(self.persisted_offset, offset)
 
-    def start_behind(self, snapshot: OffsetAndEpoch) -> None:
+    def start_after(self, snapshot: OffsetAndEpoch) -> None:
         """Drops the records before a snapshot of this log."""
         assert snapshot.offset <= self.end_offset, (snapshot, self.end_offset)
         epochs = [entry for entry in self._epochs if entry[1] > snapshot.offset]

@@ -57,10 +57,10 @@ class LazyGroup(CommandGroup):
 
 def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     if is_asked and not context.resilient_parsing:
-        from pykbroker.cli.compilation import compilation_in_words
+        from pykbroker.cli.compilation import compilation_text
 
         # The first line is for programs; it stays as it is.
-        click.echo(f"pykbroker {__version__}\n{compilation_in_words()}")
+        click.echo(f"pykbroker {__version__}\n{compilation_text()}")
         context.exit()
 
 

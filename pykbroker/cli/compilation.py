@@ -20,6 +20,6 @@ def is_compiled() -> bool:
     return spec is not None and not (spec.origin or ".py").endswith((".py", ".pyc"))
 
 
-def compilation_in_words() -> str:
+def compilation_text() -> str:
     """`compiled`, or `interpreted` and what to do about it."""
     return "compiled" if is_compiled() else f"interpreted: {ADVICE}"

@@ -118,11 +118,11 @@ async def _serve(
         await ready.wait()
         await announce(addresses[0])
 
-    async def look_for_garbage() -> None:
+    async def collect_garbage() -> None:
         await ready.wait()
         while True:
             await trio.sleep(GARBAGE_INTERVAL_S)
-            settled.look_if_due(trio.current_time(), time.process_time())
+            settled.collect_if_due(trio.current_time(), time.process_time())
 
     async def stop_on_signal() -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -135,7 +135,7 @@ async def _serve(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stop_on_signal)
         nursery.start_soon(announce_when_ready)
-        nursery.start_soon(look_for_garbage)
+        nursery.start_soon(collect_garbage)
         broker_scope = trio.CancelScope()
         if stop_with_stdin:
             nursery.start_soon(_stop_with_stdin, stop, broker_scope)
@@ -235,6 +235,6 @@ def _log_compilation() -> None:
 
     log = logging.getLogger(__name__)
     if log.isEnabledFor(logging.DEBUG):
-        from pykbroker.cli.compilation import compilation_in_words
+        from pykbroker.cli.compilation import compilation_text
 
-        log.debug("this installation is %s", compilation_in_words())
+        log.debug("this installation is %s", compilation_text())

@@ -10,7 +10,7 @@ from pykbroker.cli.errors import CliError
 def prepare_port_file(path: str) -> None:
     """Remove the file of an earlier broker, which would be taken for this one's; check that it can be written."""
     try:
-        remove_if_there(path)
+        remove_if_exists(path)
         write_atomically(path + ".new", "")
         os.unlink(path + ".new")
     except OSError as error:
@@ -25,7 +25,7 @@ def write_atomically(path: str, text: str) -> None:
     os.replace(temporary, path)
 
 
-def remove_if_there(path: str) -> None:
+def remove_if_exists(path: str) -> None:
     try:
         os.unlink(path)
     except FileNotFoundError:

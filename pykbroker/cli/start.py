@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pykbroker.cli.errors import EXIT_USAGE, CliError, complain
 from pykbroker.cli.node_process import config_of, ignored_key_lines, ready_text, run_until_stopped
-from pykbroker.cli.port_file import prepare_port_file, remove_if_there, write_atomically
+from pykbroker.cli.port_file import prepare_port_file, remove_if_exists, write_atomically
 from pykbroker.cli.start_options import StartOptions, UsageError, help_text, parse_start_options
 from pykbroker.config.listener_addresses import host_and_port
 
@@ -79,7 +79,7 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
             return
         complain("stopped at once")
         if options.port_file is not None:
-            remove_if_there(options.port_file)
+            remove_if_exists(options.port_file)
 
     try:
         return run_until_stopped(
@@ -91,4 +91,4 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
         )
     finally:
         if options.port_file is not None:
-            remove_if_there(options.port_file)
+            remove_if_exists(options.port_file)

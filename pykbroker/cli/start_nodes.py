@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from pykbroker.cli.errors import EXIT_FAILED, EXIT_USAGE, CliError, complain
 from pykbroker.cli.node_process import config_of, ignored_key_lines, run_until_stopped
-from pykbroker.cli.port_file import prepare_port_file, remove_if_there, write_atomically
-from pykbroker.processes.forks import end_in_words, fork
+from pykbroker.cli.port_file import prepare_port_file, remove_if_exists, write_atomically
+from pykbroker.processes.forks import exit_text, fork
 from pykbroker.testing.cluster_layout import (
     INTERNAL_HOST,
     LayoutError,
@@ -85,7 +85,7 @@ def start_nodes(options: StartOptions) -> int:
         return supervisor.run()
     finally:
         if options.port_file is not None:
-            remove_if_there(options.port_file)
+            remove_if_exists(options.port_file)
 
 
 class Node:
@@ -114,7 +114,7 @@ class Node:
         """True if the process lives."""
         return self.status is None
 
-    def cut_lifeline(self) -> None:
+    def close_lifeline(self) -> None:
         """Makes the node stop, or, if it is stopping already, stop without the controller's permission."""
         if self.lifeline >= 0:
             os.close(self.lifeline)
@@ -123,7 +123,7 @@ class Node:
     @property
     def end(self) -> str:
         """The end of the process, in words: "was ended by SIGKILL"."""
-        return end_in_words(os.waitstatus_to_exitcode(self.status or 0))
+        return exit_text(os.waitstatus_to_exitcode(self.status or 0))
 
 
 class Supervisor:
@@ -190,7 +190,7 @@ class Supervisor:
             for node in self._nodes:
                 os.close(node.output)
                 os.close(node.ready)
-                node.cut_lifeline()
+                node.close_lifeline()
 
         pid = fork(lambda: self._be_a_node(node_id, nodes_ready), stdin=nodes_stdin, output=nodes_output, leave=leave)
         os.close(nodes_ready)
@@ -258,12 +258,12 @@ class Supervisor:
     def _advertised_address(self, node: Node) -> str:
         """Address of a node as its clients find it in Metadata, so that they bootstrap from the same one."""
         from pykbroker.config.listener_addresses import host_and_port, is_every_address
-        from pykbroker.metadata.advertised_listeners import told_host
+        from pykbroker.metadata.advertised_listeners import host_to_advertise
 
         (told, *_) = self._configs[node.node_id].network.advertised_listeners.values()
         if is_every_address(told.host) and len(self._nodes) == 1:
             return node.address or ""
-        return host_and_port(told_host(told), told.port)
+        return host_and_port(host_to_advertise(told), told.port)
 
     def _pass_on(self, node: Node) -> None:
         """Prints the output of a node, each line with the name of the node."""
@@ -292,9 +292,9 @@ class Supervisor:
                 continue
             node.status = status
             self._pass_on(node)
-            node.cut_lifeline()
+            node.close_lifeline()
             if self._signals:
-                self._cut_lifelines_without_majority()
+                self._close_lifelines_without_majority()
             if self._signals and status == 0:
                 continue
             self._has_failed = True
@@ -336,14 +336,14 @@ class Supervisor:
                 os.kill(node.pid, signal.SIGTERM)
                 # A paused process handles SIGTERM only when it continues.
                 os.kill(node.pid, signal.SIGCONT)
-        self._cut_lifelines_without_majority()
+        self._close_lifelines_without_majority()
 
-    def _cut_lifelines_without_majority(self) -> None:
+    def _close_lifelines_without_majority(self) -> None:
         """Cut the remaining nodes' lifelines if no majority of controllers is left to permit their shutdown."""
         living = [node for node in self._nodes if node.is_running]
         if len(living) <= len(self._nodes) // 2:
             for node in living:
-                node.cut_lifeline()
+                node.close_lifeline()
 
     def _kill_all(self) -> None:
         self._stop_deadline = None

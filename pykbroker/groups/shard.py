@@ -94,7 +94,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         for producer_id, records in logged.pending.items():
             for record, offset in logged.decoded(records, decode_record):
                 self.replay(record, now_ms, offset, producer_id)
-        self.adopt_offsets(now_ms)
+        self.create_missing_groups(now_ms)
         for record, offset in logged.decoded(logged.aborted, decode_record):
             key: Any = record.key
             group_id: str = key.group  # every key has it
@@ -139,7 +139,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             if is_commit and (current is None or committed.record_offset > current.record_offset):
                 self.offsets.put(group_id, topic, partition, committed)
 
-    def adopt_offsets(self, now_ms: int) -> None:
+    def create_missing_groups(self, now_ms: int) -> None:
         """Creates the missing groups of committed offsets after a replay, even if a group's tombstone came after them.
 
         A group may have been created again by something that left no record, such as an aborted commit. Offsets without

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
-from pykbroker.requests.controller_calls import carry_out
+from pykbroker.requests.controller_calls import submit_command
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -22,5 +22,5 @@ async def handle_allocate_producer_ids(
 ) -> AllocateProducerIdsResponse:
     """Allocates the next 1,000 producer ids; no id is allocated twice."""
     context.require_cluster(CLUSTER_ACTION)
-    block = await carry_out(context, AllocateProducerIds(request.broker_id, request.broker_epoch))
+    block = await submit_command(context, AllocateProducerIds(request.broker_id, request.broker_epoch))
     return AllocateProducerIdsResponse(producer_id_start=block.first_id, producer_id_len=block.id_count)

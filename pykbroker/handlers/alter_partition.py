@@ -16,7 +16,7 @@ from pykbroker.protocol.messages.alter_partition import (
     PartitionDataResponse,
     TopicDataResponse,
 )
-from pykbroker.requests.controller_calls import carry_out
+from pykbroker.requests.controller_calls import submit_command
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.isr_changes import IsrChangeResult
@@ -38,7 +38,7 @@ async def handle_alter_partition(context: ControllerContext, request: AlterParti
             for topic in request.topics
         ],
     )
-    results = await carry_out(context, command)
+    results = await submit_command(context, command)
     return AlterPartitionResponse(
         topics=[
             TopicDataResponse(topic_id=topic_id, partitions=[_answer(result) for result in of_topic])

@@ -16,7 +16,7 @@ from pykbroker.protocol.messages.assign_replicas_to_dirs import (
     PartitionDataResponse,
     TopicDataResponse,
 )
-from pykbroker.requests.controller_calls import carry_out
+from pykbroker.requests.controller_calls import submit_command
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -43,7 +43,7 @@ async def handle_assign_replicas_to_dirs(
             for directory in request.directories
         ],
     )
-    errors = [iter(of_directory) for of_directory in await carry_out(context, command)]
+    errors = [iter(of_directory) for of_directory in await submit_command(context, command)]
     return AssignReplicasToDirsResponse(
         directories=[
             DirectoryDataResponse(

@@ -11,7 +11,7 @@ from pykbroker.controller.metadata.brokers import RegisterController
 from pykbroker.controller.metadata.image import Endpoint
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.messages.controller_registration import ControllerRegistrationResponse
-from pykbroker.requests.controller_calls import carry_out
+from pykbroker.requests.controller_calls import submit_command
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.controller_registration import ControllerRegistrationRequest
@@ -29,6 +29,6 @@ async def handle_controller_registration(
         endpoints=[Endpoint(e.name, e.host, e.port, e.security_protocol) for e in request.listeners],
         features={f.name: (f.min_supported_version, f.max_supported_version) for f in request.features},
     )
-    await carry_out(context, command)
+    await submit_command(context, command)
     # The field may be null, but its declaration has an empty default.
     return ControllerRegistrationResponse(error_message=None)

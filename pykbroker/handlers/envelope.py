@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import CloseConnection, KafkaError
-from pykbroker.metadata.controller_channel import has_error, moved_code
+from pykbroker.metadata.controller_channel import has_error, not_active_code
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode_from, encode
@@ -51,7 +51,7 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
     except Exception as error:
         response = failed(inner, forwarded, error)
     # The client must not get this error: the broker that forwarded the request has to find the controller.
-    if has_error(response, moved_code(api.key)):
+    if has_error(response, not_active_code(api.key)):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     head = response_header(header.correlation_id, header.api_version >= api.flexible_from)
     return EnvelopeResponse(response_data=head + encode(response, header.api_version))

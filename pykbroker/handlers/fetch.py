@@ -31,7 +31,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchResponse, PartitionData
 from pykbroker.replication.offset_waiters import Waiter
 from pykbroker.replication.partition import NO_EPOCH, FetchBound
-from pykbroker.requests.fetch_responses import elsewhere, failure, not_here, response_of, unknown_isolation
+from pykbroker.requests.fetch_responses import at_preferred_replica, failure, not_here, response_of, unknown_isolation
 from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
@@ -155,15 +155,15 @@ class FetchSteps:
         try:
             # A copy: between two turns another request may change the session, against the protocol.
             for asked in list(self._fetch.partitions.values()):
-                quiet = asked.quiet
-                if quiet is not None and quiet.is_still(
+                caught_up = asked.caught_up
+                if caught_up is not None and caught_up.is_unchanged(
                     asked.sent_high_watermark, asked.sent_log_start_offset, self._replica_epoch
                 ):
                     # Nothing has changed since the follower's last fetch: the partition is not read.
                     if is_first_pass:
-                        quiet.on_fetch()
+                        caught_up.on_fetch()
                     if waiter is not None:
-                        waiter.register(self._waiters_of(quiet.partition))
+                        waiter.register(self._waiters_of(caught_up.partition))
                     continue
                 if turn.is_over:
                     await turn.end_if_over()
@@ -204,7 +204,7 @@ class FetchSteps:
             if self._rack and bound != FetchBound.LOG_END:
                 preferred = self._preferred_replica(partition, asked.fetch_offset)
                 if preferred >= 0:
-                    return ReadPartition(asked, elsewhere(partition, preferred))
+                    return ReadPartition(asked, at_preferred_replica(partition, preferred))
             follower = None
             if self._replica_id >= 0:
                 follower = partition.follower(self._replica_id, asked.current_leader_epoch)
@@ -293,7 +293,7 @@ class FetchSteps:
             if found.records is not None:
                 found.records.release()
             raise
-        asked.quiet = partition.quiet(follower, asked.fetch_offset)
+        asked.caught_up = partition.caught_up(follower, asked.fetch_offset)
 
     def _throttled(self, partition: Partition, found: PartitionRead) -> tuple[PartitionRead, bool]:
         """The read without its records if the replica has to wait (KIP-73), and True if they count for the throttle."""

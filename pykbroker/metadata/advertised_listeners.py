@@ -72,7 +72,7 @@ def controller_endpoints(config: BrokerConfig, bound: Iterable[Bound]) -> list[E
 def voter_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
     """Endpoints of this voter for other nodes of the quorum; none for a broker and for a single node."""
     endpoints = [
-        VoterEndpoint(address.name.upper(), told_host(address), address.port)
+        VoterEndpoint(address.name.upper(), host_to_advertise(address), address.port)
         for address in _controller_listeners(config)
         if address.port
     ]
@@ -103,9 +103,9 @@ def _bound_ports(bound: Iterable[Bound]) -> dict[str, int]:
 
 def _endpoint(address: ListenerAddress, ports: dict[str, int]) -> Endpoint:
     port = address.port or ports[address.name]
-    return Endpoint(address.name, told_host(address), port, address.security_protocol_id)
+    return Endpoint(address.name, host_to_advertise(address), port, address.security_protocol_id)
 
 
-def told_host(address: ListenerAddress) -> str:
+def host_to_advertise(address: ListenerAddress) -> str:
     """Host that is advertised for a listener: the configured one, or the name of this machine for every address."""
     return socket.gethostname() if is_every_address(address.host) else address.host

@@ -228,7 +228,7 @@ def _unwrapped(answer: Any) -> bytes:
     return data
 
 
-def moved_code(api_key: int) -> ErrorCode:
+def not_active_code(api_key: int) -> ErrorCode:
     """Error code by which a controller's response to this API says that it is not the active controller."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if api_key == ApiKey.DESCRIBE_QUORUM else _MOVED
 

@@ -86,7 +86,7 @@ class Connection:
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             log.debug("connection from %s is gone: %s", self._client, error)
         except FrameTooLarge as error:
-            log.warning("closing the connection from %s: %s%s", self._client, error, what_it_speaks(self._reader))
+            log.warning("closing the connection from %s: %s%s", self._client, error, recognized_protocol(self._reader))
         except (CloseConnection, ProtocolError) as error:
             log.warning("closing the connection from %s: %s", self._client, error)
         except Exception:
@@ -131,7 +131,7 @@ class Connection:
                 if frame is None:
                     continue
             if frame is None:
-                if reader.announced > BUFFER_SIZE_KEPT and (size := reader.must_grow_to):
+                if reader.announced > BUFFER_SIZE_KEPT and (size := reader.size_to_grow_to):
                     await self._memory.reserve(self, size)
                 if await self._receive(reader):
                     turns = 0
@@ -227,7 +227,7 @@ _OTHER_PROTOCOLS = (
 )
 
 
-def what_it_speaks(reader: FrameReader) -> str:
+def recognized_protocol(reader: FrameReader) -> str:
     """Text for the log that names the protocol whose first bytes were read as a frame size; "" for an unknown one."""
     first = reader.first_bytes
     return next((f" (looks like {name})" for start, name in _OTHER_PROTOCOLS if first.startswith(start)), "")

@@ -105,7 +105,7 @@ class ConnectionLimits:
         while not self._has_slot(listener):
             await self._freed.wait()
 
-    async def keep_to_rate(self, listener: LimitedListener) -> None:
+    async def throttle_creation(self, listener: LimitedListener) -> None:
         """Delays an accepted connection until it keeps to the rates of its listener and of the broker."""
         config = self._config()
         rates = [(int(config.listener_property(listener.name, "max.connection.creation.rate") or 0), listener.name)]
@@ -141,9 +141,9 @@ class ConnectionLimits:
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
-        self.look_again()
+        self.wake_listeners()
 
-    def look_again(self) -> None:
+    def wake_listeners(self) -> None:
         """Wakes listeners that wait for a slot, after a connection has ended or a limit was changed."""
         self._freed.set()
         self._freed = trio.Event()

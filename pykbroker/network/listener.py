@@ -121,7 +121,7 @@ class Listener:
             else:
                 accepted += 1
                 try:
-                    await limits.keep_to_rate(self)
+                    await limits.throttle_creation(self)
                     if accepted % ACCEPTS_PER_TURN == 0:
                         await trio.lowlevel.checkpoint()
                 except trio.Cancelled:

@@ -22,7 +22,7 @@ from pykbroker.node.quorum_node import LocalCall, is_quorum_gone, make_channel, 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.replication.fetch_sessions import FetchSessions
-from pykbroker.replication.leadership import BrokersInSight
+from pykbroker.replication.leadership import RegisteredBrokers
 from pykbroker.replication.partitions import Partitions
 from pykbroker.replication.replica_environment import ReplicaEnvironment
 from pykbroker.replication.transaction_markers import MarkerWriter
@@ -113,7 +113,7 @@ class BrokerServer:
             await nursery.start(replication.replicas.run)
             nursery.start_soon(replication.full_disk.run)
         limits = ListenerLimits(services)
-        controller.subscribe(lambda old, new: limits.connections.look_again())
+        controller.subscribe(lambda old, new: limits.connections.wake_listeners())
         listeners = [
             Listener(address.name, sockets, services, sasl_maker(config, address), limits)
             for address, sockets in self._bound
@@ -160,7 +160,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
     controller = parts.controller
     image = controller.image
     directory.load_logs(lambda topic: metadata.log_config(image, topic), host.clock.now_ms(), log.warning)
-    brokers = BrokersInSight(config.node_id, config.replication.lag_time_max_ms / 1000)
+    brokers = RegisteredBrokers(config.node_id, config.replication.lag_time_max_ms / 1000)
     broker_clients = _broker_clients(parts)
     if broker_clients is None:
         partitions, replication = _open_partitions(parts, ReplicaEnvironment(brokers, controller.clock.now_s)), None
@@ -225,7 +225,7 @@ def _open_partitions(parts: NodeParts, environment: ReplicaEnvironment) -> Parti
     # Lag times are measured by the controller's clock, which stops while this process does not run: a leader that
     # stalled has received no fetches, and its followers do not lag because of that.
     partitions = Partitions(environment, parts.directory, parts.metadata.log_config, parts.host.clock)
-    partitions.set_strays_aside(parts.controller.image)
+    partitions.mark_stray_logs(parts.controller.image)
     return partitions
 
 
@@ -241,7 +241,7 @@ def _broker_clients(parts: NodeParts) -> BrokerClients | None:
 
 
 def _replicate(
-    parts: NodeParts, call: LocalCall, brokers: BrokersInSight, clients: BrokerClients
+    parts: NodeParts, call: LocalCall, brokers: RegisteredBrokers, clients: BrokerClients
 ) -> tuple[Partitions, Replication]:
     """Partitions of a broker with other brokers, and the tasks that replicate them."""
     from pykbroker.replication.full_disk import FullDisk, ReportedFailures

@@ -133,10 +133,10 @@ class SettledObjects:
 
     def __init__(self) -> None:
         self._thresholds_before = gc.get_threshold()
-        self._settled_since_look = 0
+        self._settled_since_collection = 0
         self._found_in_use = 0
         self._due_since_s: float | None = None
-        self._looked_at: tuple[float, float] | None = None
+        self._checked_at: tuple[float, float] | None = None
 
     def begin(self) -> None:
         """Settles all present objects, and from now on the survivors of each full collection."""
@@ -153,15 +153,15 @@ class SettledObjects:
             gc.callbacks.remove(self._on_collection)
         gc.set_threshold(*self._thresholds_before)
 
-    def look_if_due(self, now_s: float, processor_s: float) -> bool:
+    def collect_if_due(self, now_s: float, processor_s: float) -> bool:
         """Makes a thorough collection if it is due and the process was idle since the last call; True if it did.
 
         Args:
             now_s: time in seconds of a clock that also runs while the process waits.
             processor_s: processor time of the process so far, in seconds.
         """
-        before, self._looked_at = self._looked_at, (now_s, processor_s)
-        if self._settled_since_look < max(THOROUGH_OBJECTS, self._found_in_use * THOROUGH_SHARE):
+        before, self._checked_at = self._checked_at, (now_s, processor_s)
+        if self._settled_since_collection < max(THOROUGH_OBJECTS, self._found_in_use * THOROUGH_SHARE):
             return False
         if self._due_since_s is None:
             self._due_since_s = now_s
@@ -171,9 +171,9 @@ class SettledObjects:
         self._due_since_s = None
         gc.unfreeze()
         # The end of this collection calls _on_collection, which counts and settles all objects in use.
-        self._settled_since_look = 0
+        self._settled_since_collection = 0
         gc.collect()
-        self._found_in_use, self._settled_since_look = self._settled_since_look, 0
+        self._found_in_use, self._settled_since_collection = self._settled_since_collection, 0
         self._forget_size()
         return True
 
@@ -182,7 +182,7 @@ class SettledObjects:
             survivors = len(gc.get_objects(generation=_FULL))
             if survivors >= SETTLED_OBJECTS:
                 gc.freeze()
-                self._settled_since_look += survivors
+                self._settled_since_collection += survivors
 
     def _forget_size(self) -> None:
         """Collects once more: after a collection of many objects Python delays the next full one until a quarter as

@@ -22,7 +22,7 @@ class BrokerProcess(Protocol):
     def address(self) -> str | None:
         """host:port once the broker is ready, None before."""
 
-    def wait_for_news(self, timeout_s: float) -> None:
+    def wait_for_output(self, timeout_s: float) -> None:
         """Wait until the broker may be ready or may have ended, at most `timeout_s` seconds."""
 
     def poll(self) -> int | None:

@@ -46,7 +46,7 @@ class ForkedProcess:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
-            self.wait_for_news(left)
+            self.wait_for_output(left)
         if not self.pid:
             raise ProcessError(self._error or "")
 
@@ -55,7 +55,7 @@ class ForkedProcess:
         self._read()
         return self._address
 
-    def wait_for_news(self, timeout_s: float) -> None:
+    def wait_for_output(self, timeout_s: float) -> None:
         """Wait until the broker may be ready or may have ended, at most `timeout_s` seconds."""
         if self._status is None and self._is_lost and self._pidfd < 0:
             time.sleep(min(_POLL_S, timeout_s))
@@ -78,7 +78,7 @@ class ForkedProcess:
             left = 60.0 if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
-            self.wait_for_news(left)
+            self.wait_for_output(left)
         return status
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -130,7 +130,7 @@ class ForkedProcess:
             return True
         return False
 
-    def leave_to_parent(self) -> None:
+    def close_inherited(self) -> None:
         """In a fork of the process that started it: close the copy of the broker's input, which would keep it open."""
         # Another thread may have held it.
         self._lock = threading.Lock()

@@ -80,7 +80,7 @@ def _take_standard_streams(stdin: int, output: int) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
 
 
-def end_in_words(exit_code: int) -> str:
+def exit_text(exit_code: int) -> str:
     """The end of a process: "ended with exit code 1", or "was ended by SIGKILL" for the exit code -9."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"

@@ -42,7 +42,7 @@ class InterpreterProcess:
         except FileNotFoundError:
             return None
 
-    def wait_for_news(self, timeout_s: float) -> None:
+    def wait_for_output(self, timeout_s: float) -> None:
         """Wait at most 5 ms: there is no event for the file of the address."""
         time.sleep(min(_POLL_S, timeout_s))
 

@@ -146,7 +146,7 @@ def _end(
         # A fork of the process that started it: that process still uses it.
         popen.returncode = 0
         for broker in list(brokers):
-            broker.leave_to_parent()
+            broker.close_inherited()
         return
     for broker in list(brokers):
         broker.close_stdin()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import random
 
     from pykbroker.protocol.messages.fetch import FetchRequest, PartitionData
-    from pykbroker.replication.partition import QuietFollower
+    from pykbroker.replication.partition import CaughtUpFollower
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -39,12 +39,12 @@ class FetchedPartition:
     """Fetch parameters of a client for one partition; in a session also the offsets last sent to the client."""
 
     __slots__ = (
+        "caught_up",
         "current_leader_epoch",
         "fetch_offset",
         "key",
         "last_fetched_epoch",
         "log_start_offset",
-        "quiet",
         "sent_high_watermark",
         "sent_log_start_offset",
         "size_max",
@@ -59,7 +59,7 @@ class FetchedPartition:
         # Start of the follower's own log; -1 from a consumer.
         self.log_start_offset = -1
         # State of an in-sync follower that had the whole log at its last fetch, else None. Set by the handler of Fetch.
-        self.quiet: QuietFollower | None = None
+        self.caught_up: CaughtUpFollower | None = None
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
@@ -225,7 +225,7 @@ def _merge(session: FetchSession, request: FetchRequest) -> bool:
             known.current_leader_epoch = asked.current_leader_epoch
             known.last_fetched_epoch = asked.last_fetched_epoch
             known.log_start_offset = asked.log_start_offset
-            known.quiet = None
+            known.caught_up = None
     for forgotten in request.forgotten_topics_data:
         for partition in forgotten.partitions:
             session.partitions.pop(PartitionKey(forgotten.topic, forgotten.topic_id, partition), None)

@@ -42,7 +42,7 @@ class Fetcher:
 
     Args:
         leader_id: id of the leader.
-        session: the fetch session with its partitions; call `look_again` after changing it.
+        session: the fetch session with its partitions; call `wake_up` after changing it.
         connect: returns a client of the leader whose response bytes are valid until its next request; raises
             NodeUnreachable.
         broker_epoch: returns the current epoch of this broker.
@@ -76,7 +76,7 @@ class Fetcher:
         self._client: Client | None = None
         self._is_failing = False
 
-    def look_again(self) -> None:
+    def wake_up(self) -> None:
         """Wakes the task after a change of the session's partitions."""
         self._changed.set()
 

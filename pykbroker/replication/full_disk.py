@@ -23,7 +23,7 @@ from pykbroker.replication.full_disk_rules import (
     DiskFullness,
     can_write,
     has_room,
-    is_last_and_leaderless,
+    is_offline_last_replica,
     replica_moves,
 )
 
@@ -165,18 +165,18 @@ class FullDisk:
                 failures.has_filled = False
                 self._may_have_lost = True
                 self._follow_all()
-            if self._room.is_full and trio.current_time() >= self._room.look_at:
+            if self._room.is_full and trio.current_time() >= self._room.check_at:
                 self._look()
             again_at = await self._settle() if self._may_have_lost else NEVER
             if self._room.is_full:
-                again_at = min(again_at, self._room.look_at)
+                again_at = min(again_at, self._room.check_at)
             with trio.move_on_at(again_at):
                 await failures.wake.wait()
 
     def _look(self) -> None:
         """Checks whether the disk has space again."""
         self._has_looked = True
-        self._room.looked(trio.current_time(), has_room=has_room(self._directory.filesystem, self._directory.path))
+        self._room.checked(trio.current_time(), has_room=has_room(self._directory.filesystem, self._directory.path))
         if not self._room.is_full:
             log.info("%s: there is space again", self._directory.path)
             self._follow_all()
@@ -225,7 +225,7 @@ class FullDisk:
     def _waits_for_leader(self, image: ClusterImage, key: Key) -> bool:
         topic = image.topics_by_id.get(key[0])
         partition = None if topic is None else topic.partitions.get(key[1])
-        return partition is not None and is_last_and_leaderless(partition, self._node_id)
+        return partition is not None and is_offline_last_replica(partition, self._node_id)
 
     async def _tell(self, broker_epoch: int, directory: bytes, keys: Sequence[Key]) -> None:
         # Imported here: most brokers never send this request.

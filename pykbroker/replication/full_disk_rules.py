@@ -42,14 +42,14 @@ class DiskFullness:
     """State of the disk, full or not, and the time of the next check. Times are seconds on one clock.
 
     Attributes:
-        look_at: time of the next check for space, while full.
+        check_at: time of the next check for space, while full.
     """
 
-    __slots__ = ("_emptied_at", "_pause_s", "is_full", "look_at")
+    __slots__ = ("_emptied_at", "_pause_s", "is_full", "check_at")
 
     def __init__(self) -> None:
         self.is_full = False
-        self.look_at = 0.0
+        self.check_at = 0.0
         self._pause_s = PAUSE_MIN_S
         self._emptied_at = float("-inf")
 
@@ -60,18 +60,18 @@ class DiskFullness:
         was_calm = now >= self._emptied_at + CALM_S
         self._pause_s = PAUSE_MIN_S if was_calm else min(2 * self._pause_s, PAUSE_MAX_S)
         self.is_full = True
-        self.look_at = now + self._pause_s
+        self.check_at = now + self._pause_s
 
-    def looked(self, now: float, *, has_room: bool) -> None:
+    def checked(self, now: float, *, has_room: bool) -> None:
         """Records the result of a check for space."""
         if has_room:
             self.is_full = False
             self._emptied_at = now
         else:
-            self.look_at = now + LOOK_S
+            self.check_at = now + LOOK_S
 
 
-def room_wanted(total_bytes: int) -> int:
+def required_space(total_bytes: int) -> int:
     """Bytes that must be free on a volume of this size before replicas are taken up again."""
     return min(max(total_bytes // ROOM_SHARE, ROOM_MIN_BYTES), ROOM_MAX_BYTES)
 
@@ -82,7 +82,7 @@ def has_room(filesystem: FileSystem, directory: str) -> bool:
         total, usable = filesystem.space(directory)
     except StorageError:
         return False
-    return usable >= room_wanted(total) and can_write(filesystem, directory)
+    return usable >= required_space(total) and can_write(filesystem, directory)
 
 
 def can_write(filesystem: FileSystem, directory: str) -> bool:
@@ -123,11 +123,11 @@ def replica_moves(
             elif partition.is_lost_on(node_id):
                 if is_last or not is_full:
                     moves.come_back.append(key)
-            elif key in came_back and is_last_and_leaderless(partition, node_id):
+            elif key in came_back and is_offline_last_replica(partition, node_id):
                 moves.come_back.append(key)
     return moves
 
 
-def is_last_and_leaderless(partition: PartitionImage, node_id: int) -> bool:
+def is_offline_last_replica(partition: PartitionImage, node_id: int) -> bool:
     """True if this broker is the only in-sync replica and the partition has no leader."""
     return partition.isr == (node_id,) and partition.leader == NO_LEADER

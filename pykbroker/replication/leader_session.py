@@ -37,7 +37,7 @@ class FetchLimits(NamedTuple):
     partition_max_bytes: int = 1_048_576
 
 
-class _Question(NamedTuple):
+class _SentPartition(NamedTuple):
     """Fetch parameters of a partition, as sent to the leader."""
 
     leader_epoch: int
@@ -68,7 +68,7 @@ class LeaderSession:
         self._session_id = 0
         self._epoch = INITIAL_EPOCH
         # Parameters in the leader's copy of the session.
-        self._asked: dict[Key, _Question] = {}
+        self._asked: dict[Key, _SentPartition] = {}
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -93,8 +93,8 @@ class LeaderSession:
 
     def next_request(self, now: float, now_ms: int, broker_epoch: int) -> FetchRequest | None:
         """The next request; None while no partition may be fetched, see `ready_at`."""
-        questions = self._questions(now, now_ms)
-        if not questions:
+        partitions = self._partitions_to_fetch(now, now_ms)
+        if not partitions:
             return None
         is_full = self._epoch == INITIAL_EPOCH
         limits = self._limits
@@ -108,8 +108,8 @@ class LeaderSession:
         )
         topics: dict[bytes, FetchTopic] = {}
         asked = {} if is_full else self._asked
-        for key, question in questions.items():
-            if asked.get(key) == question:
+        for key, sent in partitions.items():
+            if asked.get(key) == sent:
                 continue
             topic_id, number = key
             topic = topics.get(topic_id)
@@ -119,25 +119,25 @@ class LeaderSession:
             topic.partitions.append(
                 FetchPartition(
                     partition=number,
-                    current_leader_epoch=question.leader_epoch,
-                    fetch_offset=question.fetch_offset,
-                    last_fetched_epoch=question.last_fetched_epoch,
-                    log_start_offset=question.log_start_offset,
+                    current_leader_epoch=sent.leader_epoch,
+                    fetch_offset=sent.fetch_offset,
+                    last_fetched_epoch=sent.last_fetched_epoch,
+                    log_start_offset=sent.log_start_offset,
                     partition_max_bytes=limits.partition_max_bytes,
                 )
             )
         forgotten: dict[bytes, ForgottenTopic] = {}
         for topic_id, number in asked:
-            if (topic_id, number) not in questions:
+            if (topic_id, number) not in partitions:
                 forgotten.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(number)
         request.forgotten_topics_data = list(forgotten.values())
-        self._asked = questions
+        self._asked = partitions
         return request
 
-    def _questions(self, now: float, now_ms: int) -> dict[Key, _Question]:
+    def _partitions_to_fetch(self, now: float, now_ms: int) -> dict[Key, _SentPartition]:
         throttle = self._throttle
         is_exceeded = throttle is not None and throttle.is_exceeded(now)
-        questions: dict[Key, _Question] = {}
+        partitions: dict[Key, _SentPartition] = {}
         for key, followed in self._followed.items():
             partition = followed.partition
             if followed.not_before > now or not followed.is_current:
@@ -152,13 +152,13 @@ class LeaderSession:
             partition_log = partition.log
             if not followed.is_prepared and not self._prepare(followed, now, now_ms):
                 continue
-            questions[key] = _Question(
+            partitions[key] = _SentPartition(
                 followed.leader_epoch,
                 partition_log.log_end_offset,
                 partition_log.latest_epoch,
                 partition_log.log_start_offset,
             )
-        return questions
+        return partitions
 
     def _prepare(self, followed: FollowedPartition, now: float, now_ms: int) -> bool:
         is_prepared = followed.prepare(now_ms)
@@ -184,11 +184,11 @@ class LeaderSession:
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
-                question = self._asked.get(key)
+                sent = self._asked.get(key)
                 followed = self._followed.get(key)
-                if question is None or followed is None or followed.leader_epoch != question.leader_epoch:
+                if sent is None or followed is None or followed.leader_epoch != sent.leader_epoch:
                     continue
-                outcome = followed.on_data(data, question.fetch_offset, now_ms)
+                outcome = followed.on_data(data, sent.fetch_offset, now_ms)
                 if outcome is Outcome.ASK_OFFSETS:
                     out_of_range.append(followed)
                 elif outcome is Outcome.LATER:

@@ -24,7 +24,7 @@ NEVER = float("-inf")
 NO_BROKER_EPOCH = -1
 
 
-class BrokersInSight:
+class RegisteredBrokers:
     """Registered brokers of the cluster, for the rules of in-sync sets; one object for all partitions of a broker.
 
     Attributes:
@@ -151,7 +151,7 @@ class Leadership:
         "pending",
     )
 
-    def __init__(self, brokers: BrokersInSight) -> None:
+    def __init__(self, brokers: RegisteredBrokers) -> None:
         self._brokers = brokers
         self.followers: dict[int, Follower] = {}
         self.isr: tuple[int, ...] = ()

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from pykbroker.replication.offset_waiters import OffsetWaiters
     from pykbroker.replication.replica_environment import ReplicaEnvironment
 
-__all__ = ["NO_EPOCH", "FetchBound", "Partition", "PartitionRead", "QuietFollower"]
+__all__ = ["NO_EPOCH", "CaughtUpFollower", "FetchBound", "Partition", "PartitionRead"]
 
 log = logging.getLogger(__name__)
 
 NO_EPOCH = -1
 
 
-class QuietFollower:
+class CaughtUpFollower:
     """An in-sync follower that has the leader's whole log: until something changes its fetches need no read of the log.
 
     Most partitions of a fetch session are in this state most of the time, and a session has hundreds.
@@ -52,7 +52,7 @@ class QuietFollower:
         self._leadership = partition.leadership
         self._leader_epoch = partition.leader_epoch
 
-    def is_still(self, high_watermark: int, log_start_offset: int, broker_epoch: int) -> bool:
+    def is_unchanged(self, high_watermark: int, log_start_offset: int, broker_epoch: int) -> bool:
         """True if nothing has changed, also not the high watermark and log start last sent to the follower."""
         partition, leadership, follower = self.partition, self._leadership, self._follower
         return (
@@ -560,12 +560,12 @@ class Partition:
         """The epoch of the follower's broker if that is alive, else -1."""
         return self._environment.brokers.epoch(follower.broker_id)
 
-    def quiet(self, follower: Follower, offset: int) -> QuietFollower | None:
-        """A QuietFollower after a fetch at `offset`, if the follower is in sync and has the whole log; else None."""
+    def caught_up(self, follower: Follower, offset: int) -> CaughtUpFollower | None:
+        """A CaughtUpFollower after a fetch at `offset`, if the follower is in sync and has the whole log; else None."""
         leadership = self.leadership
         if leadership is None or follower.broker_id not in leadership.isr or offset != self.log.log_end_offset:
             return None
-        return QuietFollower(self, follower, offset)
+        return CaughtUpFollower(self, follower, offset)
 
     def shrink_isr(self) -> None:
         """Proposes the in-sync set without the followers that have lagged for too long, if there are any."""

@@ -99,7 +99,7 @@ class Partitions:
                 # DeleteRecords does not wait for a broker that is gone.
                 partition.low_waiters.notify(ALL)
 
-    def set_strays_aside(self, image: ClusterImage) -> None:
+    def mark_stray_logs(self, image: ClusterImage) -> None:
         """Marks the log directories that a starting broker finds and that are not in its metadata as stray.
 
         While this broker was down the topic was deleted, or created again with another id, or the partition was moved

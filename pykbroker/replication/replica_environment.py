@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pykbroker.logstore.errors import StorageError
-    from pykbroker.replication.leadership import BrokersInSight, Leadership, Proposal
+    from pykbroker.replication.leadership import Leadership, Proposal, RegisteredBrokers
 
 
 class ProposingPartition(Protocol):
@@ -75,7 +75,7 @@ class ReplicaEnvironment:
 
     def __init__(
         self,
-        brokers: BrokersInSight,
+        brokers: RegisteredBrokers,
         now: Callable[[], float],
         proposals: Proposals = _ALONE,
         storage_failures: StorageFailures = _ALONE,

@@ -136,7 +136,7 @@ class ReplicaManager:
         if fetcher is None:
             fetcher = self._start(leader_id)
         fetcher.session.follow(partition)
-        fetcher.look_again()
+        fetcher.wake_up()
 
     def _stop_following(self, key: tuple[bytes, int]) -> None:
         leader_id = self._leaders.pop(key, None)
@@ -145,7 +145,7 @@ class ReplicaManager:
         fetcher = self._fetchers[leader_id]
         fetcher.session.leave(key)
         if len(fetcher.session):
-            fetcher.look_again()
+            fetcher.wake_up()
         else:
             del self._fetchers[leader_id]
             scope = self._scopes.pop(leader_id, None)

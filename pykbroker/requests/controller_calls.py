@@ -59,7 +59,7 @@ def has_moved(context: NodeContext, failure: ApiError) -> bool:
     return failure.code == ErrorCode.NOT_CONTROLLER and channel is not None and not channel.is_local
 
 
-async def carry_out(context: NodeContext, command: Command[R], timeout_ms: int | None = None) -> R:
+async def submit_command(context: NodeContext, command: Command[R], timeout_ms: int | None = None) -> R:
     """Submits a command and returns its result.
 
     Raises:

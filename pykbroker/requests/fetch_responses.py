@@ -101,7 +101,7 @@ def failure(
     return data
 
 
-def elsewhere(partition: Partition, preferred: int) -> PartitionData:
+def at_preferred_replica(partition: Partition, preferred: int) -> PartitionData:
     """A partition without records, with the follower that the consumer should fetch from (KIP-392)."""
     return PartitionData(
         partition_index=partition.partition,

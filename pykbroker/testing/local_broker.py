@@ -179,7 +179,7 @@ class LocalBroker(LocalClient):
         """
         if self.is_running:
             raise LocalBrokerError(f"the broker is running already (pid {self.pid})")
-        self._resources.let_go()
+        self._resources.kill_process()
         environment = _environment() | ({"CLUSTER_ID": self._cluster_id} if self._cluster_id else {})
         try:
             self._resources.process = self._new_process(environment)
@@ -328,7 +328,7 @@ class LocalBroker(LocalClient):
             if left <= 0:
                 self.kill()
                 raise LocalBrokerError(self._with_log(f"the broker was not ready within {self._start_timeout_s:g} s"))
-            process.wait_for_news(left)
+            process.wait_for_output(left)
 
     def _with_log(self, text: str) -> str:
         tail = self.log.splitlines()[-_LOG_TAIL_LINES:]
@@ -347,7 +347,7 @@ class _Resources:
         self.folder: str | None = None
         self.owner = os.getpid()
 
-    def let_go(self) -> None:
+    def kill_process(self) -> None:
         """Kill the process if it runs, and close its standard input."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
@@ -359,7 +359,7 @@ class _Resources:
         # A fork of the program that started the broker has a copy of this object, but must not end the broker.
         if self.owner != os.getpid():
             return
-        self.let_go()
+        self.kill_process()
         if self.folder is not None and not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder = None

@@ -41,7 +41,7 @@ _LOG_TAIL_LINES = 40
 _TOPIC_STEM_MAX = 200
 
 
-class Wishes(NamedTuple):
+class MarkerArguments(NamedTuple):
     """The arguments of all `pykbroker` markers of a test; the closest marker wins. None for each that is not given."""
 
     config: Mapping[str, str | float] | None = None
@@ -71,15 +71,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test with `config` or `nodes` in its marker a broker or cluster of its own, by a parameter of its own."""
-    wishes = _wishes_of(metafunc.definition)
+    arguments = _marker_arguments(metafunc.definition)
     needs = {
-        "kafka_broker": wishes.config is not None,
-        "kafka_cluster": wishes.config is not None or wishes.nodes is not None,
+        "kafka_broker": arguments.config is not None,
+        "kafka_cluster": arguments.config is not None or arguments.nodes is not None,
     }
     for name, is_own in needs.items():
         if is_own and name in metafunc.fixturenames:
             # Before pytest 8.4 it cannot be kept out of the test's name.
-            metafunc.parametrize(name, [wishes], indirect=True, ids=[getattr(pytest, "HIDDEN_PARAM", _MARKER)])
+            metafunc.parametrize(name, [arguments], indirect=True, ids=[getattr(pytest, "HIDDEN_PARAM", _MARKER)])
 
 
 @pytest.fixture(scope="session")
@@ -104,11 +104,11 @@ def kafka_broker(
     request: pytest.FixtureRequest, _kafka_session_broker: Callable[[], LocalBroker]
 ) -> Iterator[LocalBroker]:
     """Give a running broker, the same for all tests without `config` in a marker: a `pykbroker.LocalBroker`."""
-    wishes: Wishes | None = getattr(request, "param", None)
-    if wishes is None:
+    arguments: MarkerArguments | None = getattr(request, "param", None)
+    if arguments is None:
         yield _kafka_session_broker()
         return
-    broker = _start_broker(request.config, wishes.config)
+    broker = _start_broker(request.config, arguments.config)
     yield broker
     broker.close()
 
@@ -116,7 +116,7 @@ def kafka_broker(
 @pytest.fixture
 def kafka_fresh_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
     """Give a running broker for this test alone, without any topic: a `pykbroker.LocalBroker`."""
-    broker = _start_broker(request.config, _wishes_of(request.node).config)
+    broker = _start_broker(request.config, _marker_arguments(request.node).config)
     yield broker
     broker.close()
 
@@ -129,9 +129,9 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
     """
     from pykbroker.testing.local_cluster import LocalCluster
 
-    wishes: Wishes = getattr(request, "param", Wishes())
-    settings = _settings(request.config, wishes.config)
-    nodes = wishes.nodes if wishes.nodes is not None else _ini_number(request.config, "pykbroker_nodes")
+    arguments: MarkerArguments = getattr(request, "param", MarkerArguments())
+    settings = _settings(request.config, arguments.config)
+    nodes = arguments.nodes if arguments.nodes is not None else _ini_number(request.config, "pykbroker_nodes")
     with _failures():
         cluster = LocalCluster(nodes, config=settings, storage=request.config.getini("pykbroker_storage"))
         try:
@@ -193,14 +193,14 @@ def _new_topic(request: pytest.FixtureRequest, client: LocalClient) -> str:
     import re
     import uuid
 
-    wishes = _wishes_of(request.node)
-    partitions = wishes.partitions
+    arguments = _marker_arguments(request.node)
+    partitions = arguments.partitions
     if partitions is None:
         partitions = _ini_number(request.config, "pykbroker_partitions")
     stem = re.sub("[^a-zA-Z0-9._-]+", "-", request.node.name)[:_TOPIC_STEM_MAX].strip("-.")
     name = f"{stem}-{uuid.uuid4().hex[:12]}"
     with _failures():
-        client.create_topic(name, partitions, config=wishes.topic_config)
+        client.create_topic(name, partitions, config=arguments.topic_config)
     return name
 
 
@@ -252,14 +252,14 @@ def _ini_number(config: pytest.Config, name: str) -> int:
     return int(text)
 
 
-def _wishes_of(node: pytest.Item | pytest.Collector) -> Wishes:
+def _marker_arguments(node: pytest.Item | pytest.Collector) -> MarkerArguments:
     """The arguments of the markers of a test, its class and its module, checked."""
-    wishes = Wishes()
+    arguments = MarkerArguments()
     for marker in reversed(list(node.iter_markers(_MARKER))):
         if marker.args:
             _refuse(f"the marker {_MARKER} has named arguments only: {_MARKER_HELP}")
         for name, value in marker.kwargs.items():
-            if name not in Wishes._fields:
+            if name not in MarkerArguments._fields:
                 _refuse(f"the marker {_MARKER} has no argument {name!r}: {_MARKER_HELP}")
             if name in ("partitions", "nodes"):
                 if not isinstance(value, int) or value < 1:
@@ -267,6 +267,6 @@ def _wishes_of(node: pytest.Item | pytest.Collector) -> Wishes:
             elif not isinstance(value, dict):
                 _refuse(f"the marker {_MARKER}({name}={value!r}): expected a dict of settings")
             else:
-                value = {**(getattr(wishes, name) or {}), **value}
-            wishes = wishes._replace(**{name: value})
-    return wishes
+                value = {**(getattr(arguments, name) or {}), **value}
+            arguments = arguments._replace(**{name: value})
+    return arguments

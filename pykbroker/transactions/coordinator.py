@@ -247,12 +247,12 @@ class TransactionCoordinator:
             return await self.verify(transactional_id, producer_id, producer_epoch, partitions, add=add)
         if leader < 0:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        from pykbroker.transactions.remote_verification import Question, RemoteVerification
+        from pykbroker.transactions.remote_verification import PendingVerification, RemoteVerification
 
         if self._remote is None:
             self._remote = RemoteVerification(self._connect, self._settings.request_timeout_ms)
-        question = Question(transactional_id, producer_id, producer_epoch, partitions, is_adding=add)
-        return await self._remote.ask(self._runtime.nursery, leader, question)
+        verification = PendingVerification(transactional_id, producer_id, producer_epoch, partitions, is_adding=add)
+        return await self._remote.ask(self._runtime.nursery, leader, verification)
 
     def _is_live(self, broker_id: int) -> bool:
         broker = self._metadata.image.brokers.get(broker_id)

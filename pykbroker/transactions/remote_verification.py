@@ -33,7 +33,7 @@ TRANSACTIONS_PER_REQUEST = 1_000
 Answers = dict["TopicPartition", ErrorCode]
 
 
-class Question:
+class PendingVerification:
     """Verification of one transaction's partitions, or their addition; completes with an error code for each."""
 
     __slots__ = (
@@ -87,7 +87,7 @@ class Question:
         )
 
 
-Batch = dict[str, Question]
+Batch = dict[str, PendingVerification]
 """Questions of one request, by transactional id."""
 
 
@@ -102,14 +102,14 @@ class RemoteVerification:
     def __init__(self, connect: Connect, timeout_ms: int) -> None:
         self._connect = connect
         self._timeout_ms = timeout_ms
-        self._questions: dict[int, list[Question]] = {}
+        self._waiting: dict[int, list[PendingVerification]] = {}
         self._senders: dict[int, BrokerSender[Batch]] = {}
 
-    async def ask(self, nursery: trio.Nursery, broker_id: int, question: Question) -> Answers:
-        """Sends a question to a broker; NETWORK_EXCEPTION if the request fails, upon which the client retries."""
+    async def ask(self, nursery: trio.Nursery, broker_id: int, verification: PendingVerification) -> Answers:
+        """Sends a verification to a broker; NETWORK_EXCEPTION if the request fails, upon which the client retries."""
         sender = self._senders.get(broker_id)
         if sender is None:
-            self._questions[broker_id] = []
+            self._waiting[broker_id] = []
             sender = self._senders[broker_id] = BrokerSender(
                 connect=partial(self._connect, broker_id),
                 take=partial(self._take, broker_id),
@@ -118,23 +118,23 @@ class RemoteVerification:
                 ended=partial(self._forget_sender, broker_id),
             )
             nursery.start_soon(sender.run)
-        self._questions[broker_id].append(question)
+        self._waiting[broker_id].append(verification)
         sender.wake()
-        return await question.wait_answer()
+        return await verification.wait_answer()
 
     def _take(self, broker_id: int) -> Batch:
         batch: Batch = {}
-        later: list[Question] = []
-        for question in self._questions[broker_id]:
-            if question.transactional_id in batch or len(batch) >= TRANSACTIONS_PER_REQUEST:
-                later.append(question)
+        later: list[PendingVerification] = []
+        for verification in self._waiting[broker_id]:
+            if verification.transactional_id in batch or len(batch) >= TRANSACTIONS_PER_REQUEST:
+                later.append(verification)
             else:
-                batch[question.transactional_id] = question
-        self._questions[broker_id] = later
+                batch[verification.transactional_id] = verification
+        self._waiting[broker_id] = later
         return batch
 
     async def _exchange(self, connection: NodeConnection, batch: Batch) -> None:
-        request = AddPartitionsToTxnRequest(transactions=[question.encoded() for question in batch.values()])
+        request = AddPartitionsToTxnRequest(transactions=[verification.encoded() for verification in batch.values()])
         response: AddPartitionsToTxnResponse = await connection.request(request, self._timeout_ms)
         codes: dict[str, Answers] = {
             result.transactional_id: {
@@ -150,13 +150,13 @@ class RemoteVerification:
             # CLUSTER_AUTHORIZATION_FAILED is about this broker, not the client.
             missing = answered_error(response.error_code)
             missing = ErrorCode.INVALID_TXN_STATE if missing is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else missing
-        for transactional_id, question in batch.items():
-            question.answer(codes.get(transactional_id, {}), missing)
+        for transactional_id, verification in batch.items():
+            verification.answer(codes.get(transactional_id, {}), missing)
 
     def _failed(self, broker_id: int, batch: Batch, reason: str) -> None:
         log.info("transactions cannot be verified with broker %d: %s", broker_id, reason)
-        for question in batch.values():
-            question.answer({}, ErrorCode.NETWORK_EXCEPTION)
+        for verification in batch.values():
+            verification.answer({}, ErrorCode.NETWORK_EXCEPTION)
 
     def _forget_sender(self, broker_id: int) -> None:
         del self._senders[broker_id]

@@ -101,12 +101,12 @@ def test_a_large_frame_is_told_before_there_is_room_for_it() -> None:
     size = 10 << 20
     reader.buffer()[:4] = size.to_bytes(4, "big")
     reader.received(4)
-    while not reader.must_grow_to:
+    while not reader.size_to_grow_to:
         assert reader.next_frame() is None
         assert reader.size_bytes <= BUFFER_SIZE_KEPT
         reader.received(len(reader.buffer()))
         assert reader.next_frame() is None
-    assert reader.must_grow_to == size
+    assert reader.size_to_grow_to == size
     reader.buffer()
     assert reader.size_bytes <= BUFFER_SIZE_KEPT * GROWTH
 

@@ -15,7 +15,7 @@ from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import Command, PlanContext
 from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
-from pykbroker.metadata.advertised_listeners import broker_listeners, told_host
+from pykbroker.metadata.advertised_listeners import broker_listeners, host_to_advertise
 from pykbroker.metadata.controller_channel import ControllerChannel
 from pykbroker.metadata.metadata_cache import MetadataCache
 from pykbroker.metadata.producer_ids import ProducerIds
@@ -83,7 +83,7 @@ class FakeController:
 
 def _own_endpoints(config: BrokerConfig) -> list[Endpoint]:
     return [
-        Endpoint(address.name, told_host(address), address.port, address.security_protocol_id)
+        Endpoint(address.name, host_to_advertise(address), address.port, address.security_protocol_id)
         for address in broker_listeners(config)
     ]
 

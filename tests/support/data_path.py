@@ -28,7 +28,7 @@ from pykbroker.protocol.codec import decode, encode, encode_chunks
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.fetch_sessions import FetchSessions
-from pykbroker.replication.leadership import BrokersInSight, Proposal
+from pykbroker.replication.leadership import Proposal, RegisteredBrokers
 from pykbroker.replication.partitions import Partitions
 from pykbroker.replication.replica_environment import ProposingPartition, ReplicaEnvironment
 from pykbroker.requests.context import RequestContext
@@ -111,7 +111,7 @@ class DataPath:
         self.directory = LogDirectory.open(str(folder), filesystem=OsFileSystem())
         metadata = MetadataCache(config, NODE_ID, image)
         self.proposals = Proposals()
-        environment = ReplicaEnvironment(BrokersInSight(NODE_ID), lambda: self.clock.time_ms / 1000, self.proposals)
+        environment = ReplicaEnvironment(RegisteredBrokers(NODE_ID), lambda: self.clock.time_ms / 1000, self.proposals)
         partitions = Partitions(environment, self.directory, metadata.log_config, self.clock)
         partitions.apply(ClusterImage(), with_delta(image))
         self.partitions = partitions

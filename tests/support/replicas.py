@@ -21,7 +21,7 @@ from pykbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from pykbroker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pykbroker.replication.fetch_sessions import FetchSessions
 from pykbroker.replication.leader_session import FetchLimits, LeaderSession
-from pykbroker.replication.leadership import BrokersInSight
+from pykbroker.replication.leadership import RegisteredBrokers
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.partitions import Partitions
 from pykbroker.replication.replica_environment import ReplicaEnvironment
@@ -73,7 +73,7 @@ class ReplicaBroker:
         self.metadata = MetadataCache(config, self.broker_id, self.image)
         self.directory.load_logs(lambda topic: self.metadata.log_config(self.image, topic), self.clock.now_ms())
         environment = ReplicaEnvironment(
-            BrokersInSight(self.broker_id), lambda: self.clock.time_ms / 1000, self.proposals
+            RegisteredBrokers(self.broker_id), lambda: self.clock.time_ms / 1000, self.proposals
         )
         self.partitions = Partitions(environment, self.directory, self.metadata.log_config, self.clock)
         self.image = ClusterImage()

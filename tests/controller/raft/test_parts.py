@@ -76,16 +76,16 @@ def test_where_to_cut() -> None:
 )
 def test_who_needs_the_snapshot_first(end: tuple[int, int], expected: bool) -> None:
     log = view()
-    log.start_behind(OffsetAndEpoch(7, 3))
+    log.start_after(OffsetAndEpoch(7, 3))
     assert log.is_before_start(OffsetAndEpoch(*end)) is expected
     assert log.end == OffsetAndEpoch(10, 4)
 
 
 def test_dropping_the_beginning_keeps_the_epoch_that_goes_on() -> None:
     log = view()
-    log.start_behind(OffsetAndEpoch(6, 3))
+    log.start_after(OffsetAndEpoch(6, 3))
     assert log.end_of_epoch(3) == OffsetAndEpoch(7, 3)
-    log.start_behind(OffsetAndEpoch(10, 4))
+    log.start_after(OffsetAndEpoch(10, 4))
     assert log.end == OffsetAndEpoch(10, 4)
     log.append(5, 2)
     assert log.end_of_epoch(4) == OffsetAndEpoch(10, 4)

@@ -61,7 +61,7 @@ class ReplicatedDriver(Driver):
             record = decode_record(key, value)
             assert record is not None
             shard.replay(record, self.now_ms, offset)
-        shard.adopt_offsets(self.now_ms)
+        shard.create_missing_groups(self.now_ms)
         return shard
 
 

@@ -127,15 +127,15 @@ print(len(gc.get_objects(generation=2)), gc.get_freeze_count())
 """
 
 CYCLES = """
-assert not settled.look_if_due(0.0, 0.0), "nothing has settled"
+assert not settled.collect_if_due(0.0, 0.0), "nothing has settled"
 things = [used_by_a_closed_topic() for _ in range(memory.THOROUGH_OBJECTS)]
 ends = [weakref.ref(thing) for thing in things]
 del things
 assert sum(end() is not None for end in ends) > memory.THOROUGH_OBJECTS * 0.9, "settled"
-assert not settled.look_if_due(10.0, 8.0), "busy"
-assert settled.look_if_due(20.0, 8.1), "idle"
+assert not settled.collect_if_due(10.0, 8.0), "busy"
+assert settled.collect_if_due(20.0, 8.1), "idle"
 assert not any(end() for end in ends)
-assert not settled.look_if_due(30.0, 8.1)
+assert not settled.collect_if_due(30.0, 8.1)
 del ends[:]
 now_s = 100.0
 things = []
@@ -143,13 +143,13 @@ looks = 0
 for _ in range(40):
     things += [used_by_a_closed_topic() for _ in range(10_000)]
     now_s += 10
-    looks += settled.look_if_due(now_s, 0.0)
+    looks += settled.collect_if_due(now_s, 0.0)
 print(looks)
 things += [used_by_a_closed_topic() for _ in range(400_000)]
 now_s += 10
-assert not settled.look_if_due(now_s, now_s), "busy"
+assert not settled.collect_if_due(now_s, now_s), "busy"
 now_s += memory.THOROUGH_DELAY_S
-assert settled.look_if_due(now_s, now_s), "busy for too long"
+assert settled.collect_if_due(now_s, now_s), "busy for too long"
 settled.end()
 print(gc.callbacks == [look])
 """

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pykbroker.processes.forks import EXIT_BROKEN, end_in_words, fork
+from pykbroker.processes.forks import EXIT_BROKEN, exit_text, fork
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
@@ -101,6 +101,6 @@ def test_the_descriptors_are_closed_where_no_process_can_be_made(
 
 
 def test_the_end_in_words() -> None:
-    assert end_in_words(0) == "ended with exit code 0"
-    assert end_in_words(1) == "ended with exit code 1"
-    assert end_in_words(-9) == "was ended by SIGKILL"
+    assert exit_text(0) == "ended with exit code 0"
+    assert exit_text(1) == "ended with exit code 1"
+    assert exit_text(-9) == "was ended by SIGKILL"

@@ -23,7 +23,7 @@ from pykbroker.replication.full_disk_rules import (
     DiskFullness,
     has_room,
     replica_moves,
-    room_wanted,
+    required_space,
 )
 from tests.pykbroker.replication.test_three_brokers import create, fetch, partition, produce, until_in_sync, values
 from tests.pykbroker.test_three_nodes import Cluster
@@ -44,24 +44,24 @@ def test_who_was_full_looks_for_space_after_a_pause_that_grows() -> None:
         room.fill(now)
         assert room.is_full
         room.fill(now + 0.5)
-        pauses.append(room.look_at - now)
-        now = room.look_at
-        room.looked(now, has_room=False)
+        pauses.append(room.check_at - now)
+        now = room.check_at
+        room.checked(now, has_room=False)
         assert room.is_full
-        assert room.look_at == now + LOOK_S
+        assert room.check_at == now + LOOK_S
         now += LOOK_S
-        room.looked(now, has_room=True)
+        room.checked(now, has_room=True)
         assert not room.is_full
     assert pauses == [PAUSE_MIN_S * 2**n for n in range(6)] + [PAUSE_MAX_S] * 3
     room.fill(now + CALM_S)
-    assert room.look_at == now + CALM_S + PAUSE_MIN_S
+    assert room.check_at == now + CALM_S + PAUSE_MIN_S
 
 
 @pytest.mark.parametrize(
     ("total", "wanted"), [(0, ROOM_MIN_BYTES), (1000 * MIB, 10 * MIB), (100 << 30, ROOM_MAX_BYTES)]
 )
 def test_how_much_room_is_wanted(total: int, wanted: int) -> None:
-    assert room_wanted(total) == wanted
+    assert required_space(total) == wanted
 
 
 def test_room_is_space_that_can_be_used() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from pykbroker.controller.metadata.image import BrokerImage, PartitionImage
-from pykbroker.replication.leadership import BrokersInSight, Leadership
+from pykbroker.replication.leadership import Leadership, RegisteredBrokers
 
 LAG_MAX_S = 30.0
 NO_DIRECTORY = bytes(16)
@@ -23,7 +23,7 @@ def image(isr: Sequence[int], *, leader_epoch: int = 1, partition_epoch: int = 1
 
 
 def leadership(isr: Sequence[int] = (1, 2, 3), *, log_end: int = 0, now: float = 0.0) -> Leadership:
-    brokers = BrokersInSight(1, LAG_MAX_S)
+    brokers = RegisteredBrokers(1, LAG_MAX_S)
     brokers.brokers = {number: broker(number) for number in (1, 2, 3)}
     led = Leadership(brokers)
     led.update(image(isr), log_end, now)
