@@ -277,7 +277,7 @@ class LogDirectory:
 
         Raises StorageError.
         """
-        for key in list(self._unrenamed):
+        for key in list(islice(self._unrenamed, count_max)):
             self._rename_deleted(key, now_ms)
         count = 0
         while count < count_max and self._deleted_directories and self._deleted_directories[0][0] <= now_ms:

@@ -45,7 +45,7 @@ class DiskFullness:
         check_at: time of the next check for space, while full.
     """
 
-    __slots__ = ("_emptied_at", "_pause_s", "is_full", "check_at")
+    __slots__ = ("_emptied_at", "_pause_s", "check_at", "is_full")
 
     def __init__(self) -> None:
         self.is_full = False

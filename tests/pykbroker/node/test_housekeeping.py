@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,8 +13,9 @@ import pytest
 import trio
 
 from pykbroker.logstore.checkpoint_file import read_offsets
+from pykbroker.logstore.log_directory import DIRECTORIES_AT_ONCE
 from pykbroker.network.listener import BindError, Listener, bind
-from pykbroker.node.housekeeping import FlushSchedule, start_housekeeping
+from pykbroker.node.housekeeping import DIRECTORIES_INTERVAL_S, FlushSchedule, start_housekeeping
 from pykbroker.replication.partition import Partition
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_image
 
@@ -63,6 +65,25 @@ async def test_recovery_points_are_noted(path: DataPath) -> None:
     assert points == {("old", 0): 1}
     marks = read_offsets(directory.filesystem, f"{directory.path}/replication-offset-checkpoint")
     assert marks == {("old", 0): 2}
+
+
+async def test_other_tasks_run_between_the_directories_of_many_new_logs(path: DataPath) -> None:
+    """One directory takes up to a millisecond: requests are served between two of them."""
+    config = path.partitions.get("old", 0).log.config  # type: ignore[union-attr]
+    for number in range(DIRECTORIES_AT_ONCE + 50):
+        path.directory.create_log("new", number, None, config, NOW_MS)
+    pending = sum(log.is_directory_due for log in path.directory)
+    assert pending >= 50
+    seen = [pending]
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(DIRECTORIES_INTERVAL_S)
+        while seen[-1]:
+            await trio.lowlevel.checkpoint()
+            seen.append(sum(log.is_directory_due for log in path.directory))
+        nursery.cancel_scope.cancel()
+    # trio runs tasks of one round in random order, so up to two directories may come between two looks.
+    assert max(before - after for before, after in pairwise(seen)) <= 2
 
 
 async def test_producers_are_forgotten_after_the_interval_of_that_check(tmp_path: Path) -> None:
