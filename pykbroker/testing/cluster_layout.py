@@ -85,7 +85,8 @@ def properties_of_nodes(base: Mapping[str, str], places: Sequence[NodePlace], fo
         key: replicas if key.endswith("replication.factor") else text for key, text in LOCAL_CLUSTER_DEFAULTS.items()
     }
     if count < 3:
-        # Two nodes have no majority without each other, and one would keep nobody from writing.
+        # A single node could never have two replicas in sync. Two nodes have no quorum without each other, so that
+        # requiring both would protect nothing.
         defaults |= {"min.insync.replicas": "1", "transaction.state.log.min.isr": "1"}
     shared = {key: text for key, text in base.items() if key not in ("log.dir", "log.dirs")}
     # Nodes have no password, so they cannot use a listener on which clients must log in.
