@@ -25,6 +25,20 @@ VOTER_SEEDS, SAMPLED_VOTER_SEEDS = "100", "10"
 # Of brokers under load, by default twelve, and of coordinators of transactions, by default four. With three there is
 # one of a copier, one of a broker, and one of both.
 SAMPLED_KILLS = ["--kills", "3"]
+# Files that the selection leaves out of a part: each takes half a minute or more, to compile clients or to start one JVM
+# after the other, and other files of the part put the same questions to a broker.
+LEFT_OUT = {
+    "interop": [
+        "interop_tests/test_go.py",
+        "interop_tests/test_java_admin_tools.py",
+        "interop_tests/test_javascript.py",
+        "interop_tests/test_rust.py",
+        "interop_tests/test_transactions_java.py",
+    ],
+    "java": ["tests/controller/test_kafka_quorum_tools.py", "tests/controller/test_kafka_takes_over.py"],
+}
+# Parts that make environments of their own, of hundreds of megabytes, and programs that other parts are much like.
+LEFT_OUT_PARTS = ["unit-others", "spark35", "examples", "installation"]
 
 
 class Part(NamedTuple):
@@ -75,7 +89,7 @@ def parts(*, whole: bool) -> dict[str, Part]:
         ),
         "interop": Part(
             "stock clients, Java tools and Spark against broker processes, two files at a time",
-            INTEROP_TESTS if whole else [*INTEROP_TESTS, *SAMPLED_KILLS],
+            INTEROP_TESTS if whole else [*INTEROP_TESTS, *left_out("interop"), *SAMPLED_KILLS],
             needs_kafka_jars=True,
             is_heavy=True,
         ),
@@ -85,7 +99,11 @@ def parts(*, whole: bool) -> dict[str, Part]:
             [*CLUSTER_TESTS, "--report-name=cluster", *([] if whole else ["-m", "sample", *SAMPLED_KILLS])],
             needs_kafka_jars=True,
         ),
-        "java": Part("unit tests that ask Apache Kafka's jars", ["tests", "-m", "java"], needs_kafka_jars=True),
+        "java": Part(
+            "unit tests that ask Apache Kafka's jars",
+            ["tests", "-m", "java", *([] if whole else left_out("java"))],
+            needs_kafka_jars=True,
+        ),
         "spark35": Part(
             "Spark 3.5 against a broker process",
             ["interop_tests/test_spark.py", "interop_tests/test_spark_streaming.py", "--report-name=spark35"],
@@ -107,7 +125,11 @@ def parts(*, whole: bool) -> dict[str, Part]:
         ),
     }
     if not whole:
-        # Each takes an environment of its own to make, of hundreds of megabytes.
-        for name in ("unit-others", "spark35"):
+        for name in LEFT_OUT_PARTS:
             del found[name]
     return found
+
+
+def left_out(name: str) -> list[str]:
+    """Options of pytest that leave out the files of a part that the selection does not run."""
+    return [f"--ignore={path}" for path in LEFT_OUT[name]]
