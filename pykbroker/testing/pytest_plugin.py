@@ -163,7 +163,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     if report.failed:
         values = getattr(item, "funcargs", {})
         for name in _SHOWN_IN_REPORTS:
-            if name in values:
+            # A suite may have a fixture of its own with this name.
+            if type(values.get(name)).__module__.startswith("pykbroker.testing."):
                 report.sections += _log_sections(name, values[name])
 
 

@@ -169,6 +169,24 @@ def test_a_failed_test_shows_the_log_of_its_broker(suite: pytest.Pytester) -> No
     assert result.stdout.str().count("Log of kafka_broker") == 1
 
 
+def test_a_suite_has_fixtures_of_its_own_with_the_same_names(suite: pytest.Pytester) -> None:
+    """kafka-python's suite has; a failed test of it was an internal error of pytest."""
+    suite.makepyfile("""
+        import pytest
+
+        @pytest.fixture
+        def kafka_broker():
+            return "mine"
+
+        def test_fails(kafka_broker):
+            assert kafka_broker == "theirs"
+
+        def test_passes(kafka_broker):
+            pass
+    """)
+    run(suite).assert_outcomes(passed=1, failed=1)
+
+
 @pytest.mark.parametrize(
     ("marker", "words"),
     [
