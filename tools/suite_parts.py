@@ -25,10 +25,13 @@ VOTER_SEEDS, SAMPLED_VOTER_SEEDS = "100", "10"
 # Of brokers under load, by default twelve, and of coordinators of transactions, by default four. With three there is
 # one of a copier, one of a broker, and one of both.
 SAMPLED_KILLS = ["--kills", "3"]
-# Files that the selection leaves out of a part: each takes half a minute or more, to compile clients or to start one JVM
-# after the other, and other files of the part put the same questions to a broker.
+# Files that the selection leaves out of a part: each takes a quarter of a minute or more, most to compile clients or to
+# start one JVM after the other, and other files of the part put the same questions to a broker.
 LEFT_OUT = {
     "interop": [
+        "interop_tests/test_acls.py",
+        "interop_tests/test_capacity.py",
+        "interop_tests/test_dump_log.py",
         "interop_tests/test_go.py",
         "interop_tests/test_java_admin_tools.py",
         "interop_tests/test_javascript.py",
@@ -50,8 +53,8 @@ class Part(NamedTuple):
         python: the interpreter.
         program: a module, or a script by its path from the checkout.
         needs_kafka_jars: the jars of Apache Kafka are fetched before, and PYKBROKER_KAFKA_LIBS names their folder.
-        is_heavy: it keeps two cores busy and runs alone. Others are run two at a time: most of the time they wait for
-            processes that they started or killed.
+        is_heavy: it keeps two cores busy, or asserts timings, and runs alone. Others are run two at a time: most of the
+            time they wait for processes that they started or killed.
     """
 
     description: str
@@ -122,6 +125,8 @@ def parts(*, whole: bool) -> dict[str, Part]:
             "kafka-python's own integration tests against a broker process",
             ["-q"],
             program="interop_tests.kafka_python_suite",
+            # Its tests allow half a second for what takes milliseconds.
+            is_heavy=True,
         ),
     }
     if not whole:
