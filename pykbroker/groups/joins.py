@@ -9,10 +9,10 @@ from pykbroker.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-KNOWN_MEMBER_ID_SINCE = 4
+KNOWN_MEMBER_ID_VERSION = 4
 """From this version on a new dynamic member first gets an id and joins again with it (KIP-394)."""
 
-SKIP_ASSIGNMENT_SINCE = 9
+SKIP_ASSIGNMENT_VERSION = 9
 """From this version on the response can make a member the leader and have it skip the assignment (KIP-814)."""
 
 
@@ -94,7 +94,7 @@ def _join_new(joining: Join) -> None:
             _add_member(joining, new_member_id)
         else:
             _replace_static(joining, instance_id, old_member_id, new_member_id)
-    elif joining.requester.api_version >= KNOWN_MEMBER_ID_SINCE:
+    elif joining.requester.api_version >= KNOWN_MEMBER_ID_VERSION:
         group.schedule_pending_join(new_member_id, joining.now_ms, request.session_timeout_ms)
         joining.refuse(ErrorCode.MEMBER_ID_REQUIRED, new_member_id)
     else:
@@ -176,7 +176,7 @@ def _replace_static(joining: Join, instance_id: str, old_member_id: str, new_mem
             old.rebalance_timeout_ms,
             old.session_timeout_ms,
             leader_before,
-            joining.requester.api_version >= SKIP_ASSIGNMENT_SINCE,
+            joining.requester.api_version >= SKIP_ASSIGNMENT_VERSION,
             joining.waiter,
         )
     elif group.state is STABLE:

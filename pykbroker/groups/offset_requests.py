@@ -36,7 +36,7 @@ from pykbroker.protocol.uuids import ZERO_UUID
 
 NO_RETENTION_TIME = -1
 TIMESTAMP_MAX = 2**63 - 1
-GROUP_ID_NOT_FOUND_SINCE = 9
+GROUP_ID_NOT_FOUND_VERSION = 9
 """From this version on OffsetCommit gets this error for a missing group, earlier versions get ILLEGAL_GENERATION."""
 
 
@@ -101,7 +101,7 @@ def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: i
     group = shard.groups.get(request.group_id)
     if group is None:
         if generation_id >= 0:
-            has_own_error = api_version >= GROUP_ID_NOT_FOUND_SINCE
+            has_own_error = api_version >= GROUP_ID_NOT_FOUND_VERSION
             return ErrorCode.GROUP_ID_NOT_FOUND if has_own_error else ErrorCode.ILLEGAL_GENERATION
         group = shard.get_or_create(request.group_id, now_ms)
     if generation_id < 0 and group.state is EMPTY:

@@ -54,7 +54,7 @@ from pykbroker.protocol.uuids import ZERO_UUID
 CLASSIC_GROUP_TYPE = "classic"
 NO_PRODUCER_ID = -1
 
-GROUP_ID_NOT_FOUND_SINCE = 6
+GROUP_ID_NOT_FOUND_VERSION = 6
 """From this version on DescribeGroups has an error for a missing group, and not just the state Dead (KIP-1043)."""
 
 
@@ -277,7 +277,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         group = self._known(group_id)
         if group is None:
             missing = DescribedGroup(group_id=group_id, group_state="Dead")
-            if api_version >= GROUP_ID_NOT_FOUND_SINCE:
+            if api_version >= GROUP_ID_NOT_FOUND_VERSION:
                 missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 missing.error_message = f"Group {group_id} not found."
             return missing

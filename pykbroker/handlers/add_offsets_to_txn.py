@@ -13,7 +13,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pykbroker.requests.context import BrokerContext
 
-PRODUCER_FENCED_SINCE = 2
+PRODUCER_FENCED_VERSION = 2
 
 
 async def handle_add_offsets_to_txn(context: BrokerContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
@@ -32,6 +32,6 @@ async def handle_add_offsets_to_txn(context: BrokerContext, request: AddOffsetsT
         [(OFFSETS_TOPIC, coordinator_partition(request.group_id, partition_count))],
         client_version=0,
     )
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_SINCE:
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
     return AddOffsetsToTxnResponse(error_code=error)

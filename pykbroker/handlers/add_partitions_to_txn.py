@@ -23,8 +23,8 @@ from pykbroker.protocol.messages.add_partitions_to_txn import (
 )
 from pykbroker.requests.context import BrokerContext
 
-PRODUCER_FENCED_SINCE = 2
-FROM_BROKERS_SINCE = 4
+PRODUCER_FENCED_VERSION = 2
+FROM_BROKERS_VERSION = 4
 
 OLD_CLIENT, NEW_CLIENT = 0, 2
 """The transaction.version that follows from the version of a request."""
@@ -36,7 +36,7 @@ async def handle_add_partitions_to_txn(
     context: BrokerContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     """Adds partitions to transactions or, with `verify_only`, checks that they were added (P-131, P-135)."""
-    if context.api_version < FROM_BROKERS_SINCE:
+    if context.api_version < FROM_BROKERS_VERSION:
         transaction = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
@@ -62,7 +62,7 @@ async def _results(
     """Error code of each partition of one transaction."""
     identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     places = list(dict.fromkeys((topic.name, number) for topic in transaction.topics for number in topic.partitions))
-    is_client = context.api_version < FROM_BROKERS_SINCE
+    is_client = context.api_version < FROM_BROKERS_VERSION
     if is_client and not context.authorize(WRITE, TRANSACTIONAL_ID, transaction.transactional_id):
         return _same_for_all(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     bad = _bad_places(context, places, is_client)
@@ -73,7 +73,7 @@ async def _results(
         return _by_topic(await transactions.verify(*identity, places, add=False))
     client_version = OLD_CLIENT if is_client else NEW_CLIENT
     error = await transactions.add_partitions(*identity, places, client_version=client_version)
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_SINCE:
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
     return _same_for_all(transaction, error)
 

@@ -12,8 +12,8 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from pykbroker.requests.context import BrokerContext
 
-PRODUCER_FENCED_SINCE = 2
-EPOCH_BUMP_SINCE = 5
+PRODUCER_FENCED_VERSION = 2
+EPOCH_BUMP_VERSION = 5
 
 OLD_CLIENT, NEW_CLIENT = 0, 2
 """The transaction.version that follows from the version of a request."""
@@ -28,8 +28,8 @@ async def handle_end_txn(context: BrokerContext, request: EndTxnRequest) -> EndT
         request.producer_id,
         request.producer_epoch,
         is_commit=request.committed,
-        client_version=NEW_CLIENT if context.api_version >= EPOCH_BUMP_SINCE else OLD_CLIENT,
+        client_version=NEW_CLIENT if context.api_version >= EPOCH_BUMP_VERSION else OLD_CLIENT,
     )
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_SINCE:
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH  # P-130
     return EndTxnResponse(error_code=error, producer_id=producer_id, producer_epoch=producer_epoch)

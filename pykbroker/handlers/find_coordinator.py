@@ -19,8 +19,8 @@ from pykbroker.protocol.messages.find_coordinator import Coordinator, FindCoordi
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.requests.context import BrokerContext
 
-SEVERAL_KEYS_SINCE = 4
-SHARE_SINCE = 6
+SEVERAL_KEYS_VERSION = 4
+SHARE_VERSION = 6
 
 KEY_TYPES = GROUP, TRANSACTION, SHARE = 0, 1, 2
 """Key types (protocol.md 1.11)."""
@@ -36,7 +36,7 @@ INVALID = (
 
 async def handle_find_coordinator(context: BrokerContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Handle FindCoordinator: the broker that coordinates each group or transactional id; P-88, P-89."""
-    if context.api_version >= SEVERAL_KEYS_SINCE:
+    if context.api_version >= SEVERAL_KEYS_VERSION:
         coordinators = [_find(context, request.key_type, key) for key in request.coordinator_keys]
         for coordinator in coordinators:
             is_unknown_type = request.key_type not in KEY_TYPES
@@ -64,7 +64,7 @@ def _find(context: BrokerContext, key_type: int, key: str) -> Coordinator:
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             return _none(key, error, "Transactional Id authorization failed.")
         return _find_leader(context, key, TRANSACTION_TOPIC, services.transactions.request_topic_creation)
-    if key_type == SHARE and context.api_version >= SHARE_SINCE and _is_share_key(key):
+    if key_type == SHARE and context.api_version >= SHARE_VERSION and _is_share_key(key):
         return _none(key, ErrorCode.UNSUPPORTED_VERSION, NO_SHARE_GROUPS)
     return _none(key, ErrorCode.INVALID_REQUEST, INVALID)
 

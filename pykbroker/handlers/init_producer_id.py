@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 
-PRODUCER_FENCED_SINCE = 4
+PRODUCER_FENCED_VERSION = 4
 
 
 async def handle_init_producer_id(context: BrokerContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -58,7 +58,7 @@ async def _transactional(
     error, producer_id, producer_epoch = await context.services.transactions.init_producer_id(
         transactional_id, request.transaction_timeout_ms, None if expected == (NO_PRODUCER_ID, NO_EPOCH) else expected
     )
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_SINCE:
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < PRODUCER_FENCED_VERSION:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=producer_epoch)
 

@@ -16,21 +16,21 @@ from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRe
 from pykbroker.requests.context import BrokerContext
 from pykbroker.security.client_address import java_address
 
-REBALANCE_TIMEOUT_SINCE = 1
-PROTOCOL_NAME_NULLABLE_SINCE = 7
+REBALANCE_TIMEOUT_VERSION = 1
+PROTOCOL_NAME_NULLABLE_VERSION = 7
 
 
 async def handle_join_group(context: BrokerContext, request: JoinGroupRequest) -> JoinGroupResponse:
     """Joins a member to a group, and waits for the other members; P-91 to P-99, P-103, P-105."""
     version = context.api_version
-    if version < REBALANCE_TIMEOUT_SINCE:
+    if version < REBALANCE_TIMEOUT_VERSION:
         request.rebalance_timeout_ms = request.session_timeout_ms
     if context.authorize(READ, GROUP, request.group_id):
         host = java_address(context.client_host)
         response = await context.services.groups.join_group(request, context.client_id, host, version)
     else:
         response = JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if version < PROTOCOL_NAME_NULLABLE_SINCE:
+    if version < PROTOCOL_NAME_NULLABLE_VERSION:
         response.protocol_name = response.protocol_name or ""
     else:
         response.protocol_name = response.protocol_name or None

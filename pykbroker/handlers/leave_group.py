@@ -11,7 +11,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from pykbroker.requests.context import BrokerContext
 
-SEVERAL_MEMBERS_SINCE = 3
+SEVERAL_MEMBERS_VERSION = 3
 
 
 async def handle_leave_group(context: BrokerContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
@@ -19,7 +19,7 @@ async def handle_leave_group(context: BrokerContext, request: LeaveGroupRequest)
     if not context.authorize(READ, GROUP, request.group_id):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     groups = context.services.groups
-    if context.api_version >= SEVERAL_MEMBERS_SINCE:
+    if context.api_version >= SEVERAL_MEMBERS_VERSION:
         return await groups.leave_group(request)
     members = [MemberIdentity(member_id=request.member_id)]
     response = await groups.leave_group(LeaveGroupRequest(group_id=request.group_id, members=members))

@@ -18,7 +18,7 @@ from pykbroker.protocol.messages.offset_commit import (
 from pykbroker.protocol.uuids import ZERO_UUID
 from pykbroker.requests.context import BrokerContext
 
-TOPIC_IDS_SINCE = 10
+TOPIC_IDS_VERSION = 10
 
 
 async def handle_offset_commit(context: BrokerContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
@@ -47,7 +47,7 @@ def _sort_out(
 ) -> None:
     """Splits a topic into partitions that exist and partitions that do not, and fills in its name or id."""
     image = context.services.metadata.image
-    if context.api_version >= TOPIC_IDS_SINCE:
+    if context.api_version >= TOPIC_IDS_VERSION:
         found = image.topics_by_id.get(topic.topic_id)
         error = ErrorCode.UNKNOWN_TOPIC_ID
     else:

@@ -23,14 +23,14 @@ from pykbroker.protocol.messages.offset_fetch import (
 from pykbroker.protocol.uuids import ZERO_UUID
 from pykbroker.requests.context import BrokerContext
 
-GROUP_ERROR_SINCE = 2
-SEVERAL_GROUPS_SINCE = 8
-TOPIC_IDS_SINCE = 10
+GROUP_ERROR_VERSION = 2
+SEVERAL_GROUPS_VERSION = 8
+TOPIC_IDS_VERSION = 10
 
 
 async def handle_offset_fetch(context: BrokerContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Returns committed offsets; a partition without one has offset -1 and no error (P-112)."""
-    if context.api_version >= SEVERAL_GROUPS_SINCE:
+    if context.api_version >= SEVERAL_GROUPS_VERSION:
         groups = [_fetch_group(context, group, request.require_stable) for group in request.groups]
         return OffsetFetchResponse(groups=groups)
     topics = None
@@ -44,7 +44,7 @@ def _fetch_group(
     context: BrokerContext, group: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     names_by_id = context.services.metadata.image.topics_by_id
-    use_ids = context.api_version >= TOPIC_IDS_SINCE
+    use_ids = context.api_version >= TOPIC_IDS_VERSION
     unknown: list[OffsetFetchResponseTopics] = []
     requested = group.topics
     if use_ids and requested is not None:
@@ -55,7 +55,7 @@ def _fetch_group(
         group.topics = [topic for topic in requested if topic.name]
     response = _authorized_offsets(context, group, unknown, require_stable)
     if response.error_code != ErrorCode.NONE:
-        if context.api_version < GROUP_ERROR_SINCE:
+        if context.api_version < GROUP_ERROR_VERSION:
             response.topics = [_failed(topic, ErrorCode(response.error_code)) for topic in requested or []]
         return response
     if use_ids and requested is None:

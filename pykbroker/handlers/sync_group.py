@@ -14,13 +14,13 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykbroker.requests.context import BrokerContext
 
-PROTOCOL_REQUIRED_SINCE = 5
+PROTOCOL_REQUIRED_VERSION = 5
 
 
 async def handle_sync_group(context: BrokerContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Returns the member's assignment; waits until the group's leader has sent it; P-100, P-101."""
     is_incomplete = request.protocol_type is None or request.protocol_name is None
-    if context.api_version >= PROTOCOL_REQUIRED_SINCE and is_incomplete:
+    if context.api_version >= PROTOCOL_REQUIRED_VERSION and is_incomplete:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not context.authorize(READ, GROUP, request.group_id):
         return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from pykbroker.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
     from pykbroker.requests.context import BrokerContext
 
-LOADING_SINCE = 2
+LOADING_VERSION = 2
 """Older clients may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
-ABORTABLE_SINCE = 4
-EPOCH_BUMPS_SINCE = 5
+ABORTABLE_VERSION = 4
+EPOCH_BUMPS_VERSION = 5
 NO_SEQUENCE = -1
 
 Results = dict[str, list[TxnOffsetCommitResponsePartition]]
@@ -55,7 +55,7 @@ async def handle_txn_offset_commit(context: BrokerContext, request: TxnOffsetCom
         accepted = [found for topic in request.topics if (found := _existing(context, topic, results)) is not None]
         if accepted:
             await _commit(context, request, accepted, results)
-    if context.api_version < LOADING_SINCE:
+    if context.api_version < LOADING_VERSION:
         for partitions in results.values():
             for partition in partitions:
                 if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -144,9 +144,9 @@ async def _verify(context: BrokerContext, request: TxnOffsetCommitRequest) -> Ve
     if isinstance(partition, ErrorCode):
         return partition
     client = ClientGeneration.OLD_ERRORS
-    if context.api_version >= EPOCH_BUMPS_SINCE:
+    if context.api_version >= EPOCH_BUMPS_VERSION:
         client = ClientGeneration.EPOCH_BUMPS
-    elif context.api_version >= ABORTABLE_SINCE:
+    elif context.api_version >= ABORTABLE_VERSION:
         client = ClientGeneration.NEW_ERRORS
     identity = ProducerIdentity(request.transactional_id, request.producer_id, request.producer_epoch)
     verified = await verify(services, identity, {partition: NO_SEQUENCE}, client)
