@@ -15,19 +15,19 @@ _FLAGS = (("is_transactional", "transactional"), ("is_control", "control"))
 
 
 @click.command("dump-log")
-@click.argument("paths", nargs=-1, required=True, metavar="FILE|FOLDER...")
+@click.argument("paths", nargs=-1, required=True, metavar="FILE|DIRECTORY...")
 @click.option("--batches", "only_batches", is_flag=True, help="Leave out the records.")
 @click.option(
     "--as",
     "contents",
     type=click.Choice(["text", "offsets", "metadata"]),
-    help="What the records are [default: by the folder's name].",
+    help="What the records are [default: by the directory's name].",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per batch or entry, one per line.")
 def dump_log(paths: tuple[str, ...], only_batches: bool, contents: str | None, as_json: bool) -> None:
     """Print segments, indexes, producer snapshots and metadata snapshots; check every CRC.
 
-    A folder of a partition stands for all its segments. Records of __consumer_offsets and __cluster_metadata are
+    A directory of a partition stands for all its segments. Records of __consumer_offsets and __cluster_metadata are
     decoded. Exit code 1 when something in a file is damaged. The broker may be running.
     """
     from pykbroker.cli.log_files import find_files, read_file

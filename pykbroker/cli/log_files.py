@@ -45,11 +45,11 @@ def find_files(path: str) -> list[str]:
     """
     if not os.path.isdir(path):
         if not os.path.exists(path):
-            raise CliError(f"{path}: no such file or folder")
+            raise CliError(f"{path}: no such file or directory")
         return [path]
     names = sorted(name for name in os.listdir(path) if name.endswith((".log", ".checkpoint")))
     if not names:
-        raise CliError(f"{path}: no .log files; give the folder of one partition, or a file")
+        raise CliError(f"{path}: no .log files; give the directory of one partition, or a file")
     return [os.path.join(path, name) for name in names]
 
 
@@ -57,10 +57,10 @@ def contents_of(path: str) -> str:
     """Guess the format of a file's records, a member of `CONTENTS`, from its name and its directory's."""
     if path.endswith(".checkpoint"):
         return "metadata"
-    folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
-    if folder.startswith("__consumer_offsets-"):
+    directory = os.path.basename(os.path.dirname(os.path.abspath(path)))
+    if directory.startswith("__consumer_offsets-"):
         return "offsets"
-    return "metadata" if folder.startswith("__cluster_metadata-") else "text"
+    return "metadata" if directory.startswith("__cluster_metadata-") else "text"
 
 
 def read_file(path: str, contents: str | None, *, with_records: bool) -> Iterator[Item]:

@@ -207,7 +207,7 @@ def raise_expected(error: BaseException) -> None:
     if isinstance(error, CliError):
         raise error
     if isinstance(error, DirectoryLocked):
-        raise CliError(f"{error}\nStop the other process, or choose another folder with --data-dir.") from None
+        raise CliError(f"{error}\nStop the other process, or choose another directory with --data-dir.") from None
     if isinstance(error, BindError | StorageError | ConfigError | RegistrationFailed | ClusterUnknown):
         raise CliError(str(error)) from None
     if isinstance(error, UnsupportedMetadataVersion):

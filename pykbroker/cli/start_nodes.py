@@ -52,22 +52,22 @@ def start_nodes(options: StartOptions) -> int:
 
     assert options.nodes is not None
     base = broker_properties(options, os.environ)
-    folder = base["log.dirs"]
-    if "," in folder:
+    directory = base["log.dirs"]
+    if "," in directory:
         raise CliError(
-            f"log.dirs={folder}: with --nodes there is one folder, in which each node has its own", EXIT_USAGE
+            f"log.dirs={directory}: with --nodes there is one directory, in which each node has its own", EXIT_USAGE
         )
-    _check_folder(folder, options.nodes)
+    _check_directory(directory, options.nodes)
     try:
-        nodes = properties_of_nodes(base, _places(base["listeners"], options.nodes), folder)
+        nodes = properties_of_nodes(base, _places(base["listeners"], options.nodes), directory)
     except LayoutError as error:
         raise CliError(str(error), EXIT_USAGE) from None
     configs = {node_id: config_of(properties, options) for node_id, properties in nodes.items()}
     for line in ignored_key_lines(configs[1]):
         print(line, file=sys.stderr)
     try:
-        os.makedirs(folder, exist_ok=True)
-        files = {node_id: os.path.join(folder, f"node-{node_id}.properties") for node_id in nodes}
+        os.makedirs(directory, exist_ok=True)
+        files = {node_id: os.path.join(directory, f"node-{node_id}.properties") for node_id in nodes}
         for node_id, properties in nodes.items():
             write_atomically(files[node_id], text_of_properties(properties))
     except OSError as error:
@@ -80,7 +80,7 @@ def start_nodes(options: StartOptions) -> int:
 
     preloaded.prepare_all()
     gc.freeze()
-    supervisor = Supervisor(options, configs, files, _cluster_id(folder))
+    supervisor = Supervisor(options, configs, files, _cluster_id(directory))
     try:
         return supervisor.run()
     finally:
@@ -243,11 +243,11 @@ class Supervisor:
         self._is_announced = True
         addresses = [self._advertised_address(node) for node in self._nodes]
         processes = ", ".join(str(node.pid) for node in self._nodes)
-        folder = os.path.dirname(next(iter(self._files.values())))
+        directory = os.path.dirname(next(iter(self._files.values())))
         print(
             f"pykbroker {__version__} is ready: {len(addresses)} nodes\n"
             f"  bootstrap   {','.join(addresses)}\n"
-            f"  data in     {folder}, with a .properties file for each node\n"
+            f"  data in     {directory}, with a .properties file for each node\n"
             f"  processes   {processes}\n"
             f"  to stop     Ctrl-C, or kill {os.getpid()}",
             flush=True,
@@ -352,30 +352,30 @@ class Supervisor:
                 os.kill(node.pid, signal.SIGKILL)
 
 
-def _check_folder(folder: str, count: int) -> None:
+def _check_directory(directory: str, count: int) -> None:
     """Check that the directory is new, or has a cluster of this number of nodes.
 
     Raises:
         CliError: it has a single node or another number of nodes.
     """
-    if os.path.exists(os.path.join(folder, "meta.properties")):
-        raise CliError(f"{folder} has the data of a single node: choose another folder with --data-dir")
-    there = _nodes_in(folder) if os.path.isdir(folder) else 0
+    if os.path.exists(os.path.join(directory, "meta.properties")):
+        raise CliError(f"{directory} has the data of a single node: choose another directory with --data-dir")
+    there = _nodes_in(directory) if os.path.isdir(directory) else 0
     if there not in (0, count):
         raise CliError(
-            f"{folder} has a cluster of {there}: start it with --nodes {there}, or choose another --data-dir"
+            f"{directory} has a cluster of {there}: start it with --nodes {there}, or choose another --data-dir"
         )
 
 
-def _nodes_in(folder: str) -> int:
+def _nodes_in(directory: str) -> int:
     """Number of nodes with data in the directory."""
     return sum(
-        name.startswith("node-") and os.path.exists(os.path.join(folder, name, "meta.properties"))
-        for name in os.listdir(folder)
+        name.startswith("node-") and os.path.exists(os.path.join(directory, name, "meta.properties"))
+        for name in os.listdir(directory)
     )
 
 
-def _cluster_id(folder: str) -> str:
+def _cluster_id(directory: str) -> str:
     """Cluster id of all nodes: CLUSTER_ID, else that of the directory, else a new one."""
     import random
 
@@ -384,7 +384,7 @@ def _cluster_id(folder: str) -> str:
     from pykbroker.protocol.uuids import random_uuid, uuid_to_text
 
     try:
-        with open(os.path.join(folder, "node-1", "meta.properties"), encoding="utf-8") as file:
+        with open(os.path.join(directory, "node-1", "meta.properties"), encoding="utf-8") as file:
             known = parse_properties(file.read()).get("cluster.id")
     except OSError:
         # Missing, or a node reports the error when it starts.

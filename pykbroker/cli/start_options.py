@@ -83,7 +83,7 @@ def help_text() -> str:
     return f"""Usage: pykbroker start [OPTIONS]
 
 Start a broker in the foreground. No option is needed: it listens on localhost:9092, keeps its data in
-./pykbroker-data and formats that folder when it is empty. Ctrl-C or SIGTERM stops it in order.
+./pykbroker-data and formats that directory when it is empty. Ctrl-C or SIGTERM stops it in order.
 
 Options:
 {options}

@@ -52,11 +52,11 @@ async def handle_alter_replica_log_dirs(
 
 # Characters of a future replica's directory name in Kafka, besides topic and partition: ".", 32 digits, "-future", "-".
 _FUTURE_NAME_LENGTH = 41
-_FOLDER_NAME_LENGTH_MAX = 255
+_DIRECTORY_NAME_LENGTH_MAX = 255
 
 
 def _move(services: BrokerServices, topic: str, number: int, path: str) -> ErrorCode:
-    if len(topic) + len(str(number)) + _FUTURE_NAME_LENGTH > _FOLDER_NAME_LENGTH_MAX:
+    if len(topic) + len(str(number)) + _FUTURE_NAME_LENGTH > _DIRECTORY_NAME_LENGTH_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     # The path is compared as text: clients take its spelling from DescribeLogDirs.
     if path != os.path.abspath(services.log_directory.path):

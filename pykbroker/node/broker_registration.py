@@ -118,7 +118,7 @@ def refuse_unknown_features(image: ClusterImage, directory: LogDirectory) -> Non
     reason = reason_not_supported(image, SUPPORTED_FEATURES)
     if reason is not None:
         raise InconsistentDirectory(
-            f"{directory.path}/{METADATA_TOPIC}-0", f"{reason} Use another folder, or go on with Apache Kafka there."
+            f"{directory.path}/{METADATA_TOPIC}-0", f"{reason} Use another directory, or go on with Apache Kafka there."
         )
 
 

@@ -265,7 +265,7 @@ async def _finish_directories(services: BrokerServices) -> None:
             is_failing = False
         except LogError as error:
             if not is_failing:
-                log.error("folders of logs could not be made or renamed, which will be tried again: %s", error)
+                log.error("directories of logs could not be made or renamed, which will be tried again: %s", error)
             is_failing = True
 
 

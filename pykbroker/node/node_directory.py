@@ -82,11 +82,11 @@ async def identify(
     if identity.node_id != config.node_id:
         raise InconsistentDirectory(
             path,
-            f"belongs to node {identity.node_id}, this is node {config.node_id}; set node.id or use another folder",
+            f"belongs to node {identity.node_id}, this is node {config.node_id}; set node.id or use another directory",
         )
     if cluster_id is not None and identity.cluster_id != cluster_id:
         raise InconsistentDirectory(
-            path, f"belongs to cluster {identity.cluster_id}, not {cluster_id}; use another folder"
+            path, f"belongs to cluster {identity.cluster_id}, not {cluster_id}; use another directory"
         )
     if not identity.directory_id:
         identity = identity._replace(directory_id=uuid_to_text(random_uuid(generator.randbytes(16))))

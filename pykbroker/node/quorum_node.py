@@ -95,10 +95,10 @@ def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: Me
     return QuorumNode(controller, Peers(controller, links, fetch_wait_max_ms=_fetch_wait_max_ms(config)))
 
 
-def _settings(config: BrokerConfig, folder: str, identity: MetaProperties) -> ControllerSettings:
+def _settings(config: BrokerConfig, directory: str, identity: MetaProperties) -> ControllerSettings:
     return ControllerSettings(
         node_id=config.node_id,
-        data_directory=folder,
+        data_directory=directory,
         voters=VoterSet(map(ReplicaKey, config.quorum.voters)),
         directory_id=uuid_from_text(identity.directory_id),
         endpoints=voter_endpoints(config),

@@ -12,7 +12,7 @@ connection.
 A request is JSON behind its length in four bytes. With `words` it starts a broker as `pykbroker start` does with these
 words, and three descriptors come with it: the broker's standard input, its output, and a channel (SOCK_SEQPACKET) of
 that broker alone. On the channel this process sends `pid`, with a pidfd, and in the end `status`, the exit code or the
-negative signal as in subprocess; the broker itself sends `address` when it is ready. A request with `folder` names a
+negative signal as in subprocess; the broker itself sends `address` when it is ready. A request with `temporary` names a
 directory that is removed when the connection ends.
 
 The connection ends with the process that uses the brokers, however that one ends. Then the brokers are ended, temporary
@@ -72,7 +72,7 @@ class ForkServer:
         self._channels: dict[int, socket.socket] = {}
         # Brokers whose data are not kept.
         self._temporary: set[int] = set()
-        self._folders: set[str] = set()
+        self._directories: set[str] = set()
         self._fork_count = 0
         self._is_preparing = False
         self._unprepared = list(preloaded.AT_START)
@@ -137,8 +137,8 @@ class ForkServer:
             return False
         if request is None:
             return False
-        if "folder" in request:
-            self._folders.add(request["folder"])
+        if "temporary" in request:
+            self._directories.add(request["temporary"])
         if "words" in request:
             self._start_broker(request, *descriptors)
         return True
@@ -211,7 +211,7 @@ class ForkServer:
             channel.close()
 
     def _end_all(self) -> None:
-        """End the brokers that are left and remove the folders. Standard input has ended for each of them already."""
+        """End the remaining brokers, whose standard input has ended already, and remove the directories."""
         deadline = time.monotonic() + END_TIMEOUT_S
         for pid in self._channels:
             # A paused broker does not read the end of its input.
@@ -224,8 +224,8 @@ class ForkServer:
             os.kill(pid, signal.SIGKILL)
         for pid in self._channels:
             os.waitpid(pid, 0)
-        for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
+        for directory in self._directories:
+            shutil.rmtree(directory, ignore_errors=True)
 
     def _selector_has_wakeup(self, timeout_s: float) -> bool:
         if self._connection in self._selector.get_map():

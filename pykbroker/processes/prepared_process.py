@@ -109,11 +109,11 @@ class PreparedProcess:
             raise
         return broker
 
-    def remove_at_end(self, folder: str) -> None:
-        """Have a folder removed when this process ends, if it is still there then."""
-        # If the prepared process has ended, the folder stays.
+    def remove_at_end(self, directory: str) -> None:
+        """Have a directory removed when this process ends, if it is still there then."""
+        # If the prepared process has ended, the directory stays.
         with suppress(ProcessError):
-            self._request({"folder": folder})
+            self._request({"temporary": directory})
 
     def _request(self, request: Mapping[str, object], *descriptors: int) -> None:
         body = json.dumps(request).encode()

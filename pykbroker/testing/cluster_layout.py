@@ -62,13 +62,15 @@ class NodePlace(NamedTuple):
     internal_port: int
 
 
-def properties_of_nodes(base: Mapping[str, str], places: Sequence[NodePlace], folder: str) -> dict[int, dict[str, str]]:
+def properties_of_nodes(
+    base: Mapping[str, str], places: Sequence[NodePlace], directory: str
+) -> dict[int, dict[str, str]]:
     """The settings of nodes 1 to n.
 
     Args:
         base: settings of all nodes, with one listener, whose port is replaced; they override the defaults here.
         places: the ports of node 1, 2, ...
-        folder: node n has its data in folder/node-n.
+        directory: node n has its data in directory/node-n.
 
     Raises:
         LayoutError: `base` has a setting that is written here, or several listeners.
@@ -112,7 +114,7 @@ def properties_of_nodes(base: Mapping[str, str], places: Sequence[NodePlace], fo
             "listeners": ",".join([*listeners, f"CONTROLLER://{INTERNAL_HOST}:{place.controller_port}"]),
             "listener.security.protocol.map": ",".join([*protocols, "CONTROLLER:PLAINTEXT"]),
             "advertised.listeners": ",".join(advertises),
-            "log.dirs": f"{folder}/node-{node_id}",
+            "log.dirs": f"{directory}/node-{node_id}",
         }
         nodes[node_id] = {**defaults, **shared, **own}
     return nodes

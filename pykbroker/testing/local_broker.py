@@ -1,10 +1,10 @@
-"""LocalBroker: a broker process for a test, a notebook or a script, on a free port with a temporary folder.
+"""LocalBroker: a broker process for a test, a notebook or a script, on a free port with a temporary directory.
 
 The broker runs in a process of its own, exactly as `pykbroker start` runs it: it can be killed with -9, it does not
 share this process's GIL, and any client in any thread may use it. Nothing here imports the broker or trio.
 
-As a rule that process is a fork of a prepared one (`prepared_process`), which is ready in 20 ms, and its folder is in
-memory (`local_storage`).
+As a rule that process is a fork of a prepared one (`prepared_process`), which is ready in 20 ms, and its directory
+is in memory (`local_storage`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pykbroker.processes.broker_process import CAN_FORK, BrokerProcess, ProcessE
 from pykbroker.processes.interpreter_process import InterpreterProcess
 from pykbroker.processes.prepared_process import prepared_process
 from pykbroker.testing.local_client import LocalBrokerError, LocalClient, as_property
-from pykbroker.testing.local_storage import temporary_folder
+from pykbroker.testing.local_storage import temporary_directory
 
 __all__ = ["LocalBroker", "LocalBrokerError"]
 
@@ -35,7 +35,7 @@ class LocalBroker(LocalClient):
 
     It listens on localhost, and a new consumer group has its partitions at once: `group.initial.rebalance.delay.ms` is
     0 unless `config` says otherwise. When this process ends, however it ends, the broker does too, and its temporary
-    folder is removed. `KAFKA_*` variables of this process are not passed on.
+    directory is removed. `KAFKA_*` variables of this process are not passed on.
 
     `create_topic`, `produce`, `consume` and `wait_for_group` use the Kafka client library that is installed.
     """
@@ -60,21 +60,21 @@ class LocalBroker(LocalClient):
             topics: topics that exist when the broker is ready: a mapping of name to partition count, or texts
                 as `--topic` takes them (`"orders"`, `"orders:3"`, `"orders:3:cleanup.policy=compact"`).
             config: broker settings by Kafka's names, as in server.properties.
-            data_dir: where the data is kept; it is never removed. By default a temporary folder, which is removed with
-                the broker.
-            keep: leave the temporary folder (data and log) behind.
+            data_dir: where the data is kept; it is never removed. By default a temporary directory, which is removed
+                with the broker.
+            keep: leave the temporary directory (data and log) behind.
             port: 0 takes a free port; `restart()` keeps the port of the first start.
             start_timeout_s: how long `start()` waits until the broker answers.
             stop_timeout_s: how long `stop()` waits for the orderly end before it kills the broker.
             cluster_id: cluster id of a new data directory, 22 characters; a random one by default.
-            storage: where the temporary folder is. "auto": in memory (`/dev/shm`) if 256 MiB are free there and `keep`
-                is not set, else on disk; "memory"; "disk"; or the path of a folder to make it in. When memory runs out
-                there, producers get KAFKA_STORAGE_ERROR, as with any full disk.
+            storage: where the temporary directory is. "auto": in memory (`/dev/shm`) if 256 MiB are free there and
+                `keep` is not set, else on disk; "memory"; "disk"; or the path of a directory to make it in. When memory
+                runs out there, producers get KAFKA_STORAGE_ERROR, as with any full disk.
             prepared: fork the broker from a process that has imported its modules, so that it starts in 20 ms (Linux
                 only); False starts an interpreter of its own, `python -m pykbroker start`.
 
         Raises:
-            StorageChoiceError: (at the start) `storage` is no folder, or "memory" where that is not available.
+            StorageChoiceError: (at the start) `storage` is no directory, or "memory" where that is not available.
         """
         self._cluster_id = cluster_id
         if isinstance(topics, Mapping):
@@ -83,12 +83,12 @@ class LocalBroker(LocalClient):
             self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._config = {key: as_property(value) for key, value in (config or {}).items()}
         self._data_dir = None if data_dir is None else os.path.abspath(data_dir)
-        # With `data_dir` the folder has only the broker's output, for which no start or request waits.
+        # With `data_dir` the directory has only the broker's output, for which no start or request waits.
         self._storage = "disk" if data_dir is not None and storage == "auto" else storage
         self._keep = keep
         self._prepared = prepared and CAN_FORK
         self._is_temporary = data_dir is None and not keep
-        self._folders_at_end: tuple[str, ...] = ()
+        self._directories_at_end: tuple[str, ...] = ()
         self._port = port
         self._start_timeout_s = start_timeout_s
         self._stop_timeout_s = stop_timeout_s
@@ -148,8 +148,8 @@ class LocalBroker(LocalClient):
 
     @property
     def data_dir(self) -> str:
-        """The folder with the broker's data."""
-        return self._data_dir or os.path.join(self._folder(), "data")
+        """The directory with the broker's data."""
+        return self._data_dir or os.path.join(self._directory(), "data")
 
     @property
     def log(self) -> str:
@@ -187,11 +187,11 @@ class LocalBroker(LocalClient):
             raise LocalBrokerError(f"the broker was not started: {error}") from None
 
     def _new_process(self, environment: Mapping[str, str]) -> BrokerProcess:
-        folder = self._folder()
+        directory = self._directory()
         if not self._prepared:
-            return InterpreterProcess(self._words(), environment, self._log_path(), os.path.join(folder, "address"))
+            return InterpreterProcess(self._words(), environment, self._log_path(), os.path.join(directory, "address"))
         prepared = prepared_process(environment)
-        for temporary in (*self._folders_at_end, *(() if self._keep else (folder,))):
+        for temporary in (*self._directories_at_end, *(() if self._keep else (directory,))):
             prepared.remove_at_end(temporary)
         return prepared.start(
             self._words(),
@@ -273,7 +273,7 @@ class LocalBroker(LocalClient):
         return self.start()
 
     def close(self) -> None:
-        """End the broker and remove its temporary folder.
+        """End the broker and remove its temporary directory.
 
         If its data stays, with `data_dir` or `keep`, the broker is stopped in order, as by `stop()`. Else it is killed,
         as its data is removed anyway.
@@ -286,10 +286,10 @@ class LocalBroker(LocalClient):
 
     # Inside
 
-    def _belong_to_temporary(self, folder: str) -> None:
-        """For LocalCluster, before the start: the data lies in a folder that is removed when this process ends."""
+    def _belong_to_temporary(self, directory: str) -> None:
+        """For LocalCluster, before the start: the data lies in a directory that is removed when this process ends."""
         self._is_temporary = True
-        self._folders_at_end = (folder,)
+        self._directories_at_end = (directory,)
 
     def _signal(self, number: signal.Signals) -> None:
         process = self._resources.process
@@ -297,13 +297,13 @@ class LocalBroker(LocalClient):
             raise LocalBrokerError("the broker is not running")
         process.send_signal(number)
 
-    def _folder(self) -> str:
-        if self._resources.folder is None:
-            self._resources.folder = temporary_folder("pykbroker-", self._storage, keep=self._keep)
-        return self._resources.folder
+    def _directory(self) -> str:
+        if self._resources.directory is None:
+            self._resources.directory = temporary_directory("pykbroker-", self._storage, keep=self._keep)
+        return self._resources.directory
 
     def _log_path(self) -> str:
-        return os.path.join(self._folder(), "broker.log")
+        return os.path.join(self._directory(), "broker.log")
 
     def _words(self) -> list[str]:
         """The words after `pykbroker start`."""
@@ -338,13 +338,13 @@ class LocalBroker(LocalClient):
 
 
 class _Resources:
-    """The process and the folder, apart from the broker so that its finalizer can release them."""
+    """The process and the directory, apart from the broker so that its finalizer can release them."""
 
-    __slots__ = ("folder", "owner", "process")
+    __slots__ = ("directory", "owner", "process")
 
     def __init__(self) -> None:
         self.process: BrokerProcess | None = None
-        self.folder: str | None = None
+        self.directory: str | None = None
         self.owner = os.getpid()
 
     def kill_process(self) -> None:
@@ -360,9 +360,9 @@ class _Resources:
         if self.owner != os.getpid():
             return
         self.kill_process()
-        if self.folder is not None and not keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder = None
+        if self.directory is not None and not keep:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            self.directory = None
 
 
 def _environment() -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Self
 from pykbroker.testing.cluster_layout import INTERNAL_HOST, LOCAL_CLUSTER_DEFAULTS, NodePlace, properties_of_nodes
 from pykbroker.testing.local_broker import LocalBroker, LocalBrokerError
 from pykbroker.testing.local_client import LocalClient, as_property
-from pykbroker.testing.local_storage import temporary_folder
+from pykbroker.testing.local_storage import temporary_directory
 
 __all__ = ["LOCAL_CLUSTER_DEFAULTS", "LocalCluster"]
 
@@ -32,7 +32,7 @@ class LocalCluster(LocalClient):
 
     Settings are those of LOCAL_CLUSTER_DEFAULTS, and a new consumer group has its partitions at once
     (`group.initial.rebalance.delay.ms` is 0), unless `config` says otherwise. When this process ends, however it ends,
-    the nodes do too, and their temporary folder is removed.
+    the nodes do too, and their temporary directory is removed.
 
     `create_topic`, `produce`, `consume` and `wait_for_group` use the Kafka client library that is installed.
     """
@@ -56,11 +56,11 @@ class LocalCluster(LocalClient):
             nodes: number of nodes; they have the ids 1 to n.
             topics: topics that exist when the cluster is ready, as LocalBroker takes them.
             config: settings of all nodes by Kafka's names; they override LOCAL_CLUSTER_DEFAULTS.
-            data_dir: node n keeps its data in data_dir/node-n; never removed. By default a temporary folder.
-            keep: leave the temporary folder behind.
+            data_dir: node n keeps its data in data_dir/node-n; never removed. By default a temporary directory.
+            keep: leave the temporary directory behind.
             start_timeout_s: how long `start_all` and `start` wait until each node answers.
             stop_timeout_s: how long `stop` waits for an orderly end before it kills the node.
-            storage: where the temporary folder is, as LocalBroker takes it.
+            storage: where the temporary directory is, as LocalBroker takes it.
             prepared: fork the nodes from a process that has imported a broker's modules (Linux only); False starts an
                 interpreter for each.
 
@@ -69,17 +69,17 @@ class LocalCluster(LocalClient):
         """
         if nodes < 1:
             raise ValueError(f"nodes={nodes}: a cluster has at least one")
-        own_folder = None
+        own_directory = None
         if data_dir is None:
-            own_folder = temporary_folder("pykbroker-cluster-", storage, keep=keep)
-        self._is_temporary = own_folder is not None and not keep
-        folder = os.path.abspath(data_dir) if data_dir is not None else own_folder
-        assert folder is not None
-        self.data_dir = folder
-        self._finalizer = weakref.finalize(self, _remove, own_folder if not keep else None, os.getpid())
+            own_directory = temporary_directory("pykbroker-cluster-", storage, keep=keep)
+        self._is_temporary = own_directory is not None and not keep
+        directory = os.path.abspath(data_dir) if data_dir is not None else own_directory
+        assert directory is not None
+        self.data_dir = directory
+        self._finalizer = weakref.finalize(self, _remove, own_directory if not keep else None, os.getpid())
         base = {key: as_property(value) for key, value in (config or {}).items()}
-        cluster_id = _cluster_id(folder)
-        settings = properties_of_nodes(base, _free_places(nodes), folder)
+        cluster_id = _cluster_id(directory)
+        settings = properties_of_nodes(base, _free_places(nodes), directory)
         self._nodes = {
             node_id: LocalBroker(
                 # Node 1 alone has the controller create them, once there is one.
@@ -96,7 +96,7 @@ class LocalCluster(LocalClient):
         }
         if self._is_temporary:
             for node in self._nodes.values():
-                node._belong_to_temporary(folder)
+                node._belong_to_temporary(directory)
 
     def __repr__(self) -> str:
         running = [str(node_id) for node_id, node in self._nodes.items() if node.is_running]
@@ -168,7 +168,7 @@ class LocalCluster(LocalClient):
         self.node(node_id).resume()
 
     def close(self) -> None:
-        """End all nodes at once, and remove the temporary folder.
+        """End all nodes at once, and remove the temporary directory.
 
         If the data stays, with `data_dir` or `keep`, they are stopped in order; else they are killed.
         """
@@ -191,16 +191,16 @@ class LocalCluster(LocalClient):
         return [node for node in self._nodes.values() if node.is_running]
 
 
-def _remove(folder: str | None, owner: int) -> None:
+def _remove(directory: str | None, owner: int) -> None:
     # Not by a fork of the program, which has a copy of the cluster.
-    if folder is not None and owner == os.getpid():
-        shutil.rmtree(folder, ignore_errors=True)
+    if directory is not None and owner == os.getpid():
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def _cluster_id(folder: str) -> str:
-    """The cluster id of the data in the folder, else a new one: 16 random bytes as Kafka writes them."""
+def _cluster_id(directory: str) -> str:
+    """The cluster id of the data in the directory, else a new one: 16 random bytes as Kafka writes them."""
     try:
-        with open(os.path.join(folder, "node-1", "meta.properties"), encoding="utf-8") as file:
+        with open(os.path.join(directory, "node-1", "meta.properties"), encoding="utf-8") as file:
             for line in file:
                 key, _, value = line.partition("=")
                 if key.strip() == "cluster.id":

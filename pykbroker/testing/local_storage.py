@@ -1,4 +1,4 @@
-"""Temporary folders of LocalBroker and LocalCluster: in memory where there is a file system for that, with room.
+"""Temporary directories of LocalBroker and LocalCluster: in memory where there is a file system for that, with room.
 
 With data in memory there are no waits for a disk, of which a broker's start has several. To the broker, a full file
 system in memory is a full disk: producers get KAFKA_STORAGE_ERROR until something is deleted. So it is chosen only when
@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import tempfile
 
-__all__ = ["ROOM_BYTES", "StorageChoiceError", "temporary_folder"]
+__all__ = ["ROOM_BYTES", "StorageChoiceError", "temporary_directory"]
 
-MEMORY_FOLDER = "/dev/shm"  # noqa: S108  world-writable as /tmp is; mkdtemp makes a folder for this user alone
+MEMORY_DIRECTORY = "/dev/shm"  # noqa: S108  world-writable as /tmp is; mkdtemp makes a directory for this user alone
 ROOM_BYTES = 256 * 1024 * 1024
 MOUNTS = "/proc/mounts"
 _MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
@@ -22,47 +22,47 @@ class StorageChoiceError(ValueError):
     """`storage` is not available; the text says what to use instead."""
 
 
-def temporary_folder(prefix: str, storage: str | os.PathLike[str], *, keep: bool = False) -> str:
-    """Make a new folder and return its path.
+def temporary_directory(prefix: str, storage: str | os.PathLike[str], *, keep: bool = False) -> str:
+    """Make a new directory and return its path.
 
     Args:
-        prefix: begins the folder's name.
-        storage: "auto": in memory if there is room and the folder is not kept, else as "disk"; "memory": in memory;
-            "disk": where `tempfile` makes folders; anything else is the path of a folder to make it in.
-        keep: True if the folder outlives its broker.
+        prefix: begins the directory's name.
+        storage: "auto": in memory if there is room and the directory is not kept, else as "disk"; "memory": in memory;
+            "disk": where `tempfile` makes directories; anything else is the path of a directory to make it in.
+        keep: True if the directory outlives its broker.
 
     Raises:
-        StorageChoiceError: there is no file system in memory, or no such folder.
+        StorageChoiceError: there is no file system in memory, or no such directory.
     """
     if storage == "auto":
-        return tempfile.mkdtemp(prefix=prefix, dir=None if keep or _why_not_in_memory() else MEMORY_FOLDER)
+        return tempfile.mkdtemp(prefix=prefix, dir=None if keep or _why_not_in_memory() else MEMORY_DIRECTORY)
     if storage == "memory":
         reason = _why_not_in_memory()
         if reason:
             raise StorageChoiceError(f'storage="memory": {reason}; use "auto" or "disk"')
-        return tempfile.mkdtemp(prefix=prefix, dir=MEMORY_FOLDER)
+        return tempfile.mkdtemp(prefix=prefix, dir=MEMORY_DIRECTORY)
     if storage == "disk":
         return tempfile.mkdtemp(prefix=prefix)
     if not os.path.isdir(storage):
         raise StorageChoiceError(
-            f'storage={os.fspath(storage)!r}: there is no such folder; give "auto", "memory", "disk" or a folder'
+            f'storage={os.fspath(storage)!r}: there is no such directory; give "auto", "memory", "disk" or a directory'
         )
     return tempfile.mkdtemp(prefix=prefix, dir=os.path.abspath(storage))
 
 
 def _why_not_in_memory() -> str:
-    """The reason against a folder in memory, empty when there is none."""
+    """The reason against a directory in memory, empty when there is none."""
     try:
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
             mounted = [line.split()[1:3] for line in file]
     except OSError:
         mounted = []
-    if not any([MEMORY_FOLDER, kind] in mounted for kind in _MEMORY_FILE_SYSTEMS):
-        return f"{MEMORY_FOLDER} is no file system in memory"
-    if not os.access(MEMORY_FOLDER, os.W_OK | os.X_OK):
-        return f"{MEMORY_FOLDER} is not writable"
-    status = os.statvfs(MEMORY_FOLDER)
+    if not any([MEMORY_DIRECTORY, kind] in mounted for kind in _MEMORY_FILE_SYSTEMS):
+        return f"{MEMORY_DIRECTORY} is no file system in memory"
+    if not os.access(MEMORY_DIRECTORY, os.W_OK | os.X_OK):
+        return f"{MEMORY_DIRECTORY} is not writable"
+    status = os.statvfs(MEMORY_DIRECTORY)
     free = status.f_bavail * status.f_frsize
     if free < ROOM_BYTES:
-        return f"{MEMORY_FOLDER} has {free >> 20} MiB free, less than {ROOM_BYTES >> 20}"
+        return f"{MEMORY_DIRECTORY} has {free >> 20} MiB free, less than {ROOM_BYTES >> 20}"
     return ""

@@ -59,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("pykbroker_nodes", "nodes of kafka_cluster (default: 3)", default="3")
     parser.addini(
         "pykbroker_storage",
-        "folders of brokers: auto (default: in memory, if there is room), memory, disk, or a folder",
+        "directories of brokers: auto (default: in memory, if there is room), memory, disk, or a directory",
         default="auto",
     )
 

@@ -472,7 +472,7 @@ def test_a_directory_in_use(directories: dict[str, Path], tmp_path: Path) -> Non
         assert broker.produce("witness", batch(1, timestamp=now_ms())) == 0
     assert done.returncode == 1
     assert f"{folder}/.lock: " in done.stderr
-    assert "choose another folder with --data-dir" in done.stderr
+    assert "choose another directory with --data-dir" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -140,7 +140,7 @@ def test_a_node_that_cannot_start_stops_all_and_says_why(start: Callable[..., St
         (["--nodes", "0"], "expected a number from 1 to 9"),
         (["--nodes", "3", "--override", "node.id=7"], "node.id is set for each node by --nodes itself"),
         (["--nodes", "3", "--port", "65534"], "3 nodes need 3 ports from 65534 on"),
-        (["--nodes", "3", "--override", "log.dirs=/a,/b", "--port", "0"], "there is one folder"),
+        (["--nodes", "3", "--override", "log.dirs=/a,/b", "--port", "0"], "there is one directory"),
     ],
 )
 def test_what_cannot_be_asked(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -157,6 +157,6 @@ def test_indexes_and_snapshots(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read(run: Run, tmp_path: Path) -> None:
-    assert run("dump-log", str(tmp_path / "nope"))[2].endswith("nope: no such file or folder\n")
+    assert run("dump-log", str(tmp_path / "nope"))[2].endswith("nope: no such file or directory\n")
     assert "no .log files" in run("dump-log", str(tmp_path))[2]
     assert "not a .log" in run("dump-log", write(tmp_path, "meta.properties", b""))[2]

@@ -113,7 +113,7 @@ def test_settings_reach_the_broker(
     ("error", "expected"),
     [
         (BindError("cannot listen on localhost:9092: the port is in use"), "the port is in use"),
-        (DirectoryLocked("/data", "in use by process 5"), "choose another folder with --data-dir"),
+        (DirectoryLocked("/data", "in use by process 5"), "choose another directory with --data-dir"),
         (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
         (UnsupportedMetadataVersion("metadata.version 31 (4.4-IV0) is not supported"), "runs newer software: metadata"),
     ],

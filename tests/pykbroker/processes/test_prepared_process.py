@@ -243,7 +243,7 @@ def test_everything_goes_when_the_program_is_killed(is_paused: bool) -> None:
         + ("broker.pause(); cluster.pause(2)\n" if is_paused else "")
         + "nodes = [broker, *map(cluster.node, cluster.node_ids)]\n"
         "print(*[node.pid for node in nodes])\n"
-        "print(cluster.data_dir, *[node._resources.folder for node in nodes], flush=True)\n"
+        "print(cluster.data_dir, *[node._resources.directory for node in nodes], flush=True)\n"
         "time.sleep(1000)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as program:
@@ -263,7 +263,7 @@ def test_a_program_that_ends_lets_a_broker_with_data_end_in_order(tmp_path: Path
     script = (
         "import sys, pykbroker\n"
         "broker = pykbroker.LocalBroker(data_dir=sys.argv[1], keep=True).start()\n"
-        "print(broker._resources.folder, broker.pid)\n"
+        "print(broker._resources.directory, broker.pid)\n"
     )
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", script, str(tmp_path / "data")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -138,7 +138,7 @@ def test_a_port_that_is_taken() -> None:
 
 def test_a_data_dir_that_is_in_use(broker: LocalBroker) -> None:
     second = LocalBroker(data_dir=broker.data_dir)
-    with pytest.raises(LocalBrokerError, match="choose another folder with --data-dir"):
+    with pytest.raises(LocalBrokerError, match="choose another directory with --data-dir"):
         second.start()
     second.close()
 
@@ -163,7 +163,7 @@ def test_the_broker_ends_when_its_parent_is_killed() -> None:
     script = (
         "import pykbroker, time\n"
         "broker = pykbroker.LocalBroker().start()\n"
-        "print(broker.pid, broker._resources.folder, flush=True)\n"
+        "print(broker.pid, broker._resources.directory, flush=True)\n"
         "time.sleep(1000)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
@@ -178,7 +178,7 @@ def test_a_broker_that_is_forgotten_goes_with_the_interpreter() -> None:
     script = (
         "import pykbroker\n"
         "broker = pykbroker.LocalBroker().start()\n"
-        "print(broker.pid, broker._resources.folder, flush=True)\n"
+        "print(broker.pid, broker._resources.directory, flush=True)\n"
     )
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     pid, folder = output.split()

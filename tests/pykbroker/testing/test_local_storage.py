@@ -10,7 +10,7 @@ import pytest
 
 from pykbroker.testing import local_storage
 from pykbroker.testing.local_broker import LocalBroker
-from pykbroker.testing.local_storage import StorageChoiceError, temporary_folder
+from pykbroker.testing.local_storage import StorageChoiceError, temporary_directory
 
 MEGABYTE = 1 << 20
 
@@ -26,7 +26,7 @@ class Machine:
         self.free_bytes = 300 * MEGABYTE
         self.mount("tmpfs")
         monkeypatch.setattr("tempfile.tempdir", str(self.disk))
-        monkeypatch.setattr(local_storage, "MEMORY_FOLDER", str(self.memory))
+        monkeypatch.setattr(local_storage, "MEMORY_DIRECTORY", str(self.memory))
         monkeypatch.setattr(local_storage, "MOUNTS", str(self.mounts))
         monkeypatch.setattr(os, "statvfs", self._statvfs)
 
@@ -37,7 +37,7 @@ class Machine:
         return SimpleNamespace(f_bavail=self.free_bytes // 4096, f_frsize=4096)
 
     def place(self, storage: str, *, keep: bool = False) -> str:
-        return Path(temporary_folder("p-", storage, keep=keep)).parent.name
+        return Path(temporary_directory("p-", storage, keep=keep)).parent.name
 
 
 @pytest.fixture
@@ -71,13 +71,15 @@ def test_no_memory(machine: Machine) -> None:
 
 
 def test_no_such_folder(machine: Machine) -> None:
-    with pytest.raises(StorageChoiceError, match=r"storage='ram': there is no such folder; give \"auto\", \"memory\""):
+    with pytest.raises(
+        StorageChoiceError, match=r"storage='ram': there is no such directory; give \"auto\", \"memory\""
+    ):
         machine.place("ram")
 
 
 def test_a_broker_with_data_of_the_user_has_its_log_on_disk(machine: Machine, tmp_path: Path) -> None:
     broker = LocalBroker(data_dir=tmp_path / "data")
-    assert Path(broker._folder()).parent.name == "disk"
+    assert Path(broker._directory()).parent.name == "disk"
     broker.close()
     assert list(machine.disk.iterdir()) == []
 

@@ -219,7 +219,7 @@ def test_mistakes_are_named_without_a_traceback(suite: pytest.Pytester, marker: 
     [
         ("pykbroker_config = num.partitions", "*'num.partitions': expected KEY=VALUE*"),
         ("pykbroker_partitions = few", "*pykbroker_partitions = few: expected a number*"),
-        ("pykbroker_storage = nowhere", "*storage='nowhere': there is no such folder*"),
+        ("pykbroker_storage = nowhere", "*storage='nowhere': there is no such directory*"),
     ],
 )
 def test_mistakes_in_the_ini_file(suite: pytest.Pytester, line: str, words: str) -> None:
