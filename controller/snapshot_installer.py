@@ -64,5 +64,5 @@ class SnapshotInstaller:
                 raise NoResponse("it is not wanted any more")
             return storage.install_snapshot(snapshot, content, wall_clock_ms)
         except (NoResponse, StorageError) as error:
-            log.warning("the checkpoint %d of node %d was not taken over: %s", snapshot.offset, leader_id, error)
+            log.warning("the snapshot %d of node %d was not installed: %s", snapshot.offset, leader_id, error)
             return error
