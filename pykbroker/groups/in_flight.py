@@ -25,6 +25,7 @@ class InFlight:
         self._offsets: dict[OffsetKey, int] = {}
         self._transactional: dict[OffsetKey, int] = {}
         self._topic_ids: dict[OffsetKey, bytes] = {}
+        self._groups: dict[str, int] = {}
         self._ending_groups: dict[str, int] = {}
 
     def add(self, result: GroupResult) -> None:
@@ -38,6 +39,10 @@ class InFlight:
     def is_ending(self, group_id: str) -> bool:
         """True if the group's tombstone is in flight; until it is replicated, the group's existence is undecided."""
         return group_id in self._ending_groups
+
+    def count_of(self, group_id: str) -> int:
+        """Number of records in flight with a state of the group; tombstones are not counted."""
+        return self._groups.get(group_id, 0)
 
     def is_unstable(self, key: OffsetKey) -> bool:
         """True if a transactional commit for the partition is in flight."""
@@ -65,8 +70,8 @@ class InFlight:
                     self._topic_ids.pop(place, None)
                 if result.producer is not NO_PRODUCER:
                     _add(self._transactional, place, change)
-            elif isinstance(key, GroupMetadataKey) and record.value is None:
-                _add(self._ending_groups, key.group, change)
+            elif isinstance(key, GroupMetadataKey):
+                _add(self._ending_groups if record.value is None else self._groups, key.group, change)
 
     def _note_topic(self, record: LogRecord, place: OffsetKey) -> None:
         if isinstance(record.value, OffsetCommitValue):

@@ -73,6 +73,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
         self.in_flight = InFlight()
         self._unstored: set[str] = set()
         """Groups that requests have created and that have no stored record yet; they are hidden from readers."""
+        self._reset: dict[str, int] = {}
+        """Groups that were made Empty because the record of their creation was late, though an earlier one had stored
+        them; the number of their records that were in flight then and will be replayed."""
 
     # The log
 
@@ -125,6 +128,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             self._unstored.discard(key.group)
             if value is None:
                 self.groups.pop(key.group, None)
+                self._reset.pop(key.group, None)
             else:
                 assert isinstance(value, GroupMetadataValue)
                 self.groups[key.group] = group_from(key.group, value, self.settings, now_ms)
@@ -167,11 +171,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Lets the records of a result, in the log from `first_offset` on, take effect; returns what follows.
 
         With an `error` their append has failed. Commits and tombstones take effect here. Group metadata describe the
-        state that the group in memory has already, so they are replayed only if it was removed because they were late.
+        state that the group in memory has already, so they are replayed only if it was removed or reset because they
+        were late.
         """
         if error is ErrorCode.NONE:
             for record_offset, record in enumerate(result.records, first_offset):
-                if isinstance(record.key, GroupMetadataKey) and record.value and record.key.group in self.groups:
+                is_group = isinstance(record.key, GroupMetadataKey) and record.value is not None
+                if is_group and record.key.group in self.groups and not self._take_reset(record.key.group):
                     self._unstored.discard(record.key.group)
                 else:
                     self.replay(record, now_ms, record_offset, result.producer.producer_id)
@@ -190,6 +196,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Answers clients with an error, as the records of `appended` were not replicated in time."""
         event, result.stored = result.stored, None
         return self._report(event, error, now_ms)
+
+    def _take_reset(self, group_id: str) -> bool:
+        """True for each record of a group that was in flight when the group was reset."""
+        count = self._reset.pop(group_id, 0)
+        if count > 1:
+            self._reset[group_id] = count - 1
+        return count > 0
 
     def _report(self, event: Stored | None, error: ErrorCode, now_ms: int) -> GroupResult:
         group = None if event is None else self.groups.get(event.group_id)
@@ -223,7 +236,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def join(self, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int) -> GroupResult:
         """Handles JoinGroup; one without a member id creates the group if it does not exist."""
-        is_new = request.group_id not in self.groups
+        is_new = self._is_empty_again(request.group_id) or request.group_id not in self.groups
         is_ending = self.in_flight.is_ending(request.group_id)
         if is_ending or (is_new and request.member_id != ""):
             result = GroupResult()
@@ -231,6 +244,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             result.reply(waiter, JoinGroupResponse(error_code=error, member_id=request.member_id))
             return result
         group = self.get_or_create(request.group_id, now_ms)
+        self._reset.pop(request.group_id, None)
         result = joins.join(group, request, requester, waiter, now_ms)
         if is_new and not result.records:
             # Stores the group for a later coordinator, even if all it has is a member id that was given out.
@@ -239,6 +253,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
             result.records.append(LogRecord(key, value, GROUP_METADATA_VALUE_VERSION))
             result.stored = EmptyGroupStored(group.group_id)
         return result
+
+    def _is_empty_again(self, group_id: str) -> bool:
+        """True for a group that was reset, and whose records in flight have brought no members back."""
+        return group_id in self._reset and self.groups[group_id].state is EMPTY
 
     def sync(self, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> GroupResult:
         """Handles SyncGroup; UNKNOWN_MEMBER_ID if the group is missing or Empty."""
@@ -391,6 +409,12 @@ class GroupShard(CoordinatorShard[GroupResult]):
     def _empty_group_stored(self, group: Group, error: ErrorCode, now_ms: int) -> GroupResult:
         if error is ErrorCode.NONE:
             return GroupResult()
-        del self.groups[group.group_id]
-        self._unstored.discard(group.group_id)
+        group_id = group.group_id
+        del self.groups[group_id]
+        if group_id in self._unstored:
+            self._unstored.discard(group_id)
+        else:
+            # An earlier creation, which was late as well, is replicated by now.
+            self._get_stored(group_id, now_ms)
+            self._reset[group_id] = self.in_flight.count_of(group_id)
         return group.unload(now_ms, error)

@@ -6,11 +6,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from pykbroker.groups.group import GroupState
 from pykbroker.groups.offset_log import decode_record, encode_record
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.error_codes import ErrorCode
-from tests.pykbroker.groups.driver import Driver, Parked
+from tests.pykbroker.groups.driver import DELAY_MS, Driver, Parked
 
 
 class ReplicatedDriver(Driver):
@@ -183,3 +184,36 @@ class Events(RuleBasedStateMachine):
 
 Events.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestEvents = Events.TestCase
+
+
+def test_a_group_whose_first_creation_was_replicated_late_survives_a_late_second_one() -> None:
+    """Found by `Events`: the group was in the log and no longer in memory."""
+    driver = ReplicatedDriver()
+    first = driver.join(version=0)
+    driver.give_up_first()
+    second = driver.join(version=0)
+    driver.replicate(1)
+    driver.give_up_first()
+    assert [first.error, second.error] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert driver.state is GroupState.EMPTY
+    third = driver.join(version=0)
+    driver.replicate(2)
+    driver.advance(DELAY_MS * 2)
+    assert third.error is ErrorCode.NONE
+    assert driver.state is GroupState.COMPLETING_REBALANCE
+
+
+def test_a_record_behind_a_late_creation_is_replayed() -> None:
+    """The group was reset when its creation was late, and its first generation is replicated after all."""
+    driver = ReplicatedDriver()
+    driver.join(version=0)
+    driver.give_up_first()
+    member = driver.join(version=0)
+    driver.advance(DELAY_MS * 2)
+    driver.sync(member.join.member_id, 1, {member.join.member_id: b"x"}, protocol_type=None, protocol_name=None)
+    driver.replicate(1)
+    driver.give_up_first()
+    assert driver.state is GroupState.EMPTY
+    driver.replicate(2)
+    assert driver.state is GroupState.STABLE
+    assert [m.member_id for m in driver.group().members] == [member.join.member_id]
