@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+import kafka.errors
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError
@@ -22,6 +23,11 @@ from pykbroker.testing.client_library import (
 )
 
 _POLL_S = 0.1
+# Raised by kafka-python 3 before it sends a request, if its newest metadata lacks the broker that an older one named as
+# controller. A node of a busy machine is away for a moment.
+_NOT_SENT: tuple[type[Exception], ...] = tuple(
+    found for found in [getattr(kafka.errors, "UnknownBrokerIdError", None)] if found is not None
+)
 _CLOSING_SCHEME = "pykbroker-closing"
 
 
@@ -78,7 +84,15 @@ class KafkaPython:
             except KafkaError:
                 # kafka-python 2.0 cannot leave the factor to the broker.
                 wish = NewTopic(name, partitions, _default_factor(admin), topic_configs=dict(config))
-            admin.create_topics([wish], timeout_ms=int(timeout_s * 1000))
+            deadline = time.monotonic() + timeout_s
+            while True:
+                try:
+                    admin.create_topics([wish], timeout_ms=int(timeout_s * 1000))
+                    return
+                except _NOT_SENT:
+                    if time.monotonic() >= deadline:
+                        raise
+                time.sleep(_POLL_S)
 
     def produce(
         self, bootstrap_servers: str, topic: str, records: Sequence[NewRecord], timeout_s: float
@@ -146,7 +160,7 @@ class KafkaPython:
                 try:
                     return _describe(admin, group)
                 except KafkaError as error:
-                    if error.errno in {GROUP_ID_NOT_FOUND, *COORDINATOR_NOT_READY}:
+                    if isinstance(error, _NOT_SENT) or error.errno in {GROUP_ID_NOT_FOUND, *COORDINATOR_NOT_READY}:
                         return "dead", 0
                     raise
 

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from kafka.admin import KafkaAdminClient
 
 from pykbroker.testing.client_kafka_python import KafkaPython
+from pykbroker.testing.client_library import LocalBrokerError
 from pykbroker.testing.local_broker import LocalBroker
 
 # In a process of its own: pytest keeps what is logged, and with a logged error the frames that hold the socket.
@@ -54,3 +56,25 @@ def test_a_dead_bootstrap_server_that_is_chosen_again_and_again_costs_little(mon
         servers = f"127.0.0.1:{refused_port},{broker.bootstrap_servers}"
         KafkaPython().create_topic(servers, "found", 1, 1, {}, 10)
     assert chosen.count(refused_port) == 12
+
+
+def test_a_controller_that_is_away_for_a_moment_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine metadata named a controller, and the next one did not have that broker."""
+    errors = pytest.importorskip("kafka.errors")
+    if not hasattr(errors, "UnknownBrokerIdError"):
+        pytest.skip("this kafka-python has no such error")
+    create = KafkaAdminClient.create_topics
+    refused: list[int] = []
+
+    def create_topics(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(refused) < 2:
+            refused.append(1)
+            raise errors.UnknownBrokerIdError(1)
+        return create(self, *args, **kwargs)
+
+    monkeypatch.setattr(KafkaAdminClient, "create_topics", create_topics)
+    with LocalBroker() as broker:
+        KafkaPython().create_topic(broker.bootstrap_servers, "t", 1, 1, {}, 10)
+        with pytest.raises(LocalBrokerError, match="exists"):
+            KafkaPython().create_topic(broker.bootstrap_servers, "t", 1, 1, {}, 10)
+    assert len(refused) == 2
