@@ -315,12 +315,13 @@ class Partition:
                 transaction_version=transaction_version,
             )
         except StorageError as error:
-            if log.log_end_offset > self.high_watermark:
-                # The records are in the log nevertheless, where a retry of the producer finds them.
+            if leadership.followers and log.log_end_offset > self.high_watermark:
+                # The records are in the log nevertheless, where a retry of the producer finds them. Without followers
+                # they are not readable before they are synced: a loss of power would take them back.
                 self._appended(len(data), stable_before)
             self._environment.storage_failures.report(error)
             raise
-        if not result.is_duplicate:
+        if not result.is_duplicate or (not leadership.followers and log.log_end_offset > self.high_watermark):
             self._appended(len(data), stable_before)
         return result
 

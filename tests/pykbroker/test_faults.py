@@ -172,7 +172,27 @@ def test_a_batch_that_could_not_be_synced_is_found_by_the_retry(
         with monkeypatch.context() as patch:
             patch.setattr(filesystem_module, "_sync_data", refuse)
             assert broker.produce("t", data) == ErrorCode.KAFKA_STORAGE_ERROR
+            assert offsets(broker, "t", 0) == []
         assert broker.produce("t", data) == 0
         assert offsets(broker, "t", 0) == [0]
     with WholeBroker(tmp_path / "data") as broker:
         assert offsets(broker, "t", 0) == [0]
+
+
+def test_a_batch_that_could_not_be_synced_is_read_once_a_later_one_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulation, seed 3672: it was read before, and gone after a loss of power."""
+    with WholeBroker(tmp_path / "data") as broker:
+        assert broker.create_topic("t", flush_messages="1") == 0
+
+        def refuse(descriptor: int) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(filesystem_module, "_sync_data", refuse)
+            assert broker.produce("t", batch(1)) == ErrorCode.KAFKA_STORAGE_ERROR
+            assert broker.produce("t", batch(1)) == ErrorCode.KAFKA_STORAGE_ERROR
+            assert offsets(broker, "t", 0) == []
+        assert broker.produce("t", batch(1)) == 0
+        assert offsets(broker, "t", 0) == [0, 1, 2]
