@@ -6,6 +6,7 @@ Format: a line with the version 0, a line with the number of entries, one line p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import starmap
 
 from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.filesystem import FileSystem
@@ -64,5 +65,9 @@ def write_offsets(
     filesystem: FileSystem, path: str, offsets: Mapping[tuple[str, int], int], *, durable: bool = True
 ) -> None:
     """Replace a checkpoint file of a data directory."""
-    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
-    write_lines(filesystem, path, lines, durable=durable)
+    write_lines(filesystem, path, starmap(offset_line, offsets.items()), durable=durable)
+
+
+def offset_line(topic_partition: tuple[str, int], offset: int) -> str:
+    """Entry of a partition in a checkpoint file of a data directory."""
+    return f"{topic_partition[0]} {topic_partition[1]} {offset}"

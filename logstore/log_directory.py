@@ -13,12 +13,12 @@ cleaner-offset-checkpoint          offset up to which compacted logs were cleane
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Final
 
-from pykbroker.logstore.checkpoint_file import read_offsets, write_offsets
+from pykbroker.logstore.checkpoint_file import offset_line, read_offsets, write_lines, write_offsets
 from pykbroker.logstore.errors import CorruptFile, StorageError
 from pykbroker.logstore.filesystem import FileSystem
 from pykbroker.logstore.listeners import Report, no_listener
@@ -31,11 +31,14 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 METADATA_TOPIC: Final = "__cluster_metadata"
 DIRECTORIES_AT_ONCE: Final = 100
 """Directories that `create_log` and `delete_log` create or rename at once; `finish_directories` does the rest."""
+ENTRIES_PER_STEP: Final = 500
+"""Entries of a checkpoint that are made before others run; about 0.5 ms."""
 LOGS_SYNCED_AT_ONCE: Final = 16
 """Number of logs in use from which on a stop syncs the whole volume. That takes as long as syncing some tens of files,
 plus the data that other programs have written."""
@@ -74,8 +77,10 @@ class LogDirectory:
         self._unrenamed: dict[TopicPartition, PartitionLog] = {}
         # Names of deleted logs that may still be in checkpoints.
         self._removed: set[TopicPartition] = set()
+        # Number of deleted logs and of recovery points that became lower.
+        self._change_count = 0
         # One bound method for all logs: thousands of them would take half a megabyte.
-        self._note_recovery_points = self.checkpoint_recovery_points
+        self._note_recovery_points = self._checkpoint_lower_point
 
     @classmethod
     def open(cls, path: str, *, filesystem: FileSystem, open_file_limit: int = 512) -> LogDirectory:
@@ -234,6 +239,7 @@ class LogDirectory:
         log = self.logs.pop(key, None)
         if log is not None:
             self._removed.add(key)
+            self._change_count += 1
             self._due_directories.pop(key, None)
             # The callback refers to the log: thousands of such cycles would wait for the garbage collector.
             log.on_shortened = no_listener
@@ -257,6 +263,7 @@ class LogDirectory:
         log = self.logs.pop((topic, partition), None)
         if log is not None:
             self._removed.add((topic, partition))
+            self._change_count += 1
             self._due_directories.pop((topic, partition), None)
             self._rename_away(log, "-stray")
             log.close_files()
@@ -286,13 +293,6 @@ class LogDirectory:
             count += 1
         return count
 
-    def delete_due_files(self, now_ms: int, logs_max: int = 1 << 62) -> int:
-        """Remove deleted segments of all logs, and at most `logs_max` deleted logs, whose delay has passed.
-
-        Returns the number of files and logs.
-        """
-        return sum(log.delete_due_files(now_ms) for log in self) + self.delete_due_logs(now_ms, logs_max)
-
     # Checkpoints
 
     def checkpoint_recovery_points(self) -> None:
@@ -300,10 +300,39 @@ class LogDirectory:
         points = {key: log.recovery_point for key, log in self.logs.items()}
         write_offsets(self.filesystem, f"{self.path}/{RECOVERY_POINTS}", points)
 
+    def _checkpoint_lower_point(self) -> None:
+        self._change_count += 1
+        self.checkpoint_recovery_points()
+
     def checkpoint_log_start_offsets(self) -> None:
         """Write the log starts that are not the base offset of the first segment."""
         starts = {key: log.log_start_offset for key, log in self.logs.items() if log.has_hidden_start}
         write_offsets(self.filesystem, f"{self.path}/{LOG_START_OFFSETS}", starts)
+
+    def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[None]:
+        """Write recovery points and high watermarks in steps, and remove deleted logs from the other checkpoints.
+
+        The logs may change whenever the iterator yields. If a log was deleted or a recovery point became lower, the
+        rest is left to the next time: the entries may be too high by then, and those in the files are at most too low.
+        Raises StorageError.
+
+        Args:
+            high_watermarks: partitions with their high watermarks, which are read step by step.
+        """
+        changes = self._change_count
+        recovery_points = ((key, log.recovery_point) for key, log in list(self.logs.items()))
+        for name, offsets in ((RECOVERY_POINTS, recovery_points), (HIGH_WATERMARKS, high_watermarks)):
+            lines: list[str] = []
+            for key, offset in offsets:
+                lines.append(offset_line(key, offset))
+                if len(lines) % ENTRIES_PER_STEP == 0:
+                    yield
+            if self._change_count != changes:
+                return
+            write_lines(self.filesystem, f"{self.path}/{name}", lines)
+            yield
+        if self._change_count == changes:
+            self.forget_removed_logs((LOG_START_OFFSETS, CLEANER_OFFSETS))
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write the high watermarks of the replicas."""
@@ -321,15 +350,15 @@ class LogDirectory:
         """Write the offsets up to which compacted logs were cleaned."""
         write_offsets(self.filesystem, f"{self.path}/{CLEANER_OFFSETS}", offsets)
 
-    def forget_removed_logs(self) -> None:
-        """Remove deleted logs from the checkpoints. Raises StorageError.
+    def forget_removed_logs(self, names: Iterable[str] = CHECKPOINTS) -> None:
+        """Remove deleted logs from the checkpoints; `names` are those that may have them. Raises StorageError.
 
         The offsets of a deleted log are wrong for a new log of the same name: a start would discard its records, or
         would not check them.
         """
         if not self._removed:
             return
-        for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS):
+        for name in names:
             noted = self._read_checkpoint(name)
             left = {key: offset for key, offset in noted.items() if key in self.logs}
             if len(left) < len(noted):

@@ -135,7 +135,7 @@ class BrokerServer:
         assert services is not None
         services.groups.stop()
         services.transactions.stop()
-        self._parts.directory.close(services.metadata.broker_epoch(), high_watermarks(services))
+        self._parts.directory.close(services.metadata.broker_epoch(), dict(high_watermarks(services)))
 
 
 async def _serve(listeners: Sequence[Listener], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -14,7 +14,7 @@ from pykbroker.logstore.errors import LogError
 from pykbroker.node.process_memory import FreedMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
     from pykbroker.logstore.log_cleaner import LogCleaner
     from pykbroker.logstore.partition_log import PartitionLog
@@ -123,16 +123,15 @@ async def _flush_and_checkpoint(services: BrokerServices) -> None:
     replicas protect against a crash of the machine.
     """
     directory = services.log_directory
-    for number, partition in enumerate(list(services.partitions.all())):
-        if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
-            await trio.lowlevel.checkpoint()
-        if partition.log.has_unflushed_segments:
-            await _flush(services, partition, include_active=False)
     try:
-        directory.forget_removed_logs()
-        directory.checkpoint_recovery_points()
-        directory.checkpoint_high_watermarks(high_watermarks(services))
-        directory.delete_due_files(services.clock.now_ms(), 0)
+        for number, partition in enumerate(list(services.partitions.all())):
+            if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
+                await trio.lowlevel.checkpoint()
+            if partition.log.has_unflushed_segments:
+                await _flush(services, partition, include_active=False)
+            partition.log.delete_due_files(services.clock.now_ms())
+        for _ in directory.write_checkpoints(high_watermarks(services)):
+            await trio.lowlevel.checkpoint()
         while directory.delete_due_logs(services.clock.now_ms(), DIRECTORIES_PER_TURN):
             await trio.lowlevel.checkpoint()
     except LogError as error:
@@ -194,9 +193,9 @@ async def _flush(services: BrokerServices, partition: Partition, *, include_acti
         log.error("flushing %s failed: %s", partition, error)
 
 
-def high_watermarks(services: BrokerServices) -> dict[tuple[str, int], int]:
-    """High watermark of every partition, for the checkpoint."""
-    return {(p.topic, p.partition): p.high_watermark for p in services.partitions.all()}
+def high_watermarks(services: BrokerServices) -> Iterator[tuple[tuple[str, int], int]]:
+    """Partitions with their high watermarks at the time when they are read, for the checkpoint."""
+    return (((p.topic, p.partition), p.high_watermark) for p in list(services.partitions.all()))
 
 
 async def _expire_producers(services: BrokerServices) -> None:

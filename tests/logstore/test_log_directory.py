@@ -7,7 +7,7 @@ import pytest
 from pykbroker.logstore.checkpoint_file import read_lines, read_offsets, write_offsets
 from pykbroker.logstore.errors import CorruptFile, DirectoryLocked, InconsistentDirectory, StorageError, StorageFull
 from pykbroker.logstore.log_config import LogConfig
-from pykbroker.logstore.log_directory import DIRECTORIES_AT_ONCE, LogDirectory, parse_directory_name
+from pykbroker.logstore.log_directory import DIRECTORIES_AT_ONCE, ENTRIES_PER_STEP, LogDirectory, parse_directory_name
 from pykbroker.logstore.meta_properties import MetaProperties
 from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.logstore.partition_metadata import read_topic_id
@@ -93,6 +93,75 @@ def test_log_starts_that_files_do_not_tell_are_kept(place: Place) -> None:
     assert found is not None
     assert found.log_start_offset == 3
     assert offsets(log) == [3, 4]
+
+
+def many_logs(place: Place) -> LogDirectory:
+    """More logs than one step of a checkpoint takes, the first with five durable records, and a checkpoint of that."""
+    directory = start(place)
+    for number in range(ENTRIES_PER_STEP + 1):
+        directory.create_log("t", number, TOPIC_ID, CONFIG, NOW_MS)
+    append(directory.logs["t", 0], batch(5))
+    directory.logs["t", 0].flush()
+    directory.checkpoint_recovery_points()
+    return directory
+
+
+def marks_of(directory: LogDirectory) -> list[tuple[tuple[str, int], int]]:
+    return [(key, log.log_end_offset) for key, log in directory.logs.items()]
+
+
+def points_of(directory: LogDirectory) -> dict[tuple[str, int], int]:
+    return read_offsets(directory.filesystem, f"{directory.path}/recovery-point-offset-checkpoint")
+
+
+def test_checkpoints_of_many_logs_are_written_in_steps(place: Place) -> None:
+    directory = many_logs(place)
+    append(directory.logs["t", 0], batch(2))
+    directory.logs["t", 0].flush()
+    assert sum(1 for _ in directory.write_checkpoints(marks_of(directory))) >= 4, "two files of two steps"
+    assert points_of(directory) == {key: 7 if key[1] == 0 else 0 for key in directory.logs}
+    assert directory.high_watermarks() == points_of(directory)
+
+
+def test_a_point_that_is_lowered_between_two_steps_stays_low(place: Place) -> None:
+    """A recovery that begins above it would not look at the records that replaced the truncated ones."""
+    directory = many_logs(place)
+    steps = directory.write_checkpoints(marks_of(directory))
+    next(steps)
+    directory.logs["t", 0].truncate_to(0, NOW_MS)
+    for _ in steps:
+        pass
+    assert points_of(directory)["t", 0] == 0
+    for _ in directory.write_checkpoints(marks_of(directory)):
+        pass
+    assert points_of(directory)["t", 0] == 0
+
+
+@pytest.mark.parametrize("steps_before", [1, 2, 3, 4])
+def test_a_log_that_is_deleted_between_two_steps_leaves_no_offset_to_its_successor(
+    place: Place, steps_before: int
+) -> None:
+    directory = many_logs(place)
+    steps = directory.write_checkpoints(marks_of(directory))
+    for _ in range(steps_before):
+        next(steps)
+    directory.delete_log("t", 0, NOW_MS)
+    for _ in steps:
+        pass
+    directory.create_log("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    assert ("t", 0) not in points_of(directory)
+    assert ("t", 0) not in directory.high_watermarks()
+
+
+def test_a_checkpoint_forgets_deleted_logs(place: Place) -> None:
+    directory = many_logs(place)
+    directory.logs["t", 0].advance_log_start(3)
+    directory.checkpoint_log_start_offsets()
+    directory.delete_log("t", 0, NOW_MS)
+    for _ in directory.write_checkpoints(marks_of(directory)):
+        pass
+    path = f"{directory.path}/log-start-offset-checkpoint"
+    assert ("t", 0) not in {*points_of(directory), *read_offsets(directory.filesystem, path)}
 
 
 def damage_last_byte(place: Place, file: str) -> None:
@@ -280,8 +349,8 @@ def test_a_deleted_log_goes_after_the_delay(place: Place) -> None:
     append(again, batch(2))
     directory.delete_log("t", 0, NOW_MS)
     assert len([name for name in names(place) if name.endswith("-delete")]) == 2, "no name is used twice"
-    assert directory.delete_due_files(NOW_MS + 999) == 0
-    assert directory.delete_due_files(NOW_MS + 1000) == 2
+    assert directory.delete_due_logs(NOW_MS + 999) == 0
+    assert directory.delete_due_logs(NOW_MS + 1000) == 2
     assert not [name for name in names(place) if name.startswith("t-0")]
 
 
@@ -292,7 +361,7 @@ def test_many_deleted_logs_go_a_few_at_a_time(place: Place) -> None:
         directory.create_log("t", number, TOPIC_ID, CONFIG, NOW_MS)
     for number in (3, 0, 4, 1, 2):
         directory.delete_log("t", number, NOW_MS + number)
-    assert directory.delete_due_files(NOW_MS + 5000, 0) == 0
+    assert directory.delete_due_logs(NOW_MS + 5000, 0) == 0
     assert directory.delete_due_logs(NOW_MS + 1002, 2) == 2
     assert sorted(name[:3] for name in names(place) if name.startswith("t-")) == ["t-2", "t-3", "t-4"]
     assert directory.delete_due_logs(NOW_MS + 1002, 2) == 1
@@ -307,7 +376,7 @@ def test_a_deletion_that_was_interrupted_is_finished(place: Place) -> None:
     directory.abandon()
     directory = start(place)
     assert len(directory) == 0
-    assert directory.delete_due_files(NOW_MS) == 1
+    assert directory.delete_due_logs(NOW_MS) == 1
     assert not [name for name in names(place) if name.endswith("-delete")]
 
 
@@ -318,7 +387,7 @@ def test_bytes_on_their_way_outlive_the_deletion_of_their_log(place: Place) -> N
     result = log.read(0, 1000, 4, at_least_one=True)
     assert result.range is not None
     directory.delete_log("t", 0, NOW_MS)
-    directory.delete_due_files(NOW_MS + 10_000)
+    directory.delete_due_logs(NOW_MS + 10_000)
     assert len(result.range.read()) == len(result.range)
     result.range.release()
 
