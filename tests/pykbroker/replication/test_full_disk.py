@@ -184,7 +184,7 @@ def test_others_lead_until_there_is_space(kind: str) -> None:
         await until_in_sync(cluster, 2, 1, 2, 3)
         assert (await partition(cluster, 2)).offline_replicas == []
         assert await prefer(cluster, 2) == 0
-        assert await leader_other_than(cluster, 2, 3) == 1
+        assert await leader_other_than(cluster, 2, 1) == 1
         assert (await produce(cluster, 1, topic_id, "e")).error_code == 0
         await trio.sleep(1)
         for node in (1, 2, 3):
