@@ -240,7 +240,7 @@ MUTATIONS = (
         "early-acks", "acks=all is answered when the record is replicated", _acknowledged_at_once, "three-isolate"
     ),
     Mutation("beyond-high-watermark", "nobody reads beyond the high watermark", _beyond_the_high_watermark),
-    Mutation("shrink-alone", "the in-sync set changes when the controller says so", _shrinks_alone),
+    Mutation("shrink-alone", "the in-sync set changes when the controller says so", _shrinks_alone, "three-isolate"),
     Mutation("unclean-leader", "a leader comes from the in-sync set", _unclean_leader, "three-one_by_one"),
     Mutation("no-sync", "flush.messages=1 syncs each append", _appends_are_not_synced, "three-power-cut_power"),
     Mutation("minority", "a majority elects", _a_minority_elects, "three-split"),
