@@ -116,6 +116,11 @@ class FrameReader:
         return self._view[start + 4 : end]
 
     @property
+    def is_full(self) -> bool:
+        """True if the last receive filled all of the room that `buffer` gave, so that more bytes may have arrived."""
+        return self._end == len(self._buffer)
+
+    @property
     def size_bytes(self) -> int:
         """Size of the buffer."""
         return len(self._buffer)

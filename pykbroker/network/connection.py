@@ -2,12 +2,15 @@
 
 Produce requests with acks=all are an exception: the next one begins while the previous one waits for followers. So the
 five requests of a producer are replicated together. Apache Kafka begins the next request after the previous reply.
+
+`SocketConnection` is served in turns by a `ConnectionLoop`, `StreamConnection` by a task of its own.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -21,6 +24,8 @@ from pykbroker.protocol.errors import FrameTooLarge, ProtocolError
 from pykbroker.protocol.framing import BUFFER_SIZE_KEPT, FrameReader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pykbroker.network.request_memory import RequestMemory
     from pykbroker.requests.context import NodeServices
     from pykbroker.security.connection_info import ConnectionInfo
@@ -29,31 +34,46 @@ log = logging.getLogger(__name__)
 
 REQUESTS_PER_TURN = 8
 TURN_S = 0.01
-"""Requests of one connection, and seconds spent on them, before other tasks get their turn. A wait for the socket
-yields anyway; these limits are for clients whose next request is always there already."""
+"""Requests of one connection, and seconds spent on them, before others get their turn."""
 
 UNFINISHED_MAX = 16
 """Most produce requests of one connection that wait for followers at a time; a producer sends five by default."""
 
 
 class Connection:
-    """Serves one accepted socket or stream until either side closes.
+    """The part of a connection that does not depend on how its bytes arrive.
 
-    `run` returns when the client disconnects, breaks the protocol or sends a request that must close the connection;
-    `close` ends it from outside. `last_used` is the time, in seconds of trio's clock, at which bytes were last
-    received; idle connections expire by it (P-11), but not while `is_sending`, because sending has its own time limit.
+    It ends when the client disconnects, breaks the protocol or sends a request that must close the connection; `close`
+    ends it from outside.
+
+    Attributes:
+        last_used: time, in seconds of trio's clock, at which bytes were last received. Idle connections expire by it
+            (P-11), but not while `is_sending`, because sending has its own time limit.
+        served_by: cancel scope of the task that waits for a request of this connection; None while no task does.
+
+    Args:
+        services: services of the handlers.
+        connected: the transport.
+        info: the client.
+        frame_size_max: largest frame in bytes, `socket.request.max.bytes`.
+        memory: the memory that large requests of all connections share.
+        on_end: called once, when the connection has ended.
     """
 
     __slots__ = (
         "_close_reason",
         "_connected",
+        "_frame_size_max",
         "_memory",
+        "_on_end",
         "_reader",
-        "_scope",
         "_services",
+        "_unfinished",
+        "has_ended",
         "info",
         "is_sending",
         "last_used",
+        "served_by",
     )
 
     def __init__(
@@ -63,109 +83,88 @@ class Connection:
         info: ConnectionInfo,
         frame_size_max: int,
         memory: RequestMemory,
+        on_end: Callable[[Connection], None],
     ) -> None:
         self._services = services
         self._connected = connected
-        self._reader = FrameReader(frame_size_max)
+        self._frame_size_max = frame_size_max
         self._memory = memory
-        self._scope = trio.CancelScope()
+        self._on_end = on_end
+        limit = frame_size_max if info.sasl is None else info.sasl.frame_size_max(frame_size_max)
+        self._reader = FrameReader(limit)
+        self.served_by: trio.CancelScope | None = None
         self._close_reason: str | None = None
+        # Replies that wait for other brokers, in order; a producer's next requests begin meanwhile.
+        self._unfinished: deque[UnfinishedReply] = deque()
         self.info = info
         self.is_sending = False
+        self.has_ended = False
         self.last_used = trio.current_time()
 
-    async def run(self) -> None:
-        """Serves the connection and closes it."""
-        try:
-            with self._scope:
-                await self._serve()
-            if self._close_reason is not None:
-                log.warning("closing the connection from %s: %s", self._client, self._close_reason)
-        except trio.TooSlowError:
-            log.warning("closing the connection from %s: it reads no reply for %.0f s", self._client, SEND_TIMEOUT_S)
-        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            log.debug("connection from %s is gone: %s", self._client, error)
-        except FrameTooLarge as error:
-            log.warning("closing the connection from %s: %s%s", self._client, error, recognized_protocol(self._reader))
-        except (CloseConnection, ProtocolError) as error:
-            log.warning("closing the connection from %s: %s", self._client, error)
-        except Exception:
-            log.exception("closing the connection from %s after an error of ours", self._client)
-        finally:
-            self._memory.release(self)
-            if self.info.when_closed is not None:
-                self.info.when_closed()
-            if isinstance(self._connected, socket.socket):
-                trio.lowlevel.notify_closing(self._connected)
-                self._connected.close()
-            else:
-                await trio.aclose_forcefully(self._connected)
-
     def close(self, reason: str | None = None) -> None:
-        """Ends `run` at its next wait; the reason, if any, is logged."""
+        """Ends the connection, at the next wait of the task that serves it; the reason, if any, is logged."""
         self._close_reason = reason
-        self._scope.cancel()
+        if self.served_by is not None:
+            self.served_by.cancel()
+        else:
+            self.end()
 
     def shrink(self) -> None:
         """Releases the receive buffer of an idle connection, except for its smallest size."""
         self._reader.shrink()
 
-    @property
-    def _client(self) -> str:
-        return f"{self.info.client_host}:{self.info.client_port}"
+    def end(self, error: Exception | None = None) -> None:
+        """Closes the transport, once, and logs why: an error, or the reason given to `close`."""
+        if self.has_ended:
+            return
+        self.has_ended = True
+        self._log_end(error)
+        self._memory.release(self)
+        if self.info.when_closed is not None:
+            self.info.when_closed()
+        self._on_end(self)
 
-    async def _serve(self) -> None:
-        services, connected, info, reader = self._services, self._connected, self.info, self._reader
-        limit = reader.frame_size_max
+    def _log_end(self, error: Exception | None) -> None:
+        client = f"{self.info.client_host}:{self.info.client_port}"
+        if error is None:
+            if self._close_reason is not None:
+                log.warning("closing the connection from %s: %s", client, self._close_reason)
+        elif isinstance(error, trio.TooSlowError):
+            log.warning("closing the connection from %s: it reads no reply for %.0f s", client, SEND_TIMEOUT_S)
+        elif isinstance(error, (OSError, trio.BrokenResourceError, trio.ClosedResourceError)):
+            log.debug("connection from %s is gone: %s", client, error)
+        elif isinstance(error, FrameTooLarge):
+            log.warning("closing the connection from %s: %s%s", client, error, recognized_protocol(self._reader))
+        elif isinstance(error, (CloseConnection, ProtocolError)):
+            log.warning("closing the connection from %s: %s", client, error)
+        else:
+            log.error("closing the connection from %s after an error of ours", client, exc_info=error)
+
+    async def _serve_frame(self, frame: memoryview, *, may_be_unfinished: bool) -> None:
+        """Serves one request and sends its reply, or notes the reply as unfinished."""
+        info = self.info
+        chunks = await dispatch(self._services, info, frame, may_be_unfinished=may_be_unfinished)
+        if isinstance(chunks, UnfinishedReply):
+            self._unfinished.append(chunks)
+            chunks = None
+        elif self._unfinished:
+            await self._finish(all_of_them=True)
         if info.sasl is not None:
-            reader.frame_size_max = info.sasl.frame_size_max(limit)
-        turns = 0
-        # Replies that wait for other brokers, in order; a producer's next requests begin meanwhile.
-        unfinished: deque[UnfinishedReply] = deque()
-        may_be_unfinished = isinstance(connected, socket.socket)
-        while True:
-            frame = reader.next_frame()
-            if unfinished and (frame is None or len(unfinished) == UNFINISHED_MAX or not _is_produce(frame)):
-                if frame is not None or not self._receive_now(reader):
-                    await self._finish(unfinished, all_of_them=frame is not None)
-                if frame is None:
-                    continue
-            if frame is None:
-                if reader.announced > BUFFER_SIZE_KEPT and (size := reader.size_to_grow_to):
-                    await self._memory.reserve(self, size)
-                if await self._receive(reader):
-                    turns = 0
-                if reader.received_nothing:
-                    return
-                continue
-            chunks = await dispatch(services, info, frame, may_be_unfinished=may_be_unfinished)
-            if isinstance(chunks, UnfinishedReply):
-                unfinished.append(chunks)
-                chunks = None
-            elif unfinished:
-                await self._finish(unfinished, all_of_them=True)
-            if info.sasl is not None:
-                reader.frame_size_max = info.sasl.frame_size_max(limit)
-            if chunks is not None:
-                self.is_sending = True
-                await send_chunks(connected, chunks, self._memory)
-                self.is_sending = False
-            if info.close_reason is not None:
-                raise CloseConnection(info.close_reason)
-            if reader.announced > BUFFER_SIZE_KEPT:
-                reader.announced = 0
-                self._memory.release(self)
-            turns += 1
-            # `last_used` is the beginning of this turn: the last receive, or the last time that this task yielded.
-            if turns >= REQUESTS_PER_TURN or trio.current_time() - self.last_used > TURN_S:
-                turns = 0
-                await trio.lowlevel.checkpoint()
-                self.last_used = trio.current_time()
+            self._reader.frame_size_max = info.sasl.frame_size_max(self._frame_size_max)
+        if chunks is not None:
+            self.is_sending = True
+            await send_chunks(self._connected, chunks, self._memory)
+            self.is_sending = False
+        if info.close_reason is not None:
+            raise CloseConnection(info.close_reason)
+        if self._reader.announced > BUFFER_SIZE_KEPT:
+            self._reader.announced = 0
+            self._memory.release(self)
 
-    async def _finish(self, unfinished: deque[UnfinishedReply], *, all_of_them: bool) -> None:
+    async def _finish(self, *, all_of_them: bool) -> None:
         """Waits for the oldest unfinished reply and sends it, or does so for all of them in order."""
-        while unfinished:
-            chunks = await unfinished.popleft().finish()
+        while self._unfinished:
+            chunks = await self._unfinished.popleft().finish()
             self.is_sending = True
             await send_chunks(self._connected, chunks, self._memory)
             self.is_sending = False
@@ -173,43 +172,162 @@ class Connection:
             if not all_of_them:
                 return
 
-    def _receive_now(self, reader: FrameReader) -> bool:
-        """Receives bytes without waiting; True if there were any. Large frames are left to `_receive`."""
-        assert isinstance(self._connected, socket.socket)
-        if reader.announced > BUFFER_SIZE_KEPT:
-            return False
+    async def _reserve(self) -> None:
+        """Waits for memory if the frame that is being received is large."""
+        reader = self._reader
+        if reader.announced > BUFFER_SIZE_KEPT and (size := reader.size_to_grow_to):
+            await self._memory.reserve(self, size)
+
+
+class SocketConnection(Connection):
+    """A connection over a non-blocking socket, which a `ConnectionLoop` serves in turns."""
+
+    __slots__ = ("_socket",)
+
+    def __init__(
+        self,
+        services: NodeServices,
+        connected: socket.socket,
+        info: ConnectionInfo,
+        frame_size_max: int,
+        memory: RequestMemory,
+        on_end: Callable[[Connection], None],
+    ) -> None:
+        super().__init__(services, connected, info, frame_size_max, memory, on_end)
+        self._socket = connected
+
+    def fileno(self) -> int:
+        """Descriptor of the socket; -1 when the connection has ended."""
+        return self._socket.fileno()
+
+    def end(self, error: Exception | None = None) -> None:
+        if not self.has_ended:
+            super().end(error)
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+    async def turn(self, now: float) -> bool:
+        """Receives what has arrived and serves whole requests, up to a limit; ends the connection after an error.
+
+        Args:
+            now: the time on trio's clock, which the loop reads once for many connections.
+
+        Returns:
+            True if requests are left that were received already. False if more bytes are needed, or if the connection
+            has ended.
+        """
         try:
-            count = self._connected.recv_into(reader.buffer())
+            return await self._turn(now)
+        except Exception as error:
+            self.end(error)
+            return False
+
+    async def _turn(self, now: float) -> bool:
+        reader, unfinished = self._reader, self._unfinished
+        count, ends = 0, time.perf_counter() + TURN_S
+        while True:
+            frame = reader.next_frame()
+            if unfinished and (frame is None or len(unfinished) == UNFINISHED_MAX or not _is_produce(frame)):
+                if frame is not None:
+                    await self._finish(all_of_them=True)
+                elif not self._receive_small():
+                    await self._finish(all_of_them=False)
+                if frame is None:
+                    continue
+            if frame is None:
+                # Fewer bytes than there was room for were all that had arrived.
+                if count and not reader.is_full:
+                    return False
+                if reader.announced > BUFFER_SIZE_KEPT:
+                    await self._reserve()
+                # A task that has waited since the turn began does not know the time.
+                if not self._receive(now if self.served_by is None else trio.current_time()):
+                    return False
+            else:
+                await self._serve_frame(frame, may_be_unfinished=True)
+            count += 1
+            if count > REQUESTS_PER_TURN or time.perf_counter() > ends:
+                if not unfinished:
+                    return True
+                await trio.lowlevel.checkpoint()
+                count, ends = 0, time.perf_counter() + TURN_S
+
+    def _receive(self, now: float) -> bool:
+        """Receives bytes without waiting; False if there were none. Ends the connection at the end of the stream."""
+        try:
+            count = self._socket.recv_into(self._reader.buffer())
         except BlockingIOError:
             return False
         if count == 0:
-            # The next receive finds the end of the stream again, after all replies were sent.
+            self.end()
             return False
-        reader.received(count)
+        self._reader.received(count)
+        self.last_used = now
         return True
 
-    async def _receive(self, reader: FrameReader) -> bool:
-        """Receives bytes, or the end of the stream; True if it had to wait for them."""
-        connected, waited = self._connected, False
-        if not isinstance(connected, socket.socket):
-            await self._receive_from(connected, reader)
-            return True
-        while True:
-            try:
-                reader.received(connected.recv_into(reader.buffer()))
-            except BlockingIOError:
-                waited = True
-                await trio.lowlevel.wait_readable(connected)
-                continue
-            self.last_used = trio.current_time()
-            return waited
+    def _receive_small(self) -> bool:
+        """Receives bytes while replies are unfinished. Large frames and the end of the stream are left for later."""
+        if self._reader.announced > BUFFER_SIZE_KEPT:
+            return False
+        try:
+            count = self._socket.recv_into(self._reader.buffer())
+        except BlockingIOError:
+            return False
+        self._reader.received(count)
+        return count > 0
 
-    async def _receive_from(self, stream: trio.abc.Stream, reader: FrameReader) -> None:
-        room = reader.buffer()
-        received = await stream.receive_some(len(room))
-        room[: len(received)] = received
-        reader.received(len(received))
-        self.last_used = trio.current_time()
+
+class StreamConnection(Connection):
+    """A connection over a stream of trio, with a task of its own: the network of the simulation."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(
+        self,
+        services: NodeServices,
+        connected: trio.abc.Stream,
+        info: ConnectionInfo,
+        frame_size_max: int,
+        memory: RequestMemory,
+        on_end: Callable[[Connection], None],
+    ) -> None:
+        super().__init__(services, connected, info, frame_size_max, memory, on_end)
+        self._stream = connected
+        self.served_by = trio.CancelScope()
+
+    async def run(self) -> None:
+        """Serves the connection until it ends, and closes the stream."""
+        assert self.served_by is not None
+        try:
+            with self.served_by:
+                await self._serve()
+        except Exception as error:
+            self.end(error)
+        finally:
+            self.end()
+            await trio.aclose_forcefully(self._stream)
+
+    async def _serve(self) -> None:
+        reader, count = self._reader, 0
+        while True:
+            frame = reader.next_frame()
+            if frame is None:
+                await self._reserve()
+                room = reader.buffer()
+                received = await self._stream.receive_some(len(room))
+                if not received:
+                    return
+                room[: len(received)] = received
+                reader.received(len(received))
+                self.last_used = trio.current_time()
+                count = 0
+                continue
+            await self._serve_frame(frame, may_be_unfinished=False)
+            count += 1
+            if count >= REQUESTS_PER_TURN or trio.current_time() - self.last_used > TURN_S:
+                count = 0
+                await trio.lowlevel.checkpoint()
+                self.last_used = trio.current_time()
 
 
 def _is_produce(frame: memoryview) -> bool:

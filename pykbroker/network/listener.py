@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from pykbroker.config.listener_addresses import host_and_port
-from pykbroker.network.connection import Connection
+from pykbroker.network.connection import SocketConnection, StreamConnection
 from pykbroker.network.connection_limits import ConnectionLimits
+from pykbroker.network.connection_loop import ConnectionLoop
 from pykbroker.network.request_memory import RequestMemory, limit_bytes
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pykbroker.network.connection import Connection
     from pykbroker.network.listening import Listening
     from pykbroker.network.reply import Connected
     from pykbroker.requests.context import NodeServices
@@ -76,6 +78,7 @@ class Listener:
         self.kind = kind
         self.sockets = sockets
         self.connections: set[Connection] = set()
+        self._loop = ConnectionLoop()
         self._services = services
         self._make_sasl = make_sasl
         self._limits = limits or ListenerLimits(services)
@@ -92,7 +95,8 @@ class Listener:
             listening.listen(self._services.config.sockets.listen_backlog_size)
 
     async def serve(self, connection_nursery: trio.Nursery) -> None:
-        """Accepts on all sockets until it is cancelled; each connection is a task of `connection_nursery`."""
+        """Accepts on all sockets until it is cancelled; connections are served by tasks of `connection_nursery`."""
+        connection_nursery.start_soon(self._serve_connections)
         try:
             async with trio.open_nursery() as nursery:
                 for listening in self.sockets:
@@ -102,6 +106,13 @@ class Listener:
                 if isinstance(listening, socket.socket):
                     trio.lowlevel.notify_closing(listening)
                 listening.close()
+
+    async def _serve_connections(self) -> None:
+        try:
+            await self._loop.run()
+        finally:
+            for connection in list(self.connections):
+                connection.end()
 
     async def _accept(self, listening: Listening, connection_nursery: trio.Nursery) -> None:
         limits = self._limits.connections
@@ -148,11 +159,15 @@ class Listener:
             return
         sasl = self._make_sasl() if self._make_sasl is not None else None
         info = ConnectionInfo(self.name, (host, address[1]), (local[0], local[1]), sasl, self.kind)
-        connection = Connection(
-            self._services, connected, info, config.sockets.request_max_bytes, self._limits.request_memory
-        )
-        self.connections.add(connection)
-        nursery.start_soon(self._run, connection)
+        shared = config.sockets.request_max_bytes, self._limits.request_memory, self._forget
+        if isinstance(connected, socket.socket):
+            connection = SocketConnection(self._services, connected, info, *shared)
+            self._loop.add(connection)
+            self.connections.add(connection)
+        else:
+            of_stream = StreamConnection(self._services, connected, info, *shared)
+            nursery.start_soon(of_stream.run)
+            self.connections.add(of_stream)
 
     def _prepare(self, connected: socket.socket) -> Any:
         """Sets the options of a connection's socket; returns its local address. Raises OSError."""
@@ -169,12 +184,11 @@ class Listener:
                 connected.setsockopt(socket.SOL_SOCKET, option, size)
         return connected.getsockname()
 
-    async def _run(self, connection: Connection) -> None:
-        try:
-            await connection.run()
-        finally:
-            self.connections.discard(connection)
-            self._limits.connections.leave(connection.info.client_host)
+    def _forget(self, connection: Connection) -> None:
+        if isinstance(connection, SocketConnection):
+            self._loop.remove(connection)
+        self.connections.discard(connection)
+        self._limits.connections.leave(connection.info.client_host)
 
     def close_idle(self, used_before: float) -> None:
         """Closes the connections that have received nothing since `used_before`, in seconds of trio's clock (P-11)."""
@@ -188,11 +202,6 @@ class Listener:
         for connection in self.connections:
             if connection.last_used < quiet_since:
                 connection.shrink()
-
-    def close_connections(self) -> None:
-        """Ends all connections at their next wait; a reply that is being sent is cut short."""
-        for connection in list(self.connections):
-            connection.close()
 
 
 async def _wait_readable(listening: Any) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import trio
 
-from pykbroker.network.connection import Connection
+from pykbroker.network.connection import SocketConnection
+from pykbroker.network.connection_loop import ConnectionLoop
 from pykbroker.network.request_memory import RequestMemory
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.security.connection_info import ConnectionInfo
@@ -22,7 +23,7 @@ MEMORY_MAX = 1 << 30
 class Client:
     """The client's end of a socket pair."""
 
-    def __init__(self, stream: trio.SocketStream, connection: Connection) -> None:
+    def __init__(self, stream: trio.SocketStream, connection: SocketConnection) -> None:
         self.stream = stream
         self.connection = connection
         self._received = b""
@@ -72,9 +73,14 @@ async def served(
     ours.setblocking(False)
     info = ConnectionInfo("PLAINTEXT", ("127.0.0.1", 50000), ("127.0.0.1", 9092), sasl)
     given: Any = services or SimpleNamespace()
-    connection = Connection(given, ours, info, FRAME_SIZE_MAX, memory or RequestMemory(MEMORY_MAX))
+    loop = ConnectionLoop()
+    connection = SocketConnection(
+        given, ours, info, FRAME_SIZE_MAX, memory or RequestMemory(MEMORY_MAX), lambda ended: loop.remove(connection)
+    )
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
     async with trio.open_nursery() as nursery, stream:
-        nursery.start_soon(connection.run)
+        nursery.start_soon(loop.run)
+        loop.add(connection)
         yield Client(stream, connection)
-        connection.close()
+        nursery.cancel_scope.cancel()
+    connection.end()

@@ -1,0 +1,162 @@
+"""The loop that serves the connections of a listener: one task waits for all of them and serves those that are ready.
+
+A request whose handler need not wait is served inside the loop: received, handled and answered without a switch of
+tasks. When a handler waits, its task stays with the request and another task continues the loop. So there are as many
+tasks as requests that wait, and one more; an idle connection has none.
+
+A connection is watched by the poller, or it is with the task that waits for its request; never both. This keeps the
+order of its requests (P-8).
+"""
+
+from __future__ import annotations
+
+import time
+import types
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from pykbroker.network.poller import make_poller
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
+
+    from pykbroker.network.connection import SocketConnection
+    from pykbroker.network.poller import Poller
+
+TURN_S = 0.001
+"""Seconds for which connections are served before other tasks of the process get their turn."""
+
+SPARE_TASKS_MAX = 16
+"""Tasks that are kept for the next request that waits."""
+
+
+class ConnectionLoop:
+    """Serves connections over sockets. Usage: `run` in a task, `add` at any time meanwhile."""
+
+    def __init__(self) -> None:
+        self._poller: Poller[SocketConnection] = make_poller()
+        # Connections with something to read, and those that were served in this round and have requests left.
+        self._ready: deque[SocketConnection] = deque()
+        self._again: list[SocketConnection] = []
+        self._spare = trio.lowlevel.ParkingLot()
+        self._nursery: trio.Nursery | None = None
+
+    def add(self, connection: SocketConnection) -> None:
+        """Watches a connection and serves its requests."""
+        self._poller.add(connection.fileno(), connection)
+
+    def remove(self, connection: SocketConnection) -> None:
+        """Stops watching a connection, if it is watched; call it before its socket is closed."""
+        descriptor = connection.fileno()
+        if descriptor in self._poller:
+            self._poller.remove(descriptor)
+
+    async def run(self) -> None:
+        """Serves until it is cancelled. Connections that no task serves are left open then."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._work)
+        finally:
+            trio.lowlevel.notify_closing(self._poller.fileno())
+            self._poller.close()
+
+    async def _work(self) -> None:
+        """Runs the loop until a request waits, serves that request to its end, and runs the loop when asked again."""
+        with trio.CancelScope() as scope:
+            while True:
+                await self._finish_waiting(await self._serve_until_one_waits(), scope)
+                if len(self._spare) >= SPARE_TASKS_MAX:
+                    return
+                await self._spare.park()
+
+    async def _finish_waiting(self, waiting: WaitingTurn, scope: trio.CancelScope) -> None:
+        """Serves a connection whose turn has to wait, until the poller can watch it again, while others are served."""
+        connection = waiting.connection
+        self.remove(connection)
+        self._continue_in_another_task()
+        connection.served_by = scope
+        try:
+            has_more = await waiting.rest()
+            while has_more:
+                await trio.lowlevel.checkpoint()
+                has_more = await connection.turn(trio.current_time())
+            connection.served_by = None
+        finally:
+            if connection.served_by is not None:
+                connection.end()
+        if not connection.has_ended:
+            self.add(connection)
+
+    def _continue_in_another_task(self) -> None:
+        if self._spare:
+            self._spare.unpark()
+        else:
+            assert self._nursery is not None
+            self._nursery.start_soon(self._work)
+
+    async def _serve_until_one_waits(self) -> WaitingTurn:
+        """Serves the connections that are ready, in turns, until one has to wait."""
+        poller, ready, again = self._poller, self._ready, self._again
+        now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
+        while True:
+            while ready:
+                waiting = self._serve(ready.popleft(), now)
+                if waiting is not None:
+                    return waiting
+                if ready and time.perf_counter() > turn_ends:
+                    await trio.lowlevel.checkpoint()
+                    now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
+            ready.extend(poller.poll())
+            if again:
+                # Whoever was not served in this round comes first.
+                found = set(ready)
+                ready.extend(connection for connection in again if connection not in found)
+                again.clear()
+            if not ready:
+                await trio.lowlevel.wait_readable(poller.fileno())
+                now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
+            elif time.perf_counter() > turn_ends:
+                await trio.lowlevel.checkpoint()
+                now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
+
+    def _serve(self, connection: SocketConnection, now: float) -> WaitingTurn | None:
+        """Gives a connection a turn; returns the turn if it has to wait."""
+        if connection.has_ended:
+            return None
+        turn = connection.turn(now)
+        try:
+            trap = turn.send(None)
+        except StopIteration as done:
+            if done.value:
+                self._again.append(connection)
+            return None
+        return WaitingTurn(connection, turn, trap)
+
+
+class WaitingTurn:
+    """A turn of a connection that has begun and has to wait.
+
+    Args:
+        connection: the connection.
+        turn: the suspended coroutine.
+        trap: what it has yielded to trio, and trio has not received yet.
+    """
+
+    __slots__ = ("_trap", "_turn", "connection")
+
+    def __init__(self, connection: SocketConnection, turn: Coroutine[Any, Any, bool], trap: Any) -> None:
+        self.connection = connection
+        self._turn = turn
+        self._trap = trap
+
+    @types.coroutine
+    def rest(self) -> Generator[Any, Any, bool]:
+        """Waits for the end of the turn; must be awaited by the task that began it. Returns what the turn returns."""
+        while True:
+            received = yield self._trap
+            try:
+                self._trap = self._turn.send(received)
+            except StopIteration as done:
+                return bool(done.value)

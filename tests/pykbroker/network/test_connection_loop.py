@@ -1,0 +1,238 @@
+"""The loop that serves all connections of a listener: what waits holds up nobody else, and nothing is served twice."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from pykbroker.network import connection_loop
+from pykbroker.network.connection import REQUESTS_PER_TURN, Connection, SocketConnection
+from pykbroker.network.connection_loop import SPARE_TASKS_MAX, ConnectionLoop
+from pykbroker.network.poller import SelectorPoller
+from pykbroker.network.request_memory import RequestMemory
+from pykbroker.protocol.api_keys import ApiKey
+from pykbroker.protocol.codec import encode
+from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykbroker.requests.invocation import handlers_of
+from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
+from tests.support.connections import FRAME_SIZE_MAX, MEMORY_MAX, Client
+
+AT_ONCE = 0
+"""Generation of a heartbeat that is answered without a wait; other generations are seconds to wait."""
+
+
+@pytest.fixture(params=["epoll", "selector"], autouse=True)
+def poller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "selector":
+        monkeypatch.setattr(connection_loop, "make_poller", SelectorPoller)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Installs a handler that waits for as many seconds as the generation says; correlation ids in order of serving."""
+    order: list[int] = []
+
+    async def handle(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        order.append(context.correlation_id)
+        if request.generation_id != AT_ONCE:
+            await trio.sleep(request.generation_id)
+        return HeartbeatResponse()
+
+    monkeypatch.setitem(handlers_of[ListenerKind.BROKER], ApiKey.HEARTBEAT, (HeartbeatRequest, handle))
+    return order
+
+
+Connect = Callable[[], Awaitable[Client]]
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Connect]:
+    """A function that connects a client to a loop, which runs until the block ends."""
+    loop, memory = ConnectionLoop(), RequestMemory(MEMORY_MAX)
+    connections: list[SocketConnection] = []
+    streams: list[trio.SocketStream] = []
+
+    def forget(ended: Connection) -> None:
+        assert isinstance(ended, SocketConnection)
+        loop.remove(ended)
+
+    async def connect() -> Client:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        info = ConnectionInfo("PLAINTEXT", ("127.0.0.1", 50000), ("127.0.0.1", 9092), None)
+        services: Any = SimpleNamespace()
+        connections.append(SocketConnection(services, ours, info, FRAME_SIZE_MAX, memory, forget))
+        loop.add(connections[-1])
+        streams.append(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
+        return Client(streams[-1], connections[-1])
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(loop.run)
+            yield connect
+            nursery.cancel_scope.cancel()
+    finally:
+        for connection in connections:
+            connection.end()
+        for stream in streams:
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(stream)
+
+
+async def beat(client: Client, number: int, seconds: int = AT_ONCE) -> None:
+    """Sends a heartbeat without reading its response."""
+    body = encode(HeartbeatRequest(generation_id=seconds), 1)
+    await client.request(ApiKey.HEARTBEAT, 1, body, correlation_id=number, flexible=False)
+
+
+async def answered(client: Client) -> int:
+    """Correlation id of the next response."""
+    frame = await client.frame()
+    assert frame is not None, "the broker closed the connection"
+    return int.from_bytes(frame[:4], "big")
+
+
+async def test_a_request_that_waits_holds_up_no_other_client(served: list[int]) -> None:
+    async with running() as connect:
+        slow = [await connect() for _ in range(3)]
+        for number, client in enumerate(slow):
+            await beat(client, number, 60)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        quick = await connect()
+        for number in range(100, 110):
+            await beat(quick, number)
+            assert await answered(quick) == number
+        assert trio.current_time() == began
+        assert [await answered(client) for client in slow] == [0, 1, 2]
+        assert trio.current_time() == began + 60
+
+
+async def test_requests_behind_one_that_waits_are_served_after_it(served: list[int]) -> None:
+    """P-8, also for those that arrive while it waits."""
+    async with running() as connect:
+        client = await connect()
+        await beat(client, 1, 5)
+        await trio.testing.wait_all_tasks_blocked()
+        assert served == [1]
+        await beat(client, 2)
+        await beat(client, 3, 5)
+        await beat(client, 4)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert served == [1]
+        assert [await answered(client) for _ in range(4)] == [1, 2, 3, 4]
+        assert served == [1, 2, 3, 4]
+
+
+async def test_a_connection_is_served_again_after_a_wait(served: list[int]) -> None:
+    async with running() as connect:
+        client = await connect()
+        for number in range(1, 20):
+            await beat(client, number, number % 2)
+            assert await answered(client) == number
+
+
+async def test_a_client_with_many_requests_at_once_does_not_keep_others_waiting(served: list[int]) -> None:
+    async with running() as connect:
+        greedy, modest = await connect(), await connect()
+        header = ApiKey.HEARTBEAT.to_bytes(2, "big") + b"\0\1"
+        body = encode(HeartbeatRequest(generation_id=AT_ONCE), 1)
+        frames = b"".join(
+            (len(header) + 10 + len(body)).to_bytes(4, "big") + header + number.to_bytes(4, "big") + b"\0\4test" + body
+            for number in range(10 * REQUESTS_PER_TURN)
+        )
+        # Both are in the buffers of the sockets before the loop looks.
+        await greedy.stream.send_all(frames)
+        await beat(modest, 1000)
+        assert await answered(modest) == 1000
+        assert [await answered(greedy) for _ in range(10 * REQUESTS_PER_TURN)] == list(range(10 * REQUESTS_PER_TURN))
+        assert served.index(1000) <= 2 * REQUESTS_PER_TURN
+
+
+async def test_closing_a_connection_ends_the_request_that_waits_and_no_other(served: list[int]) -> None:
+    async with running() as connect:
+        first, second = await connect(), await connect()
+        await beat(first, 1, 60)
+        await beat(second, 2, 60)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        first.connection.close()
+        assert await first.frame() is None
+        assert trio.current_time() == began
+        assert await answered(second) == 2
+        await beat(second, 3)
+        assert await answered(second) == 3
+
+
+async def test_closing_an_idle_connection_closes_it_at_once(served: list[int]) -> None:
+    async with running() as connect:
+        first, second = await connect(), await connect()
+        first.connection.close()
+        assert first.connection.has_ended
+        assert await first.frame() is None
+        await beat(second, 2)
+        assert await answered(second) == 2
+
+
+async def test_a_handler_that_closes_its_own_connection_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients: list[Client] = []
+
+    async def closing(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
+        if request.generation_id:
+            clients[0].connection.close()
+        return HeartbeatResponse()
+
+    monkeypatch.setitem(handlers_of[ListenerKind.BROKER], ApiKey.HEARTBEAT, (HeartbeatRequest, closing))
+    async with running() as connect:
+        clients += [await connect(), await connect()]
+        await beat(clients[0], 1, 1)
+        assert await clients[0].frame() is None
+        await beat(clients[1], 2)
+        assert await answered(clients[1]) == 2
+
+
+async def test_idle_connections_have_no_tasks(served: list[int]) -> None:
+    """Tasks of requests that have waited are kept for the next ones, up to a limit."""
+    async with running() as connect:
+        await trio.testing.wait_all_tasks_blocked()
+        before = trio.lowlevel.current_statistics().tasks_living
+        clients = [await connect() for _ in range(3 * SPARE_TASKS_MAX)]
+        for number, client in enumerate(clients):
+            await beat(client, number)
+            await answered(client)
+        assert trio.lowlevel.current_statistics().tasks_living == before
+        for number, client in enumerate(clients):
+            await beat(client, number, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().tasks_living >= before + len(clients)
+        for client in clients:
+            await answered(client)
+        await trio.testing.wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().tasks_living <= before + SPARE_TASKS_MAX
+
+
+async def test_a_client_that_leaves_while_its_request_waits_is_noticed_afterwards(served: list[int]) -> None:
+    async with running() as connect:
+        client = await connect()
+        await beat(client, 1, 5)
+        await trio.testing.wait_all_tasks_blocked()
+        await client.stream.aclose()
+        await trio.sleep(6)
+        await trio.testing.wait_all_tasks_blocked()
+        assert client.connection.has_ended
+
+
+async def test_the_end_of_the_loop_ends_what_waits(served: list[int]) -> None:
+    async with running() as connect:
+        waiting, idle = await connect(), await connect()
+        await beat(waiting, 1, 60)
+        await trio.testing.wait_all_tasks_blocked()
+    assert waiting.connection.has_ended
+    assert idle.connection.has_ended
