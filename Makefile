@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 jars format lint check test test-all docs coverage unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-start bench-cluster bench-failover build wheels clean clean-all
+.PHONY: help setup java spark35 jars format lint check test test-all docs coverage unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-start bench-small bench-cluster bench-failover build wheels clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ bench: jars ## Kafka's own performance tools against us and against Apache Kafka
 
 bench-start: setup ## time from process start to the first answer, and memory when idle
 	@$(RUN) -m benchmarks.start $(ARGS)
+
+bench-small: jars ## one record a request, beside Apache Kafka and kfake: CPU for each, and latencies; needs Go
+	@$(RUN) -m benchmarks.small_requests $(ARGS)
 
 bench-cluster: jars ## three nodes: start, memory, throughput with acks=all, beside Apache Kafka's three
 	@$(RUN) -m benchmarks.cluster $(ARGS)

@@ -7,7 +7,6 @@ function call; as a program of its own it is shown, too. It is built from benchm
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,11 +14,10 @@ import time
 from pathlib import Path
 
 from benchmarks.brokers import API_VERSIONS_REQUEST, BrokerFailedError, answers, median, scheduled_ms
+from benchmarks.go_programs import build, has_go
 from pykbroker.testing.local_broker import LocalBroker
 
 COLUMNS = ("a broker for one test", "median", "fastest", "of that CPU", "first", "close")
-KFAKE = Path(__file__).resolve().parent / "kfake"
-BUILD_TIMEOUT_S = 600
 
 
 class Fresh:
@@ -60,15 +58,14 @@ def measure_local_broker(runs: int, *, prepared: bool) -> Fresh:
 
 def measure_kfake(runs: int) -> dict[str, Fresh]:
     """kfake in a process that runs already, and as a process; empty, with a word, where it cannot be built."""
-    if shutil.which("go") is None:
+    if not has_go():
         print("  kfake: left out, as Go is not installed", file=sys.stderr, flush=True)
         return {}
     with tempfile.TemporaryDirectory(prefix="bench-kfake-") as folder:
-        program = str(Path(folder) / "kfake")
-        command = ["go", "build", "-o", program, "."]
-        built = subprocess.run(command, cwd=KFAKE, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
-        if built.returncode != 0:
-            print(f"  kfake: left out, as it could not be built:\n{built.stderr}", file=sys.stderr, flush=True)
+        try:
+            program = str(build("kfake", Path(folder)))
+        except BrokerFailedError as error:
+            print(f"  kfake: left out: {error}", file=sys.stderr, flush=True)
             return {}
         command = [program, str(runs + 1), API_VERSIONS_REQUEST.hex()]
         printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout

@@ -1,6 +1,7 @@
 // Starts kfake, franz-go's fake of Kafka.
 //
 //	kfake serve          prints host:port and serves until standard input ends
+//	kfake serve PORT     serves on this port of loopback until SIGTERM
 //	kfake COUNT REQUEST  starts it so many times in this process, sends each the request (hexadecimal), and prints the
 //	                     milliseconds from the call to the answer, one a line
 package main
@@ -39,17 +40,31 @@ func start(request []byte) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-func serve() {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+func serve(options ...kfake.Opt) {
+	cluster, err := kfake.NewCluster(append(options, kfake.NumBrokers(1))...)
 	if err != nil {
 		panic(err)
 	}
 	defer cluster.Close()
 	fmt.Println(cluster.ListenAddrs()[0])
+	if len(options) > 0 {
+		select {}
+	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
+func serveOn(port string) {
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		panic(err)
+	}
+	serve(kfake.Ports(number))
+}
+
 func main() {
+	if os.Args[1] == "serve" && len(os.Args) > 2 {
+		serveOn(os.Args[2])
+	}
 	if os.Args[1] == "serve" {
 		serve()
 		return
