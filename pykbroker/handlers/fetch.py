@@ -37,7 +37,7 @@ from pykbroker.requests.turn import Turn
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.fetch import FetchRequest
     from pykbroker.replication.fetch_sessions import FetchContext, FetchedPartition, PartitionKey
-    from pykbroker.replication.leadership import Follower
+    from pykbroker.replication.leadership import Follower, Leadership
     from pykbroker.replication.offset_waiters import OffsetWaiters
     from pykbroker.replication.partition import Partition, PartitionRead
     from pykbroker.requests.context import BrokerContext
@@ -73,12 +73,31 @@ class ReadPartition(NamedTuple):
         awaited: the partition whose growth the request may wait for; None if the response must not wait, whatever the
             other partitions have: an error, a diverging epoch, a preferred read replica.
         is_throttled: True if the records count for the leader's replication throttle (KIP-73).
+        leadership, leader_epoch: of the partition when it was read.
     """
 
     asked: FetchedPartition
     data: PartitionData
     awaited: Partition | None = None
     is_throttled: bool = False
+    leadership: Leadership | None = None
+    leader_epoch: int = NO_EPOCH
+
+    def has_still_nothing(self, bound: int) -> bool:
+        """True if a consumer found no records here, and nothing of what its response says has changed since."""
+        partition, data = self.awaited, self.data
+        if (
+            partition is None
+            or self.leadership is None
+            or partition.leadership is not self.leadership
+            or partition.leader_epoch != self.leader_epoch
+            or partition.high_watermark != data.high_watermark
+            or partition.log.log_start_offset != data.log_start_offset
+        ):
+            return False
+        if bound == FetchBound.HIGH_WATERMARK:
+            return self.asked.fetch_offset >= data.high_watermark
+        return self.asked.fetch_offset >= data.last_stable_offset == partition.last_stable_offset
 
 
 class ReadPass:
@@ -130,7 +149,7 @@ class FetchSteps:
         request = self._request
         may_wait = request.max_wait_ms > 0 and request.min_bytes > 0
         with Waiter(request.min_bytes) as waiter:
-            read = await self._read_all(waiter if may_wait else None, is_first_pass=True)
+            read = await self._read_all(waiter if may_wait else None, None)
             wanted = request.min_bytes - read.size_bytes
             if not may_wait or wanted <= 0 or read.has_urgent or not self._fetch.partitions:
                 return read
@@ -141,15 +160,24 @@ class FetchSteps:
                 await waiter.wait(deadline)
                 # Bytes that become readable during the next pass count for the wait after it.
                 waiter.bytes_wanted = wanted
-                # The log may have been deleted, or have another leader: everything is looked up again.
-                read = await self._read_all(None, is_first_pass=False)
+                # A log may have been deleted, or have another leader: what has changed is looked up again.
+                read = await self._read_all(None, read)
                 # A wake-up may bring no bytes: records that became stable can lie before the fetch offset. Wait again.
                 if read.size_bytes or read.has_urgent or trio.current_time() >= deadline:
                     return read
 
-    async def _read_all(self, waiter: Waiter | None, *, is_first_pass: bool) -> ReadPass:
-        """Read each partition in order under the size limits of the request and the broker (P-60, P-64)."""
-        read = ReadPass()
+    async def _read_all(self, waiter: Waiter | None, before: ReadPass | None) -> ReadPass:
+        """Read each partition in order under the size limits of the request and the broker (P-60, P-64).
+
+        Args:
+            waiter: registered at each partition; None if the request does not wait, or waits already.
+            before: the pass that had too few bytes; None for the first. A consumer may fetch from thousands of
+                partitions and wait for any of them: those that still have nothing are not read again.
+        """
+        read, is_first_pass = ReadPass(), before is None
+        had_nothing: dict[PartitionKey, ReadPartition] = {}
+        if before is not None and self._bound != FetchBound.LOG_END:
+            had_nothing = {found.asked.key: found for found in before.partitions if not found.data.records}
         rest = min(self._request.max_bytes, self._context.services.config.fetch.max_bytes)
         turn = Turn()
         try:
@@ -167,6 +195,10 @@ class FetchSteps:
                     continue
                 if turn.is_over:
                     await turn.end_if_over()
+                known = had_nothing.get(asked.key)
+                if known is not None and known.has_still_nothing(self._bound):
+                    read.partitions.append(known)
+                    continue
                 found = self._read_one(asked, min(asked.size_max, rest), read, is_first_pass=is_first_pass)
                 read.partitions.append(found)
                 size = len(found.data.records)
@@ -239,7 +271,7 @@ class FetchSteps:
         is_cut = found.records is None and size_max > 0 and asked.fetch_offset < found.last_stable_offset
         if bound == FetchBound.LAST_STABLE_OFFSET and not is_cut:
             data.aborted_transactions = _aborted(partition, asked.fetch_offset, found)
-        return ReadPartition(asked, data, partition, is_throttled)
+        return ReadPartition(asked, data, partition, is_throttled, partition.leadership, partition.leader_epoch)
 
     def _find(self, key: PartitionKey) -> Partition | None:
         partitions = self._context.services.partitions

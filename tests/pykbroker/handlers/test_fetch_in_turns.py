@@ -10,6 +10,7 @@ import trio
 
 from pykbroker.handlers.fetch import handle_fetch
 from pykbroker.logstore.file_range import FileRange
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from pykbroker.replication.partition import Partition
 from tests.support.data_path import NOW_MS, DataPath, batch, cluster_image, topic_id, topic_image
@@ -94,24 +95,70 @@ async def test_records_that_come_during_the_first_pass_end_the_wait_at_once(
     assert trio.current_time() - begin < 1
 
 
-async def test_records_that_come_during_a_later_pass_end_the_wait_at_once(
-    path: DataPath, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_records_that_come_during_a_later_pass_end_the_wait_at_once(path: DataPath) -> None:
     """A wake-up for nothing is followed by another pass; partition 0 has records behind its look at it."""
     begin = trio.current_time()
 
     async def wake_up() -> None:
         await trio.sleep(1)
-        on_read(monkeypatch, PARTITIONS - 1, lambda: put(path, 0))
         found = path.partitions.get("many", 3)
         assert found is not None
         found.waiters.notify(1)
+        # The pass and this task take turns.
+        for _ in range(PARTITIONS // 2):
+            await trio.lowlevel.checkpoint()
+        put(path, 0)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wake_up)
         sizes = release(await path.call(handle_fetch, asked(max_wait_ms=10_000), VERSION))
     assert sizes[0] > 0
     assert trio.current_time() - begin == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize("isolation_level", [0, 1])
+async def test_partitions_that_still_have_nothing_are_not_read_again(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch, isolation_level: int
+) -> None:
+    reads: list[int] = []
+    read = Partition.read
+
+    def counted(self: Partition, *args: Any, **options: Any) -> Any:
+        reads.append(self.partition)
+        return read(self, *args, **options)
+
+    async def produce() -> None:
+        await trio.sleep(1)
+        assert sorted(reads) == list(range(PARTITIONS))
+        reads.clear()
+        put(path, 4)
+
+    monkeypatch.setattr(Partition, "read", counted)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(produce)
+        request = asked(max_wait_ms=10_000, isolation_level=isolation_level)
+        sizes = release(await path.call(handle_fetch, request, VERSION))
+    assert {number for number, size in sizes.items() if size} == {4}
+    assert len(sizes) == PARTITIONS
+    assert reads == [4]
+
+
+async def test_a_new_leader_epoch_is_noticed_where_there_are_no_records(path: DataPath) -> None:
+    request = asked(max_wait_ms=10_000)
+    found = path.partitions.get("many", 4)
+    assert found is not None
+    request.topics[0].partitions[4].current_leader_epoch = found.leader_epoch
+
+    async def elect() -> None:
+        await trio.sleep(1)
+        found.leader_epoch += 1
+        found.replica.wake_all()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(elect)
+        response = await path.call(handle_fetch, request, VERSION)
+    errors = {data.partition_index: data.error_code for topic in response.responses for data in topic.partitions}
+    assert {number: code for number, code in errors.items() if code} == {4: ErrorCode.FENCED_LEADER_EPOCH}
 
 
 async def test_a_session_that_another_connection_changes_meanwhile(
