@@ -1,0 +1,153 @@
+"""A reply of bytes and file ranges: its order, its calls, and its leases."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from pykbroker.logstore.file_range import FileRange
+from pykbroker.logstore.filesystem import OsFileSystem
+from pykbroker.network import reply
+from pykbroker.network.reply import GATHERED_MAX, READ_MAX, send_chunks
+from pykbroker.network.request_memory import RequestMemory
+
+CONTENT = random.Random(3).randbytes(4 * GATHERED_MAX)
+
+
+class Segment:
+    """A file that counts its leases."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(CONTENT)
+        self.path = str(path)
+        self.filesystem = OsFileSystem()
+        self.leases = 0
+        self._descriptor = os.open(path, os.O_RDWR)
+
+    def acquire(self) -> int:
+        self.leases += 1
+        return self._descriptor
+
+    def release(self) -> None:
+        self.leases -= 1
+
+    def range(self, position: int, size: int) -> FileRange:
+        file: Any = self
+        return FileRange(file, position, size)
+
+    def truncate(self, size: int) -> None:
+        os.truncate(self._descriptor, size)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+@pytest.fixture
+def segment(tmp_path: Path) -> Iterator[Segment]:
+    made = Segment(tmp_path / "segment")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Calls that send, in order."""
+    made: list[str] = []
+    send_bytes, send_range = reply._send_bytes, reply._send_file_range
+
+    async def counted_bytes(*args: Any) -> None:
+        made.append("send")
+        await send_bytes(*args)
+
+    async def counted_range(*args: Any) -> None:
+        made.append("sendfile")
+        await send_range(*args)
+
+    monkeypatch.setattr(reply, "_send_bytes", counted_bytes)
+    monkeypatch.setattr(reply, "_send_file_range", counted_range)
+    return made
+
+
+async def sent(chunks: list[Any]) -> bytes:
+    """What arrives when these chunks are sent."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    received = bytearray()
+    async with trio.SocketStream(trio.socket.from_stdlib_socket(theirs)) as stream, trio.open_nursery() as nursery:
+
+        async def receive() -> None:
+            async for data in stream:
+                received.extend(data)
+
+        nursery.start_soon(receive)
+        try:
+            await send_chunks(ours, chunks, RequestMemory(1 << 30))
+        finally:
+            trio.lowlevel.notify_closing(ours)
+            ours.close()
+    return bytes(received)
+
+
+def expected(chunks: list[Any]) -> bytes:
+    return b"".join(
+        CONTENT[chunk.position : chunk.position + chunk.size] if isinstance(chunk, FileRange) else chunk
+        for chunk in chunks
+    )
+
+
+async def test_small_ranges_leave_in_one_call(segment: Segment, calls: list[str]) -> None:
+    chunks: list[Any] = [b"head"]
+    for number in range(100):
+        chunks += [segment.range(number * 7, 50), b"between"]
+    wanted = expected(chunks)
+    assert await sent(chunks) == wanted
+    assert calls == ["send"]
+    assert segment.leases == 0
+
+
+async def test_large_ranges_are_not_read(segment: Segment, calls: list[str]) -> None:
+    large = READ_MAX + 1
+    chunks = [b"head", segment.range(0, large), b"a", segment.range(5, READ_MAX), b"b", segment.range(9, large)]
+    wanted = expected(chunks)
+    assert await sent(chunks) == wanted
+    assert calls == ["send", "sendfile", "send", "sendfile"]
+    assert segment.leases == 0
+
+
+async def test_what_is_gathered_has_a_limit(segment: Segment, calls: list[str]) -> None:
+    chunks: list[Any] = [b"head", *(segment.range(number * READ_MAX, READ_MAX) for number in range(30))]
+    wanted = expected(chunks)
+    assert await sent(chunks) == wanted
+    assert len(calls) == -(-30 * READ_MAX // GATHERED_MAX)
+    assert segment.leases == 0
+
+
+async def test_random_replies_arrive_as_they_are(segment: Segment) -> None:
+    generator = random.Random(8)
+    for _ in range(30):
+        chunks: list[Any] = [b"head"]
+        for _ in range(generator.randrange(12)):
+            size = generator.choice([1, 100, READ_MAX, READ_MAX + 1, 3 * READ_MAX])
+            position = generator.randrange(len(CONTENT) - size)
+            chunks.append(generator.choice([segment.range(position, size), CONTENT[position : position + size]]))
+        wanted = expected(chunks)
+        assert await sent(chunks) == wanted
+        assert segment.leases == 0
+
+
+@pytest.mark.parametrize("size", [100, READ_MAX + 1])
+async def test_a_file_that_became_shorter_ends_the_connection(segment: Segment, size: int) -> None:
+    """A truncation by replication: the client must not take what follows for records."""
+    chunks = [b"head", segment.range(1000, size), b"tail", segment.range(0, 10)]
+    segment.truncate(1050)
+    with pytest.raises(ExceptionGroup) as failed:
+        await sent(chunks)
+    assert failed.group_contains(OSError, match="file ended")
+    assert segment.leases == 0
