@@ -53,7 +53,8 @@ def read_request_header(frame: bytes | memoryview, flexible_from: dict[int, int]
         position = end
     if api_version >= flexible_from[api_key]:
         try:
-            position = _skip_tags(frame, position)
+            # No client sends tagged fields here: 0 of them is one byte.
+            position = position + 1 if frame[position] == 0 else _skip_tags(frame, position)
         except (IndexError, Malformed) as error:
             raise DecodeError("RequestHeader", 2, "tagged fields", position, str(error) or "too short") from None
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
