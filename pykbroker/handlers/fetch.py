@@ -11,7 +11,8 @@ The steps, in this order:
 * read: each partition in order, under the size limits of the request and the broker; a replica reads to the log end
   offset, and its fetch offset is its own log end offset; a consumer reads to the high watermark, from v11 on also from
   a follower;
-* wait, if there are too few bytes: with one deadline, until the logs have grown by the missing bytes, and read again;
+* wait, if there are too few bytes: with one deadline, until the logs have grown by the missing bytes; then read what
+  has changed;
 * respond: with those partitions that have changes for the session.
 
 Records are not touched: a partition's data is a range of its segment file, which is sent with sendfile. A request of
@@ -145,7 +146,7 @@ class FetchSteps:
     # Read and wait
 
     async def read(self) -> ReadPass:
-        """Read all partitions; if that is less than the client wants, wait and read them again."""
+        """Read all partitions; if that is less than the client wants, wait and read those that have changed."""
         request = self._request
         may_wait = request.max_wait_ms > 0 and request.min_bytes > 0
         with Waiter(request.min_bytes) as waiter:
