@@ -76,7 +76,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def sent(chunks: list[Any]) -> bytes:
-    """What arrives when these chunks are sent."""
+    """Bytes that arrive when these chunks are sent."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     received = bytearray()
