@@ -47,7 +47,6 @@ class FrameReader:
         "_view",
         "announced",
         "frame_size_max",
-        "received_nothing",
     )
 
     def __init__(self, frame_size_max: int, size_kept: int = BUFFER_SIZE_KEPT) -> None:
@@ -55,7 +54,6 @@ class FrameReader:
         self._size_kept = size_kept
         self.announced = 0
         self._size_trusted = 0
-        self.received_nothing = False
         self._start = 0
         self._end = 0
         self._buffer = bytearray(BUFFER_SIZE_MIN)
@@ -91,11 +89,7 @@ class FrameReader:
         self._start = 0
 
     def received(self, count: int) -> None:
-        """Says that the first `count` bytes of the last `buffer()` were filled; 0 means the end of the stream.
-
-        `received_nothing` then stays true.
-        """
-        self.received_nothing = count == 0
+        """Says that the first `count` bytes of the last `buffer()` were filled."""
         self._end += count
 
     def next_frame(self) -> memoryview | None:

@@ -273,8 +273,10 @@ class SocketConnection(Connection):
             count = self._socket.recv_into(self._reader.buffer())
         except BlockingIOError:
             return False
+        if count == 0:
+            return False
         self._reader.received(count)
-        return count > 0
+        return True
 
 
 class StreamConnection(Connection):
