@@ -123,15 +123,18 @@ async def _flush_and_checkpoint(services: BrokerServices) -> None:
     replicas protect against a crash of the machine.
     """
     directory = services.log_directory
+    for number, partition in enumerate(list(services.partitions.all())):
+        if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
+            await trio.lowlevel.checkpoint()
+        if partition.log.has_unflushed_segments:
+            await _flush(services, partition, include_active=False)
     try:
-        for number, partition in enumerate(list(services.partitions.all())):
-            if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
-                await trio.lowlevel.checkpoint()
-            if partition.log.has_unflushed_segments:
-                await _flush(services, partition, include_active=False)
-            partition.log.delete_due_files(services.clock.now_ms())
         for _ in directory.write_checkpoints(high_watermarks(services)):
             await trio.lowlevel.checkpoint()
+        for number, partition_log in enumerate(list(directory)):
+            if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
+                await trio.lowlevel.checkpoint()
+            partition_log.delete_due_files(services.clock.now_ms())
         while directory.delete_due_logs(services.clock.now_ms(), DIRECTORIES_PER_TURN):
             await trio.lowlevel.checkpoint()
     except LogError as error:

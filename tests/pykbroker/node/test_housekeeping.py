@@ -13,7 +13,9 @@ import pytest
 import trio
 
 from pykbroker.logstore.checkpoint_file import read_offsets
+from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.log_directory import DIRECTORIES_AT_ONCE
+from pykbroker.logstore.partition_log import PartitionLog
 from pykbroker.network.listener import BindError, Listener, bind
 from pykbroker.node.housekeeping import DIRECTORIES_INTERVAL_S, FlushSchedule, start_housekeeping
 from pykbroker.replication.partition import Partition
@@ -65,6 +67,22 @@ async def test_recovery_points_are_noted(path: DataPath) -> None:
     assert points == {("old", 0): 1}
     marks = read_offsets(directory.filesystem, f"{directory.path}/replication-offset-checkpoint")
     assert marks == {("old", 0): 2}
+
+
+async def test_a_file_that_cannot_be_deleted_keeps_no_checkpoint_back(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: PartitionLog, now_ms: int) -> int:
+        raise StorageError(self.path, "Input/output error")
+
+    monkeypatch.setattr(PartitionLog, "delete_due_files", fail)
+    async with trio.open_nursery() as nursery:
+        start_housekeeping(nursery, path.services, [])
+        await trio.sleep(100)
+        nursery.cancel_scope.cancel()
+    directory = path.directory
+    assert read_offsets(directory.filesystem, f"{directory.path}/recovery-point-offset-checkpoint")
+    assert directory.high_watermarks()
 
 
 async def test_other_tasks_run_between_the_directories_of_many_new_logs(path: DataPath) -> None:
