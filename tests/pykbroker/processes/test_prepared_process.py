@@ -34,7 +34,7 @@ def parent_of(pid: int | None) -> int:
 
 
 def open_descriptors() -> set[str]:
-    """What the descriptors of this process lead to; a pipe's and a socket's name holds its own inode number.
+    """The targets of this process's descriptors; those of pipes and sockets contain their inode number.
 
     A number of descriptors would not do: the garbage collector may close those of an earlier test at any time.
     """
