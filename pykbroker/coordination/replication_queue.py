@@ -13,6 +13,7 @@ from typing import Any
 
 import trio
 
+from pykbroker.completion import Completion
 from pykbroker.protocol.error_codes import ErrorCode
 
 
@@ -26,7 +27,7 @@ class Waiting:
         on_late: called with the error if it has not by the deadline; `on_replicated` may still follow.
     """
 
-    __slots__ = ("_error", "_event", "deadline", "end_offset", "on_late", "on_replicated")
+    __slots__ = ("_answered", "_error", "deadline", "end_offset", "on_late", "on_replicated")
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Waiting:
         self.on_replicated = on_replicated
         self.on_late = on_late
         self._error: ErrorCode | None = None
-        self._event = trio.Event()
+        self._answered = Completion()
 
     @property
     def is_answered(self) -> bool:
@@ -51,14 +52,14 @@ class Waiting:
         """Set the outcome; only the first one counts."""
         if self._error is None:
             self._error = error
-            self._event.set()
+            self._answered.complete()
 
     async def wait_answer(self) -> ErrorCode:
         """Waits for replication: NONE, or the partition's error if the append is late or this broker has resigned.
 
         `response_error` maps that error to the one for a client.
         """
-        await self._event.wait()
+        await self._answered.wait()
         assert self._error is not None
         return self._error
 

@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import trio
-
+from pykbroker.completion import Completion
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.loaded_shards import MetadataSource, PartitionRegistry
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
@@ -55,23 +54,23 @@ TOMBSTONES_PER_BATCH = 1_000
 """Very many offsets may expire at once, more than one batch may hold; the order of their tombstones does not matter."""
 
 
-class Parked:
+class Parked(Completion):
     """A JoinGroup or SyncGroup request that waits for its group."""
 
-    __slots__ = ("_event", "_response")
+    __slots__ = ("_response",)
 
     def __init__(self) -> None:
-        self._event = trio.Event()
+        super().__init__()
         self._response: Any = None
 
     def answer(self, response: Any) -> None:
         """Completes the request with this response."""
         self._response = response
-        self._event.set()
+        self.complete()
 
     async def wait_answer(self) -> Any:
         """Waits without a deadline: every group has timers that end a rebalance."""
-        await self._event.wait()
+        await self.wait()
         return self._response
 
 

@@ -12,7 +12,7 @@ import logging
 import socket
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -179,10 +179,21 @@ class Connection:
             await self._memory.reserve(self, size)
 
 
-class SocketConnection(Connection):
-    """A connection over a non-blocking socket, which a `ConnectionLoop` serves in turns."""
+class Suspended(Protocol):
+    """A turn of a connection that waits without a task."""
 
-    __slots__ = ("_socket",)
+    def close(self) -> None:
+        """Ends the turn where it waits."""
+
+
+class SocketConnection(Connection):
+    """A connection over a non-blocking socket, which a `ConnectionLoop` serves in turns.
+
+    Attributes:
+        suspended: the turn that waits without a task; None if no turn does.
+    """
+
+    __slots__ = ("_now", "_socket", "suspended")
 
     def __init__(
         self,
@@ -195,6 +206,8 @@ class SocketConnection(Connection):
     ) -> None:
         super().__init__(services, connected, info, frame_size_max, memory, on_end)
         self._socket = connected
+        self._now = 0.0
+        self.suspended: Suspended | None = None
 
     def fileno(self) -> int:
         """Descriptor of the socket; -1 when the connection has ended."""
@@ -203,6 +216,8 @@ class SocketConnection(Connection):
     def end(self, error: Exception | None = None) -> None:
         if not self.has_ended:
             super().end(error)
+            if self.suspended is not None:
+                self.suspended.close()
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 
@@ -216,13 +231,18 @@ class SocketConnection(Connection):
             True if requests are left that were received already. False if more bytes are needed, or if the connection
             has ended.
         """
+        self._now = now
         try:
-            return await self._turn(now)
+            return await self._turn()
         except Exception as error:
             self.end(error)
             return False
 
-    async def _turn(self, now: float) -> bool:
+    def continue_at(self, now: float) -> None:
+        """Tells the suspended turn the time at which it continues."""
+        self._now = now
+
+    async def _turn(self) -> bool:
         reader, unfinished = self._reader, self._unfinished
         count, ends = 0, time.perf_counter() + TURN_S
         while True:
@@ -241,7 +261,7 @@ class SocketConnection(Connection):
                 if reader.announced > BUFFER_SIZE_KEPT:
                     await self._reserve()
                 # A task that has waited since the turn began does not know the time.
-                if not self._receive(now if self.served_by is None else trio.current_time()):
+                if not self._receive(self._now if self.served_by is None else trio.current_time()):
                     return False
             else:
                 await self._serve_frame(frame, may_be_unfinished=True)

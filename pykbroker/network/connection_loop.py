@@ -1,11 +1,12 @@
 """The loop that serves the connections of a listener: one task waits for all of them and serves those that are ready.
 
 A request whose handler need not wait is served inside the loop: received, handled and answered without a switch of
-tasks. When a handler waits, its task stays with the request and another task continues the loop. So there are as many
-tasks as requests that wait, and one more; an idle connection has none.
+tasks. A handler that awaits a `Completion` (a fetch at the end of a log, acks=all, a join) is suspended without a task;
+the loop continues it in the turn in which another request has completed it, or at its deadline. When a handler waits
+for anything else, its task stays with the request and another task continues the loop. An idle connection has no task.
 
-A connection is watched by the poller, or it is with the task that waits for its request; never both. This keeps the
-order of its requests (P-8).
+A connection is served by the loop, or is suspended, or is with the task that waits for its request: one of the three at
+a time. This keeps the order of its requests (P-8).
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from pykbroker.completion import Completion, suspend_in_this_task, wait_in_this_task
 from pykbroker.network.poller import make_poller
+from pykbroker.network.suspended_turns import SuspendedTurns
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator
@@ -40,6 +43,9 @@ class ConnectionLoop:
         # Connections with something to read, and those that were served in this round and have requests left.
         self._ready: deque[SocketConnection] = deque()
         self._again: list[SocketConnection] = []
+        self._suspended = SuspendedTurns(self._wake)
+        # That of the task that waits for the poller, while turns are suspended.
+        self._sleep: trio.CancelScope | None = None
         self._spare = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery | None = None
 
@@ -66,7 +72,12 @@ class ConnectionLoop:
         """Runs the loop until a request waits, serves that request to its end, and runs the loop when asked again."""
         with trio.CancelScope() as scope:
             while True:
-                await self._finish_waiting(await self._serve_until_one_waits(), scope)
+                suspend_in_this_task()
+                try:
+                    waiting = await self._serve_until_one_waits()
+                finally:
+                    wait_in_this_task()
+                await self._finish_waiting(waiting, scope)
                 if len(self._spare) >= SPARE_TASKS_MAX:
                     return
                 await self._spare.park()
@@ -98,14 +109,15 @@ class ConnectionLoop:
 
     async def _serve_until_one_waits(self) -> WaitingTurn:
         """Serves the connections that are ready, in turns, until one has to wait."""
-        poller, ready, again = self._poller, self._ready, self._again
+        poller, ready, again, suspended = self._poller, self._ready, self._again, self._suspended
         now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
         while True:
-            while ready:
-                waiting = self._serve(ready.popleft(), now)
+            while ready or suspended.ready:
+                # Those that waited come first.
+                waiting = self._continue(now) if suspended.ready else self._serve(ready.popleft(), now)
                 if waiting is not None:
                     return waiting
-                if ready and time.perf_counter() > turn_ends:
+                if (ready or suspended.ready) and time.perf_counter() > turn_ends:
                     await trio.lowlevel.checkpoint()
                     now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
             ready.extend(poller.poll())
@@ -114,23 +126,60 @@ class ConnectionLoop:
                 found = set(ready)
                 ready.extend(connection for connection in again if connection not in found)
                 again.clear()
-            if not ready:
-                await trio.lowlevel.wait_readable(poller.fileno())
+            if suspended.count:
+                suspended.expire(now)
+            if not ready and not suspended.ready:
+                await self._wait_until_ready()
                 now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
             elif time.perf_counter() > turn_ends:
                 await trio.lowlevel.checkpoint()
                 now, turn_ends = trio.current_time(), time.perf_counter() + TURN_S
 
+    async def _wait_until_ready(self) -> None:
+        """Waits until a connection has something to read or a suspended turn may continue."""
+        if not self._suspended.count:
+            await trio.lowlevel.wait_readable(self._poller.fileno())
+            return
+        with trio.CancelScope(deadline=self._suspended.next_deadline()) as self._sleep:
+            await trio.lowlevel.wait_readable(self._poller.fileno())
+        self._sleep = None
+
+    def _wake(self) -> None:
+        """Ends the wait for the poller: another task has completed the wait of a suspended turn."""
+        if self._sleep is not None:
+            self._sleep.cancel()
+
     def _serve(self, connection: SocketConnection, now: float) -> WaitingTurn | None:
-        """Gives a connection a turn; returns the turn if it has to wait."""
-        if connection.has_ended:
+        """Gives a connection a turn; returns the turn if a task has to wait for it."""
+        if connection.has_ended or connection.served_by is not None:
             return None
-        turn = connection.turn(now)
+        if connection.suspended is not None:
+            # The next request, or the end of the stream, is not read while this request waits.
+            self.remove(connection)
+            return None
+        return self._run(connection, connection.turn(now))
+
+    def _continue(self, now: float) -> WaitingTurn | None:
+        """Continues the suspended turn that is ready first; returns it if a task has to wait for it now."""
+        turn = self._suspended.ready.popleft()
+        coroutine = turn.take()
+        if coroutine is None:
+            return None
+        connection = turn.connection
+        if connection.fileno() not in self._poller:
+            self.add(connection)
+        connection.continue_at(now)
+        return self._run(connection, coroutine)
+
+    def _run(self, connection: SocketConnection, turn: Coroutine[Any, Any, bool]) -> WaitingTurn | None:
         try:
             trap = turn.send(None)
         except StopIteration as done:
             if done.value:
                 self._again.append(connection)
+            return None
+        if isinstance(trap, Completion):
+            self._suspended.add(connection, turn, trap)
             return None
         return WaitingTurn(connection, turn, trap)
 

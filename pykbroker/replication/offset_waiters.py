@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Self
 
-import trio
+from pykbroker.completion import Completion
 
 ALL = 1 << 62
 """More bytes than any request waits for: wakes every waiter, for changes other than new bytes."""
@@ -21,11 +21,12 @@ class Waiter:
     A context manager: the end of the block removes all its registrations.
     """
 
-    __slots__ = ("_event", "_places", "bytes_wanted")
+    __slots__ = ("_completion", "_places", "bytes_wanted")
 
     def __init__(self, bytes_wanted: int) -> None:
         self.bytes_wanted = bytes_wanted
-        self._event: trio.Event | None = None
+        # None while nothing waits.
+        self._completion: Completion | None = None
         self._places: list[OffsetWaiters] = []
 
     def __enter__(self) -> Self:
@@ -41,18 +42,17 @@ class Waiter:
         self._places.append(place)
 
     def add(self, size_bytes: int) -> None:
-        """Count bytes; wake the request when there are enough."""
+        """Count bytes; end the wait when there are enough."""
         self.bytes_wanted -= size_bytes
-        if self.bytes_wanted <= 0 and self._event is not None:
-            self._event.set()
+        if self.bytes_wanted <= 0 and self._completion is not None:
+            self._completion.complete()
 
     async def wait(self, deadline: float) -> None:
         """Wait for the bytes that are still missing, until the deadline on trio's clock."""
         if self.bytes_wanted <= 0:
             return
-        self._event = trio.Event()
-        with trio.move_on_at(deadline):
-            await self._event.wait()
+        self._completion = Completion()
+        await self._completion.wait(deadline)
 
 
 class OffsetWaiters:

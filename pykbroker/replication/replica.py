@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-import trio
-
+from pykbroker.completion import Completion
 from pykbroker.logstore.errors import StorageError
 from pykbroker.replication.offset_waiters import ALL, OffsetWaiters
 
@@ -41,14 +40,14 @@ class PartitionRead(NamedTuple):
     diverging: tuple[int, int] | None
 
 
-class AckWaiter:
-    """A request that waits until the high watermark reaches an offset."""
+class AckWaiter(Completion):
+    """The wait of a request until the high watermark reaches an offset."""
 
-    __slots__ = ("end_offset", "event")
+    __slots__ = ("end_offset",)
 
     def __init__(self, end_offset: int) -> None:
+        super().__init__()
         self.end_offset = end_offset
-        self.event = trio.Event()
 
 
 class Replica:
@@ -106,21 +105,20 @@ class Replica:
         for waiters in (self.waiters, self.stable_waiters, self.end_waiters, self.low_waiters):
             waiters.notify(ALL)
         for waiter in self._ack_waiters:
-            waiter.event.set()
+            waiter.complete()
 
     def wake_acks(self) -> None:
         """Wake the waiters whose offset the high watermark has reached."""
         for waiter in self._ack_waiters:
             if waiter.end_offset <= self.high_watermark:
-                waiter.event.set()
+                waiter.complete()
 
     async def wait_for_high_watermark(self, end_offset: int, deadline: float) -> None:
         """Wait until the high watermark reaches an offset, `wake_all`, or a deadline on trio's clock."""
         waiter = AckWaiter(end_offset)
         self._ack_waiters[waiter] = None
         try:
-            with trio.move_on_at(deadline):
-                await waiter.event.wait()
+            await waiter.wait(deadline)
         finally:
             del self._ack_waiters[waiter]
 

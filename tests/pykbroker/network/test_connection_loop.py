@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 
+from pykbroker.completion import Completion
 from pykbroker.network import connection_loop
 from pykbroker.network.connection import REQUESTS_PER_TURN, Connection, SocketConnection
 from pykbroker.network.connection_loop import SPARE_TASKS_MAX, ConnectionLoop
@@ -34,15 +35,24 @@ def poller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(connection_loop, "make_poller", SelectorPoller)
 
 
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+async def sleep_in_a_task(seconds: float) -> None:
+    await trio.sleep(seconds)
+
+
+async def sleep_suspended(seconds: float) -> None:
+    await Completion().wait(trio.current_time() + seconds)
+
+
+@pytest.fixture(params=[sleep_in_a_task, sleep_suspended], ids=["task", "suspended"])
+def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Installs a handler that waits for as many seconds as the generation says; correlation ids in order of serving."""
     order: list[int] = []
+    sleep = request.param
 
     async def handle(context: Any, request: HeartbeatRequest) -> HeartbeatResponse:
         order.append(context.correlation_id)
         if request.generation_id != AT_ONCE:
-            await trio.sleep(request.generation_id)
+            await sleep(request.generation_id)
         return HeartbeatResponse()
 
     monkeypatch.setitem(handlers_of[ListenerKind.BROKER], ApiKey.HEARTBEAT, (HeartbeatRequest, handle))
@@ -198,6 +208,7 @@ async def test_a_handler_that_closes_its_own_connection_does_not_end_the_loop(mo
         assert await answered(clients[1]) == 2
 
 
+@pytest.mark.parametrize("served", [sleep_in_a_task], indirect=True)
 async def test_idle_connections_have_no_tasks(served: list[int]) -> None:
     """Tasks of requests that have waited are kept for the next ones, up to a limit."""
     async with running() as connect:
