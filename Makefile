@@ -83,11 +83,21 @@ format: setup ## format the code and mend what lint can mend by itself
 
 bench: jars ## Kafka's own tools and the shapes of load, us and Apache Kafka (PEER=kfake: kfake) in turn; ARGS=--quick is one small round
 	@$(RUN) -m benchmarks $(if $(PEER),--peer $(PEER)) $(ARGS)
-	@$(MAKE) --no-print-directory bench-plots
+	@$(MAKE) --no-print-directory bench-plots bench-compare
 
 bench-plots: ## draws what `make bench` has measured, as PNG in reports/bench
 	@tools/venv.sh .venvs/plots requirements/plots.txt
 	@.venvs/plots/bin/python -m benchmarks.plots
+
+bench-keep: setup ## keeps what `make bench` has measured, in benchmarks/results, for this version; NOTE says how
+	@$(RUN) -m benchmarks.keep $(if $(NOTE),--note "$(NOTE)")
+
+bench-compare: setup ## what `make bench` has measured last beside the newest kept results
+	@$(RUN) -m benchmarks.keep --compare
+
+profile: setup ## where a broker's time goes under load: py-spy and, if installed, perf; SHAPE="one client"; needs Go
+	@tools/venv.sh .venvs/profile requirements/profile.txt
+	@$(RUN) -m benchmarks.profiles $(if $(SHAPE),--shape "$(SHAPE)") $(ARGS)
 
 bench-start: setup ## time from process start to the first answer, and memory when idle
 	@$(RUN) -m benchmarks.start $(ARGS)
