@@ -28,7 +28,7 @@ GROUP_IDLE_S, QUICK_GROUP_IDLE_S = 20.0, 6.0
 
 
 class Plan(NamedTuple):
-    """What is measured, on which brokers.
+    """The cases that are measured, on which brokers.
 
     Attributes:
         brokers: names.
@@ -72,7 +72,7 @@ def plan_of(argv: list[str]) -> Plan:
 
 
 def without_go(plan: Plan) -> Plan:
-    """What can be measured where Go is not installed.
+    """The part of a plan that can be measured where Go is not installed.
 
     Raises:
         BrokerFailedError: nothing is left, or kfake is asked for.

@@ -57,7 +57,7 @@ def newest(results: Path) -> Path | None:
 
 
 def differences(kept: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs between two descriptions of machines: their figures say nothing about a change of the code then."""
+    """The differences of two descriptions of machines: their figures say nothing about a change of the code then."""
     return [f"{key}: {kept.get(key)}, now {now.get(key)}" for key in SAME_MACHINE if kept.get(key) != now.get(key)]
 
 

@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,9 @@ def create_topic(broker: Broker, topic: str, partitions: int, configs: dict[str,
     from kafka.admin import KafkaAdminClient, NewTopic
 
     admin: Any = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    admin.create_topics([NewTopic(topic, partitions, replication_factor=1, topic_configs=configs)])
+    # kafka-python cannot read the sources of settings in kfake's answer; the topic has been created by then.
+    with suppress(ValueError):
+        admin.create_topics([NewTopic(topic, partitions, replication_factor=1, topic_configs=configs)])
     admin.close()
 
 
@@ -94,7 +97,7 @@ def warm_up(load: Path, broker: Broker, *, quick: bool) -> None:
 
 
 def arguments_of(shape: Shape, seconds: int, *, quick: bool) -> list[str]:
-    """What the Go load is told for a shape, without the broker."""
+    """The arguments of the Go load for a shape, without the broker."""
     count = shape.count(quick=quick)
     amount = ["-records", str(count)] if count else ["-duration", f"{seconds}s"]
     return [*shape.load, "-topic", topic_of(shape), "-size", str(shape.size), *amount]
