@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 jars format lint check test test-all docs coverage unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-start bench-small bench-cluster bench-failover build wheels clean clean-all
+.PHONY: help setup java spark35 jars format lint check test test-all docs coverage unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-plots bench-keep bench-compare profile bench-start bench-small bench-cluster bench-failover build wheels clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,14 +81,29 @@ format: setup ## format the code and mend what lint can mend by itself
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: jars ## Kafka's own performance tools against us and against Apache Kafka, in turn
-	@$(RUN) -m benchmarks.throughput $(ARGS)
+bench: jars ## Kafka's own tools and the shapes of load, us and Apache Kafka (PEER=kfake: kfake) in turn; ARGS=--quick is one small round
+	@$(RUN) -m benchmarks $(if $(PEER),--peer $(PEER)) $(ARGS)
+	@$(MAKE) --no-print-directory bench-plots bench-compare
+
+bench-plots: ## draws what `make bench` has measured, as PNG in reports/bench
+	@tools/venv.sh .venvs/plots requirements/plots.txt
+	@.venvs/plots/bin/python -m benchmarks.plots
+
+bench-keep: setup ## keeps what `make bench` has measured, in benchmarks/results, for this version; NOTE says how
+	@$(RUN) -m benchmarks.keep $(if $(NOTE),--note "$(NOTE)")
+
+bench-compare: setup ## what `make bench` has measured last beside the newest kept results
+	@$(RUN) -m benchmarks.keep --compare
+
+profile: setup ## where a broker's time goes under load: py-spy and, if installed, perf; SHAPE="one client"; needs Go
+	@tools/venv.sh .venvs/profile requirements/profile.txt
+	@$(RUN) -m benchmarks.profiles $(if $(SHAPE),--shape "$(SHAPE)") $(ARGS)
 
 bench-start: setup ## time from process start to the first answer, and memory when idle
 	@$(RUN) -m benchmarks.start $(ARGS)
 
 bench-small: jars ## one record a request, beside Apache Kafka and kfake: CPU for each, and latencies; needs Go
-	@$(RUN) -m benchmarks.small_requests $(ARGS)
+	@$(RUN) -m benchmarks --only small --broker pykbroker --broker kafka --broker kfake $(ARGS)
 
 bench-cluster: jars ## three nodes: start, memory, throughput with acks=all, beside Apache Kafka's three
 	@$(RUN) -m benchmarks.cluster $(ARGS)

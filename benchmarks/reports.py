@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.machine import description
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,15 +18,12 @@ if TYPE_CHECKING:
 REPORTS = Path(__file__).resolve().parent.parent / "reports" / "bench"
 
 
-def machine() -> dict[str, Any]:
-    """The machine and the time of the measurement: Python, system, cores, load average of the last minute."""
-    return {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "cores": os.cpu_count(),
-        "load_average": os.getloadavg()[0],
-    }
+def figure(value: float | None) -> str:
+    """A number with about three digits that count; `-` for one that is not there."""
+    if value is None:
+        return "-"
+    decimals = next((count for bound, count in ((100, 0), (10, 1), (1, 2)) if abs(value) >= bound), 3)
+    return f"{value:,.{decimals}f}"
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -41,14 +37,27 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
-def save(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], data: Any) -> Path:
-    """Write NAME.md and NAME.json and return the Markdown's path."""
+def save(
+    name: str,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    data: Any,
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write NAME.md and NAME.json and return the Markdown's path. Notes are lines below the table."""
     REPORTS.mkdir(parents=True, exist_ok=True)
-    about = machine()
-    lines = [f"# {title}", "", ", ".join(f"{key} {value}" for key, value in about.items()), ""]
-    lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    about = description()
+    lines = [f"# {title}", "", ", ".join(f"{key} {value}" for key, value in about.items()), "", *table(columns, rows)]
+    if notes:
+        lines += ["", *(f"* {note}" for note in notes)]
     markdown = REPORTS / f"{name}.md"
     markdown.write_text("\n".join(lines) + "\n")
-    (REPORTS / f"{name}.json").write_text(json.dumps({"machine": about, "results": data}, indent=1) + "\n")
+    content = {"title": title, "machine": about, "columns": columns, "rows": rows, "notes": notes, "results": data}
+    (REPORTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
     return markdown
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    return ["| " + " | ".join(row) + " |" for row in (columns, ["---"] * len(columns), *rows)]

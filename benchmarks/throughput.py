@@ -1,4 +1,4 @@
-"""make bench: Apache Kafka's own performance tools against us and against Apache Kafka, in turn, on this machine.
+"""Apache Kafka's own performance tools against us and against a peer, Apache Kafka or kfake, in turn, on this machine.
 
 Each round starts a broker on an empty folder, warms it up, and runs ProducerPerformance (6 partitions; 100 and 1,000
 byte records; acks 1 and all; batch.size 16384), ConsumerPerformance over what was written, and EndToEndLatency; then
@@ -8,7 +8,6 @@ processor time leaves more to the tool. The tables have the median of the rounds
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
@@ -16,11 +15,12 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.brokers import KINDS, Broker, BrokerFailedError, java_command, median
+from benchmarks.brokers import Broker, java_command, median
 from benchmarks.reports import save, show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
 
 PARTITIONS = 6
 BATCH_SIZE = 16384
@@ -142,31 +142,32 @@ def latency_case(broker: Broker, messages: int) -> Result:
     return Result("end to end (p50 = average)", broker.name, rate, 0, float(average[1]), p99, p999, 0, rss)
 
 
-def round_of(kind: str, sizes: Sizes, only: str) -> Iterator[Result]:
-    """All cases on one freshly started broker."""
-    with KINDS[kind]() as broker:
-        create_topic(broker, "warm-up")
-        produce(broker, "warm-up", 100_000, 100, "1")
-        for size in (100, 1000):
-            for acks in ("1", "all"):
-                if only in "produce" or acks == "1":
-                    yield produce_case(broker, size, acks, sizes.payload_mb)
-            if only in "consume":
-                # Twice: one reading takes two seconds, of which the tool's own warming up is a good part.
-                for _ in range(2):
-                    yield consume_case(broker, size, sizes.payload_mb)
-        if only in "latency":
-            yield latency_case(broker, sizes.latency_messages)
+def round_of(broker: Broker, sizes: Sizes, cases: Collection[str]) -> Iterator[Result]:
+    """These cases on a freshly started broker, of `produce`, `consume` and `latency`."""
+    create_topic(broker, "warm-up")
+    produce(broker, "warm-up", 100_000, 100, "1")
+    for size in (100, 1000):
+        for acks in ("1", "all"):
+            # Consuming needs what was written with acks 1.
+            if "produce" in cases or ("consume" in cases and acks == "1"):
+                yield said(produce_case(broker, size, acks, sizes.payload_mb))
+        if "consume" in cases:
+            # Twice: one reading takes two seconds, of which the tool's own warming up is a good part.
+            for _ in range(2):
+                yield said(consume_case(broker, size, sizes.payload_mb))
+    if "latency" in cases:
+        yield said(latency_case(broker, sizes.latency_messages))
 
 
-def say(result: Result) -> None:
-    """One line for each run, so that the wait is not silent."""
+def said(result: Result) -> Result:
+    """The result, after a line for it, so that the wait is not silent."""
     print(
         f"  {result.broker:10} {result.case:28} {result.records_per_s:>10,.0f} records/s  p99 {result.p99_ms:.0f} ms  "
         f"{result.cpu_s_per_gb:.2f} CPU s/GB",
         file=sys.stderr,
         flush=True,
     )
+    return result
 
 
 def table_rows(results: list[Result]) -> list[list[str]]:
@@ -184,7 +185,7 @@ def table_rows(results: list[Result]) -> list[list[str]]:
                 [case, broker, *(format(values[name], spec) for name, spec in zip(names, formats, strict=True))]
             )
         if len(medians) == 2:
-            ours, theirs = medians["pykbroker"], medians["kafka"]
+            ours, theirs = (medians[name] for name in sorted(medians, key=lambda name: name != "pykbroker"))
             ratios = [ratio(ours[name], theirs[name], is_rate=name.endswith("per_s")) for name in names]
             rows.append([case, "RATIO", *ratios])
     return rows
@@ -196,34 +197,10 @@ def ratio(ours: float, theirs: float, *, is_rate: bool) -> str:
     return f"{good / base:.2f}" if good and base else ""
 
 
-def main() -> int:
-    """Measure, print, save."""
-    parser = argparse.ArgumentParser(prog="make bench ARGS=...", description="Throughput beside Apache Kafka")
-    parser.add_argument("--quick", action="store_true", help="one round of a quarter of the data")
-    parser.add_argument("--rounds", type=int, help="rounds of each broker (default 3, quick 1)")
-    parser.add_argument("--broker", choices=KINDS, help="measure this one alone")
-    parser.add_argument("--only", choices=("produce", "consume", "latency"), default="", help="these cases alone")
-    arguments = parser.parse_args()
-    sizes = QUICK if arguments.quick else FULL
-    results: list[Result] = []
-    try:
-        for number in range(arguments.rounds or sizes.rounds):
-            for kind in [arguments.broker] if arguments.broker else list(KINDS):
-                print(f"round {number + 1}: {kind}", file=sys.stderr, flush=True)
-                for result in round_of(kind, sizes, arguments.only):
-                    say(result)
-                    results.append(result)
-    except (BrokerFailedError, ToolFailedError, subprocess.TimeoutExpired) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
+def report(results: list[Result], sizes: Sizes) -> Path:
+    """Prints the table and keeps it; the path."""
     rows = table_rows(results)
     title = f"Kafka's tools, {PARTITIONS} partitions, batch.size {BATCH_SIZE}, {sizes.payload_mb} MB per case"
     show(title, COLUMNS, rows)
-    path = save("throughput", title, COLUMNS, rows, [asdict(result) for result in results])
     print("RATIO: how many times better pykbroker is; 1.00 or more is the goal")
-    print(f"written to {path}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return save("throughput", title, COLUMNS, rows, [asdict(result) for result in results])

@@ -1,0 +1,148 @@
+// Shapes of many records at a time.
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+var words = []string{
+	"order", "customer", "amount", "currency", "created", "updated", "warehouse", "parcel", "address", "status",
+	"pending", "shipped", "returned", "invoice", "discount", "article", "quantity", "carrier", "weight", "reference",
+}
+
+// texts are values like those of real records: words and numbers, of which a codec makes a third or so. They are the
+// same in every run.
+func texts(size int) [][]byte {
+	random := rand.New(rand.NewSource(1))
+	all := make([][]byte, 200)
+	for number := range all {
+		var text []byte
+		for len(text) < size {
+			text = append(text, words[random.Intn(len(words))]...)
+			text = append(text, '=')
+			text = strconv.AppendInt(text, random.Int63n(1_000_000), 10)
+			text = append(text, ' ')
+		}
+		all[number] = text[:size]
+	}
+	return all
+}
+
+func compression(name string) kgo.CompressionCodec {
+	switch name {
+	case "none":
+		return kgo.NoCompression()
+	case "gzip":
+		return kgo.GzipCompression()
+	case "snappy":
+		return kgo.SnappyCompression()
+	case "lz4":
+		return kgo.Lz4Compression()
+	case "zstd":
+		return kgo.ZstdCompression()
+	}
+	fmt.Fprintln(os.Stderr, "load: no such codec:", name)
+	os.Exit(2)
+	panic("not reached")
+}
+
+// bulk sends records in batches as fast as they go. Without keys they go to all partitions in turn.
+func bulk(with settings) any {
+	partitioner := kgo.RoundRobinPartitioner()
+	if with.keys > 0 {
+		partitioner = kgo.StickyKeyPartitioner(nil)
+	}
+	client := connect(with, kgo.MaxBufferedRecords(with.buffered), kgo.ProducerLinger(5*time.Millisecond),
+		kgo.ProducerBatchCompression(compression(with.codec)), kgo.RecordPartitioner(partitioner))
+	defer client.Close()
+	values := texts(with.size)
+	random := rand.New(rand.NewSource(1))
+	latencies := make([]time.Duration, 0, with.records)
+	var lock sync.Mutex
+	began := time.Now()
+	for number := range with.records {
+		record := &kgo.Record{Value: values[number%len(values)]}
+		if with.keys > 0 {
+			record.Key = strconv.AppendInt(nil, int64(random.Intn(with.keys)), 10)
+		}
+		sent := time.Now()
+		client.Produce(context.Background(), record, func(_ *kgo.Record, err error) {
+			check(err)
+			lock.Lock()
+			latencies = append(latencies, time.Since(sent))
+			lock.Unlock()
+		})
+	}
+	check(client.Flush(context.Background()))
+	return summary(with.records, latencies, time.Since(began))
+}
+
+// consume reads records from the beginning of all partitions until it has had enough.
+func consume(with settings) any {
+	began := time.Now()
+	client := connect(with, kgo.ConsumeTopics(with.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	defer client.Close()
+	count := 0
+	for count < with.records {
+		fetches := client.PollFetches(context.Background())
+		check(fetches.Err())
+		fetches.EachRecord(func(record *kgo.Record) {
+			if len(record.Value) != with.size {
+				check(fmt.Errorf("a record has %d bytes", len(record.Value)))
+			}
+			count++
+		})
+	}
+	return result{Sent: count, Records: count, Seconds: time.Since(began).Seconds()}
+}
+
+// transact commits transactions, one after the other with each client; the first second is not counted.
+func transact(with settings) any {
+	var group sync.WaitGroup
+	all := make([][]time.Duration, with.clients)
+	sent := make([]int, with.clients)
+	values := texts(with.size)
+	counted := time.Now().Add(warmUp)
+	end := counted.Add(with.duration)
+	for number := range with.clients {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			client := connect(with, kgo.TransactionalID(fmt.Sprintf("%s-%d", with.topic, number)))
+			defer client.Close()
+			for {
+				began := time.Now()
+				if began.After(end) {
+					return
+				}
+				check(client.BeginTransaction())
+				records := make([]*kgo.Record, with.together)
+				for place := range records {
+					records[place] = &kgo.Record{Value: values[place%len(values)]}
+				}
+				check(client.ProduceSync(context.Background(), records...).FirstErr())
+				commit := time.Now()
+				check(client.EndTransaction(context.Background(), kgo.TryCommit))
+				sent[number]++
+				if began.After(counted) {
+					all[number] = append(all[number], time.Since(commit))
+				}
+			}
+		}()
+	}
+	group.Wait()
+	total, latencies := 0, []time.Duration{}
+	for number := range with.clients {
+		total += sent[number]
+		latencies = append(latencies, all[number]...)
+	}
+	return summary(total, latencies, with.duration)
+}
