@@ -1,4 +1,4 @@
-"""Which modules of a broker can be imported in a subinterpreter with a lock of its own; CPython 3.12 or newer.
+"""Imports of a broker's modules in a subinterpreter with a lock of its own; CPython 3.12 or newer.
 
 python3.13 -m benchmarks.cores.interpreters
 """
