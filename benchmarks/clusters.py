@@ -48,15 +48,16 @@ def started(case: str) -> Iterator[Cluster]:
 
 
 class LocalNodes:
-    """`pykbroker start --nodes 3` by its command line.
+    """`pykbroker start --nodes` by its command line; one node is a plain `pykbroker start`.
 
     Attributes:
-        ready_s: from the start of the process until all three answer.
+        ready_s: from the start of the process until all nodes answer.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, count: int = 3) -> None:
         address = folder / "address"
-        command = [sys.executable, "-m", "pykbroker", "start", "--nodes", "3", "--port", "0"]
+        command = [sys.executable, "-m", "pykbroker", "start", "--port", "0"]
+        command += ["--nodes", str(count)] if count > 1 else []
         command += ["--port-file", str(address), "--data-dir", str(folder / "data")]
         self._log = folder / "log"
         with self._log.open("wb") as log:
@@ -71,7 +72,7 @@ class LocalNodes:
             )
         while not address.exists():
             if self._process.poll() is not None or time.perf_counter() - began > 60:
-                raise BrokerFailedError(f"start --nodes 3 did not get ready:\n{self._log.read_text()[-2000:]}")
+                raise BrokerFailedError(f"start --nodes {count} did not get ready:\n{self._log.read_text()[-2000:]}")
             time.sleep(0.002)
         self.ready_s = time.perf_counter() - began
         self.bootstrap = address.read_text().strip()

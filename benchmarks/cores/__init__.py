@@ -1,0 +1,1 @@
+"""Ways to use several cores, measured: nodes, workers behind one port, subinterpreters, free threads (decision 11)."""
