@@ -21,6 +21,8 @@ from typing import NamedTuple
 from benchmarks import group_shape, load_shapes, shapes, throughput
 from benchmarks.brokers import KINDS, Broker, BrokerFailedError
 from benchmarks.go_programs import Kfake, build, has_go
+from benchmarks.keep import NAMES
+from benchmarks.reports import REPORTS
 
 TOOL_CASES = ("produce", "consume", "latency")
 BROKERS: dict[str, type[Broker]] = {**KINDS, Kfake.name: Kfake}
@@ -137,6 +139,9 @@ def main() -> int:
         if not has_go():
             plan = without_go(plan)
         with tempfile.TemporaryDirectory(prefix="bench-load-") as folder:
+            # One run's reports belong together: those of an earlier one would be kept or compared with them.
+            for name in NAMES:
+                (REPORTS / f"{name}.json").unlink(missing_ok=True)
             # Built first: a module that cannot be fetched must not show after half an hour.
             load = build("load", Path(folder)) if plan.loads else None
             if Kfake.name in plan.brokers:

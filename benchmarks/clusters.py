@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from benchmarks.brokers import (
     CHECKOUT,
-    TICKS_PER_S,
     BrokerFailedError,
     Memory,
     environment_of_an_installed_copy,
     kafka_libs,
+    process_cpu_s,
 )
 from interop_tests.cluster import Cluster
 from interop_tests.java_tools import JavaTools
@@ -106,8 +106,4 @@ def memory_of(pids: Sequence[int]) -> Memory:
 
 def cpu_s_of(pids: Sequence[int]) -> float:
     """Processor seconds that processes have used together."""
-    total = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / TICKS_PER_S
+    return sum(map(process_cpu_s, pids))

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.brokers import API_VERSIONS_REQUEST, BrokerFailedError, answers, median, scheduled_ms
+from benchmarks.brokers import API_VERSIONS_REQUEST, BrokerFailedError, answers, median, process_cpu_s
 from benchmarks.go_programs import build, has_go
 from pykbroker.testing.local_broker import LocalBroker
 
@@ -48,7 +48,7 @@ def measure_local_broker(runs: int, *, prepared: bool) -> Fresh:
             if not answers(broker.port):
                 raise BrokerFailedError(f"LocalBroker does not answer:\n{broker.log}")
             starts.append((time.perf_counter() - began) * 1000)
-            cpu.append(scheduled_ms(broker.pid or 0))
+            cpu.append(process_cpu_s(broker.pid or 0) * 1000)
             began = time.perf_counter()
         finally:
             broker.close()

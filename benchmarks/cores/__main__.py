@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.brokers import BrokerFailedError, median, scheduled_ms
+from benchmarks.brokers import BrokerFailedError, median, process_cpu_s
 from benchmarks.clusters import LocalNodes, memory_of
 from benchmarks.cores.workers import WorkersRun, measure_workers
 from benchmarks.go_programs import build, has_go
@@ -57,13 +57,13 @@ def measure_nodes(load: Path, count: int, seconds: int) -> list[NodesRun]:
                 create_topic(nodes.bootstrap, topic, PARTITIONS, replicas=1)
                 options = ["-clients", str(CLIENTS), "-duration", f"{seconds}s", "-size", str(size)]
                 command = [str(load), "produce", "-brokers", nodes.bootstrap, "-topic", topic, *options]
-                before_ms = sum(map(scheduled_ms, nodes.pids))
+                before_s = sum(map(process_cpu_s, nodes.pids))
                 done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
-                cpu_ms = sum(map(scheduled_ms, nodes.pids)) - before_ms
+                cpu_s = sum(map(process_cpu_s, nodes.pids)) - before_s
                 if done.returncode != 0:
                     raise BrokerFailedError(f"the load on {count} nodes failed: {done.stderr}")
                 found = json.loads(done.stdout)
-                rate, cpu_us = found["records"] / found["seconds"], cpu_ms * 1000 / found["sent"]
+                rate, cpu_us = found["records"] / found["seconds"], cpu_s * 1e6 / found["sent"]
                 runs.append(NodesRun(count, size, rate, cpu_us, nodes.ready_s, memory.rss_mb, memory.pss_mb))
         finally:
             nodes.stop()

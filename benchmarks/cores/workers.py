@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from benchmarks.brokers import scheduled_ms
+from benchmarks.brokers import process_cpu_s
 from benchmarks.clusters import memory_of
 from benchmarks.cores.produce_path import data_path, partition_position, produce_frame
 from pykbroker.network.connection import SocketConnection
@@ -274,11 +274,11 @@ def measure_workers(count: int, shares: Sequence[float], size: int, seconds: flo
             clients, spread = _connect(port, count)
             for share in shares:
                 _load(clients, count, share, size, WARM_UP_S)
-                before_ms = sum(map(scheduled_ms, pids))
+                before_s = sum(map(process_cpu_s, pids))
                 began = time.perf_counter()
                 answers = _load(clients, count, share, size, seconds)
                 took = time.perf_counter() - began
-                cpu_us = (sum(map(scheduled_ms, pids)) - before_ms) * 1000 / answers
+                cpu_us = (sum(map(process_cpu_s, pids)) - before_s) * 1e6 / answers
                 pss = memory_of(pids).pss_mb
                 runs.append(WorkersRun(count, share, size, answers / took, cpu_us, pss, spread))
         finally:
