@@ -12,21 +12,27 @@ at which that field began.
 from __future__ import annotations
 
 import struct as struct_module
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykbroker.protocol.codec_source import NO_LIMIT, Malformed, Source, elements_left, reader_source, writer_source
 from pykbroker.protocol.errors import DecodeError, EncodeError, UnsupportedVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import CodeType, TracebackType
 
     from pykbroker.protocol.fields import Message
 
 M = TypeVar("M", bound="Message")
 
-_readers: dict[tuple[type[Message], int, bool], Callable[[Any, int, int], tuple[Any, int]]] = {}
-_writers: dict[tuple[type[Message], int, bool], Callable[[Any, bytearray, list[tuple[int, Any]]], None]] = {}
+Reader = Callable[[Any, int, int], tuple[Any, int]]
+Writer = Callable[[Any, bytearray, list[tuple[int, Any]]], None]
+
+_readers: dict[tuple[type[Message], int, bool], Reader] = {}
+_writers: dict[tuple[type[Message], int, bool], Writer] = {}
+# Those of whole messages, by class and version, for the request path: a key of three parts would be made for each call.
+_message_readers: dict[type[Message], dict[int, Reader]] = {}
+_message_writers: dict[type[Message], dict[int, Writer]] = {}
 _sources: dict[CodeType, Source] = {}
 
 _NOT_WRITABLE = (struct_module.error, AttributeError, TypeError, OverflowError, ValueError)
@@ -52,8 +58,9 @@ def decode_from(
 
     A message with more elements in its arrays and tagged fields than `elements_max`, all of them together, is refused.
     """
-    reader = _readers.get((message_type, version, version in message_type.FLEXIBLE_VERSIONS))
-    if reader is None:
+    try:
+        reader = _message_readers[message_type][version]
+    except KeyError:
         reader = _reader_of_message(message_type, version)
     elements_left[0] = elements_max
     try:
@@ -73,8 +80,9 @@ def encode_chunks(message: Message, version: int) -> list[Any]:
         EncodeError: a value does not fit its field, or the version has no place for a value that must not be lost.
     """
     message_type = type(message)
-    writer = _writers.get((message_type, version, version in message_type.FLEXIBLE_VERSIONS))
-    if writer is None:
+    try:
+        writer = _message_writers[message_type][version]
+    except KeyError:
         writer = _writer_of_message(message_type, version)
     out = bytearray()
     payloads: list[tuple[int, Any]] = []
@@ -156,14 +164,18 @@ def encode_versioned(message: Message, version: int) -> bytes:
     return version.to_bytes(2, "big", signed=True) + encode(message, version)
 
 
-def _reader_of_message(message_type: type[Message], version: int) -> Any:
+def _reader_of_message(message_type: type[Message], version: int) -> Reader:
     _check_version(message_type, version)
-    return _compile_reader(message_type, version, version in message_type.FLEXIBLE_VERSIONS)
+    reader: Reader = _compile_reader(message_type, version, version in message_type.FLEXIBLE_VERSIONS)
+    _message_readers.setdefault(message_type, {})[version] = reader
+    return reader
 
 
-def _writer_of_message(message_type: type[Message], version: int) -> Any:
+def _writer_of_message(message_type: type[Message], version: int) -> Writer:
     _check_version(message_type, version)
-    return _compile_writer(message_type, version, version in message_type.FLEXIBLE_VERSIONS)
+    writer: Writer = _compile_writer(message_type, version, version in message_type.FLEXIBLE_VERSIONS)
+    _message_writers.setdefault(message_type, {})[version] = writer
+    return writer
 
 
 def _check_version(message_type: type[Message], version: int) -> None:
