@@ -228,13 +228,19 @@ class Supervisor:
 
     def _announce(self) -> None:
         if self._options.topics:
+            from concurrent.futures import ThreadPoolExecutor
+
             import trio
 
             from pykbroker.cli.initial_topics import create_initial_topics
 
             host, _, port = (self._nodes[0].address or "").rpartition(":")
             try:
-                trio.run(create_initial_topics, host.strip("[]"), int(port), self._options.topics)
+                # In another thread, for trio would take the signals of the main thread away from `_catch_signals`.
+                with ThreadPoolExecutor(1) as thread:
+                    thread.submit(
+                        trio.run, create_initial_topics, host.strip("[]"), int(port), self._options.topics
+                    ).result()
             except CliError as error:
                 complain(error.text)
                 self._has_failed = True

@@ -96,6 +96,7 @@ def test_one_text_when_all_are_ready_and_an_end_in_order(start: Callable[..., St
     cluster = start(1, "--topic", "orders:2")
     address = cluster.wait_until_ready()
     assert "is ready: 1 nodes" in cluster.log
+    assert "Warning" not in cluster.log
     assert f"bootstrap   {address}" in cluster.log
     assert (tmp_path / "data" / "node-1" / "orders-1").is_dir()
     assert f"log.dirs={tmp_path}/data/node-1" in (tmp_path / "data" / "node-1.properties").read_text()
