@@ -202,7 +202,8 @@ def _read_struct(source: Source, indent: int, field: Field, version: int, target
         source.add(indent, f"{target}, p = {reader}(b, p, end)")
         return
     source.add(indent, "n = b[p]; p += 1")
-    source.add(indent, f"if n > 127: {target} = None")
+    # Null is -1 as a byte, but in a tagged field 0 as a varint.
+    source.add(indent, f"if n {'== 0' if version in field.tagged else '> 127'}: {target} = None")
     source.add(indent, f"else: {target}, p = {reader}(b, p, end)")
 
 
@@ -341,7 +342,7 @@ def _write_value(source: Source, indent: int, field: Field, version: int, is_fle
     if version not in field.nullable:
         source.add(indent + 1, "raise ValueError('null, but the field is not nullable')")
     elif field.kind == "struct":
-        source.add(indent + 1, "out.append(255)")
+        source.add(indent + 1, f"out.append({0 if version in field.tagged else 255})")
     elif is_flexible:
         source.add(indent + 1, "out.append(0)")
     else:

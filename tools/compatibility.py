@@ -41,14 +41,12 @@ REMARKS = {
 }
 
 SHARE = "share groups (KIP-932)"
-CONSUMER = "the newer consumer groups (KIP-848)"
 STREAMS = "Streams groups (KIP-1071)"
 TOKENS = "delegation tokens"
 TELEMETRY = "client metrics (KIP-714)"
 ZOOKEEPER = "left Kafka with ZooKeeper"
 NOT_SERVED = {
     **dict.fromkeys(("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown"), ZOOKEEPER),
-    **dict.fromkeys(("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"), CONSUMER),
     **dict.fromkeys(("StreamsGroupHeartbeat", "StreamsGroupDescribe"), STREAMS),
     **dict.fromkeys(("GetTelemetrySubscriptions", "PushTelemetry"), TELEMETRY),
     **dict.fromkeys(

@@ -11,6 +11,7 @@ from pykbroker.controller.metadata.metadata_versions import (
     CHANGED_AT,
     CONTROLLER_REGISTRATION,
     ELIGIBLE_LEADER_REPLICAS,
+    GROUP_VERSION_1,
     METADATA_VERSION,
     METADATA_VERSION_LATEST,
     METADATA_VERSION_MIN,
@@ -21,11 +22,13 @@ from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
 
 KRAFT_VERSION = "kraft.version"
 TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_LATEST),
     TRANSACTION_VERSION: (0, 2),
     KRAFT_VERSION: (0, 1),
+    GROUP_VERSION: (0, 1),
 }
 """Lowest and highest level of each feature that this software supports; other features are at level 0. A level is added
 when its behaviour exists: a promised level without the behaviour would be worse for clients than a missing one."""
@@ -34,12 +37,20 @@ when its behaviour exists: a promised level without the behaviour would be worse
 def default_levels(metadata_version: int) -> dict[str, int]:
     """Features that a new cluster of this metadata.version finalizes.
 
-    One below 4.0-IV2 has no transaction.version, and is at level 0 of it until UpdateFeatures raises that.
+    One below 4.0-IV2 has no transaction.version, one below 4.0-IV0 no group.version; they are at level 0 of these until
+    UpdateFeatures raises them.
     """
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= TRANSACTION_VERSION_2:
         levels[TRANSACTION_VERSION] = 2
+    if metadata_version >= GROUP_VERSION_1:
+        levels[GROUP_VERSION] = 1
     return levels
+
+
+def consumer_groups_enabled(image: ClusterImage) -> bool:
+    """True if the cluster's group.version serves the consumer group protocol (KIP-848)."""
+    return image.features.get(GROUP_VERSION, 0) >= 1
 
 
 BOOTSTRAP_LEVELS: Mapping[str, int] = default_levels(METADATA_VERSION_LATEST)
@@ -126,7 +137,7 @@ _KNOWN_FEATURES = frozenset(
         METADATA_VERSION,
         KRAFT_VERSION,
         TRANSACTION_VERSION,
-        "group.version",
+        GROUP_VERSION,
         "eligible.leader.replicas.version",
         "share.version",
         "streams.version",

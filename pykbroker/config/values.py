@@ -96,6 +96,24 @@ class GroupValues(Frozen):
     offsets_topic_segment_bytes: int
 
 
+class ConsumerGroupValues(Frozen):
+    """Consumer groups (KIP-848)."""
+
+    assignment_interval_ms: int
+    assignors: tuple[str, ...]
+    heartbeat_interval_ms: int
+    max_assignment_interval_ms: int
+    max_heartbeat_interval_ms: int
+    max_session_timeout_ms: int
+    max_size: int
+    migration_policy: str
+    min_assignment_interval_ms: int
+    min_heartbeat_interval_ms: int
+    min_session_timeout_ms: int
+    regex_refresh_interval_ms: int
+    session_timeout_ms: int
+
+
 class LogValues(Frozen):
     """The log directory and the periodic tasks on its logs."""
 
@@ -251,6 +269,7 @@ class ConfigValues(Frozen):
     connections: ConnectionValues
     controller: ControllerValues
     fetch: FetchValues
+    consumer_groups: ConsumerGroupValues
     groups: GroupValues
     log: LogValues
     metadata_log: MetadataLogValues

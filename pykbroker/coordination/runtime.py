@@ -280,7 +280,7 @@ class CoordinatorRuntime(Generic[Shard]):
         def report_late(error: ErrorCode) -> None:
             self.carry_out(number, shard, shard.late(result, response_error(error), self.now_ms()), key)
 
-        shard.appended(result)
+        shard.appended(result, self.now_ms(), first_offset)
         return self._queues.push(number, end_offset, take_effect, report_late, self.nursery)
 
     # Timers

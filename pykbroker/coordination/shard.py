@@ -115,7 +115,7 @@ class CoordinatorShard(ABC, Generic[Result]):
         With an `error`, the client's, the records were not appended: then the state must be what it was before.
         """
 
-    def appended(self, result: Result) -> None:
+    def appended(self, result: Result, now_ms: int, first_offset: int) -> None:
         """Notes that the records of a result are appended and not replicated yet; `replicated` may follow."""
 
     def replicated(self, result: Result, now_ms: int, first_offset: int) -> Result | None:

@@ -10,16 +10,20 @@ without groups starts sooner.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from pykbroker.completion import Completion
+from pykbroker.controller.metadata.image import GROUP_RESOURCE
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.loaded_shards import MetadataSource, PartitionRegistry
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.coordination.runtime import CoordinatorRuntime
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.uuids import random_uuid, uuid_to_text
 
 if TYPE_CHECKING:
     import random
@@ -27,10 +31,17 @@ if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.coordination.runtime import Write
     from pykbroker.coordination.shard import TransactionalProducer
+    from pykbroker.groups.consumer.regexes import RegexRefresh
+    from pykbroker.groups.modern.topics import GroupTopics
     from pykbroker.groups.result import GroupResult
     from pykbroker.groups.settings import GroupSettings
     from pykbroker.groups.shard import GroupShard
     from pykbroker.logstore.producer_state import Verification
+    from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerDescribedGroup
+    from pykbroker.protocol.messages.consumer_group_heartbeat import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
     from pykbroker.protocol.messages.describe_groups import DescribedGroup
     from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
     from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -97,6 +108,8 @@ class GroupCoordinator:
     ) -> None:
         self._settings = settings
         self._random = random
+        self._metadata = metadata
+        self._group_topics: GroupTopics | None = None
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             OFFSETS_TOPIC,
             node_id,
@@ -115,6 +128,10 @@ class GroupCoordinator:
 
     def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
         """Loads and unloads shards; deletes the committed offsets of deleted topics."""
+        if self._group_topics is not None:
+            changed = self._group_topics.update(new)
+            for shard in self._runtime.shards.values():
+                shard.consumer.topics_changed(changed)
         self._runtime.on_metadata_change(old, new)
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
         if deleted:
@@ -127,9 +144,21 @@ class GroupCoordinator:
         self._runtime.request_topic_creation(topic, self._settings.offsets_topic_replication_factor)
 
     def _make_shard(self, leader_epoch: int) -> GroupShard:
+        from pykbroker.groups.consumer.groups import ConsumerGroups
         from pykbroker.groups.shard import GroupShard
 
-        return GroupShard(self._settings)
+        return GroupShard(self._settings, ConsumerGroups(self._settings.consumer, self._topics, self._configs_of))
+
+    @property
+    def _topics(self) -> GroupTopics:
+        if self._group_topics is None:
+            from pykbroker.groups.modern.topics import GroupTopics
+
+            self._group_topics = GroupTopics(self._metadata.image)
+        return self._group_topics
+
+    def _configs_of(self, group_id: str) -> Mapping[str, str]:
+        return self._metadata.image.configs.get((GROUP_RESOURCE, group_id), {})
 
     # Requests of members
 
@@ -215,6 +244,56 @@ class GroupCoordinator:
         response: LeaveGroupResponse = write.result.response
         return response
 
+    async def consumer_group_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        may_describe: Callable[[str], bool],
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Handles ConsumerGroupHeartbeat; waits until what the member was told is stored.
+
+        `may_describe` tells if the client may see a topic that its regular expression matches.
+        """
+        from pykbroker.groups.consumer.heartbeat import HeartbeatContext, check_request
+        from pykbroker.groups.modern.errors import GroupError
+        from pykbroker.groups.result import GroupResult
+        from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+
+        group_id, settings = request.group_id, self._settings.consumer
+        malformed = check_request(request, api_version, settings)
+        if malformed is not None:
+            return ConsumerGroupHeartbeatResponse(error_code=malformed.code, error_message=malformed.message)
+        request.member_id = request.member_id or uuid_to_text(random_uuid(self._random.randbytes(16)))
+        context = HeartbeatContext(settings, self._topics, 0, client_id, client_host, may_describe)
+
+        def beat(shard: GroupShard, now_ms: int) -> GroupResult:
+            context.now_ms, context.settings = now_ms, shard.consumer.settings_of(group_id)
+            try:
+                return shard.consumer.heartbeat(request, shard.groups.get(group_id), context)
+            except GroupError as error:
+                refusal = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+                return GroupResult(response=refusal)
+
+        response: ConsumerGroupHeartbeatResponse | ErrorCode = await self._runtime.write(group_id, beat)
+        if context.regex_refresh is not None and self._runtime.nursery is not None:
+            self._runtime.nursery.start_soon(self._resolve_regexes, context.regex_refresh)
+        return ConsumerGroupHeartbeatResponse(error_code=response) if isinstance(response, ErrorCode) else response
+
+    async def _resolve_regexes(self, refresh: RegexRefresh) -> None:
+        """Finds the topics that match the regular expressions of a group, and has the group take them."""
+        from pykbroker.groups.consumer.regexes import matching_topics
+
+        await trio.lowlevel.checkpoint()
+        started_ms, version = self._runtime.now_ms(), self._topics.version
+        matches = matching_topics(refresh.regexes, self._topics.names)
+        visible = {regex: frozenset(filter(refresh.may_describe, names)) for regex, names in matches.items()}
+        self._runtime.begin_write(
+            refresh.group_id,
+            lambda shard, now_ms: shard.consumer.resolve(refresh, visible, version, started_ms, now_ms),
+        )
+
     # Offsets
 
     async def commit_offsets(self, request: OffsetCommitRequest, api_version: int) -> OffsetCommitResponse:
@@ -296,6 +375,15 @@ class GroupCoordinator:
             return DescribedGroup(group_id=group_id, error_code=place)
         return place[1].describe(group_id, api_version)
 
+    def describe_consumer_group(self, group_id: str) -> ConsumerDescribedGroup:
+        """Describes one group, for ConsumerGroupDescribe."""
+        from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
+
+        place = self._runtime.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
+        if isinstance(place, ErrorCode):
+            return DescribedGroup(group_id=group_id, error_code=place)
+        return place[1].consumer.describe(group_id, place[1].groups.get(group_id))
+
     def list_groups(self, states: set[str], types: set[str]) -> ListGroupsResponse:
         """All groups of this broker; COORDINATOR_LOAD_IN_PROGRESS while some are still being loaded."""
         from pykbroker.protocol.messages.list_groups import ListGroupsResponse
@@ -331,7 +419,7 @@ class GroupCoordinator:
         for waiter, response in result.replies:
             assert isinstance(waiter, Parked)
             waiter.answer(response)
-        if shard.groups:
+        if shard.groups or shard.consumer.by_id:
             self._schedule_expiry()
 
     def _schedule_expiry(self) -> None:
@@ -342,7 +430,7 @@ class GroupCoordinator:
         now_ms = self._runtime.now_ms()
         for number, shard in self._runtime.shards.items():
             self._append_tombstones(number, shard, shard.expire_offsets(now_ms))
-        if any(shard.groups for shard in self._runtime.shards.values()):
+        if any(shard.groups or shard.consumer.by_id for shard in self._runtime.shards.values()):
             self._schedule_expiry()
 
     def _append_tombstones(self, number: int, shard: GroupShard, result: GroupResult) -> None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from pykbroker.coordination.shard import NO_PRODUCER
 from pykbroker.groups.pending_offsets import OffsetKey
 from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from pykbroker.protocol.uuids import ZERO_UUID
 
@@ -71,7 +72,12 @@ class InFlight:
                 if result.producer is not NO_PRODUCER:
                     _add(self._transactional, place, change)
             elif isinstance(key, GroupMetadataKey):
-                _add(self._ending_groups if record.value is None else self._groups, key.group, change)
+                if record.value is not None:
+                    _add(self._groups, key.group, change)
+                elif not result.applies_at_append:
+                    _add(self._ending_groups, key.group, change)
+            elif isinstance(key, ConsumerGroupMetadataKey) and record.value is None and not result.applies_at_append:
+                _add(self._ending_groups, key.group_id, change)
 
     def _note_topic(self, record: LogRecord, place: OffsetKey) -> None:
         if isinstance(record.value, OffsetCommitValue):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pykbroker.groups.group import COMPLETING, DEAD, PREPARING, STABLE, Group
 from pykbroker.groups.members import Member, Protocols
-from pykbroker.groups.result import GroupResult, Requester, StaticMemberStored, Waiter
+from pykbroker.groups.result import GroupResult, Requester, StaticMemberStored
 from pykbroker.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
+from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

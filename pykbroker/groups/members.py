@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pykbroker.groups.result import Waiter
+from pykbroker.groups.waiter import Waiter
 
 Protocols = tuple[tuple[str, bytes], ...]
 """A member's protocols with their metadata, in its order of preference."""

@@ -15,6 +15,7 @@ from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.subscription import subscribed_topics
 from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.log_messages import consumer_group_records as consumer_records
 from pykbroker.protocol.log_messages.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -29,10 +30,6 @@ OFFSET_COMMIT_VALUE_VERSION = 4
 
 OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
 """The only version with an expiry timestamp; used for commits that ask for one."""
-
-_LEGACY_OFFSET_COMMIT = 0
-_OFFSET_COMMIT = 1
-_GROUP_METADATA = 2
 
 
 def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset | None) -> LogRecord:
@@ -66,9 +63,9 @@ def encode_record(record: LogRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> LogRecord | None:
-    """Decode what `encode_record` encoded; None for a key type that is not of classic groups, to be skipped.
+    """Decode what `encode_record` encoded; None for an unknown key type, to be skipped.
 
-    Logs written by Kafka have such keys: those of newer group protocols, and of later versions.
+    Logs written by Kafka may have such keys: those of group protocols that are not served here, and of later versions.
 
     Raises:
         DecodeError, UnsupportedVersion: the record is of a known type and cannot be read.
@@ -84,11 +81,29 @@ def decode_record(key: bytes, value: bytes | None) -> LogRecord | None:
     return LogRecord(decoded_key, decode_versioned(value_class, value), version)
 
 
-_CLASSES: dict[int, tuple[type[Message], type[Message]]] = {
-    _LEGACY_OFFSET_COMMIT: (LegacyOffsetCommitKey, LegacyOffsetCommitValue),
-    _OFFSET_COMMIT: (OffsetCommitKey, OffsetCommitValue),
-    _GROUP_METADATA: (GroupMetadataKey, GroupMetadataValue),
-}
+_PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
+    (LegacyOffsetCommitKey, LegacyOffsetCommitValue),
+    (OffsetCommitKey, OffsetCommitValue),
+    (GroupMetadataKey, GroupMetadataValue),
+    (consumer_records.ConsumerGroupMetadataKey, consumer_records.ConsumerGroupMetadataValue),
+    (consumer_records.ConsumerGroupPartitionMetadataKey, consumer_records.ConsumerGroupPartitionMetadataValue),
+    (consumer_records.ConsumerGroupMemberMetadataKey, consumer_records.ConsumerGroupMemberMetadataValue),
+    (
+        consumer_records.ConsumerGroupTargetAssignmentMetadataKey,
+        consumer_records.ConsumerGroupTargetAssignmentMetadataValue,
+    ),
+    (
+        consumer_records.ConsumerGroupTargetAssignmentMemberKey,
+        consumer_records.ConsumerGroupTargetAssignmentMemberValue,
+    ),
+    (
+        consumer_records.ConsumerGroupCurrentMemberAssignmentKey,
+        consumer_records.ConsumerGroupCurrentMemberAssignmentValue,
+    ),
+    (consumer_records.ConsumerGroupRegularExpressionKey, consumer_records.ConsumerGroupRegularExpressionValue),
+)
+
+_CLASSES: dict[int, tuple[type[Message], type[Message]]] = {key.KEY: (key, value) for key, value in _PAIRS}
 
 
 def committed_offset_from(

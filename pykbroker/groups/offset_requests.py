@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pykbroker.coordination.partitioning import utf16_length
 from pykbroker.coordination.shard import NO_PRODUCER, TransactionalProducer
+from pykbroker.groups.consumer import offsets as consumer_offsets
 from pykbroker.groups.group import COMPLETING, EMPTY, PREPARING, STABLE
 from pykbroker.groups.offset_log import offset_record
 from pykbroker.groups.offsets import CommittedOffset
@@ -63,6 +64,9 @@ def commit(
         error = check_commit(shard, request, api_version, now_ms)
     else:
         error = _check_transactional_commit(shard, request, now_ms)
+    consumer_group = shard.consumer.by_id.get(request.group_id)
+    if error is ErrorCode.NONE and consumer_group is not None:
+        error = consumer_offsets.check_partitions(consumer_group, request, is_transactional=producer is not NO_PRODUCER)
     if error is not ErrorCode.NONE:
         result.response = commit_response(request, error)
         return result
@@ -98,6 +102,9 @@ def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: i
     A commit without a generation is from a consumer that assigns its partitions itself.
     """
     generation_id, member_id = request.generation_id_or_member_epoch, request.member_id
+    consumer_group = shard.consumer.by_id.get(request.group_id)
+    if consumer_group is not None:
+        return consumer_offsets.check_commit(consumer_group, request, api_version)
     group = shard.groups.get(request.group_id)
     if group is None:
         if generation_id >= 0:
@@ -127,6 +134,9 @@ def _check_transactional_commit(shard: GroupShard, request: OffsetCommitRequest,
     Requests before version 3 of TxnOffsetCommit have no member id and generation, and need none.
     """
     generation_id, member_id = request.generation_id_or_member_epoch, request.member_id
+    consumer_group = shard.consumer.by_id.get(request.group_id)
+    if consumer_group is not None:
+        return consumer_offsets.check_transactional_commit(consumer_group, request)
     group = shard.groups.get(request.group_id)
     if group is None:
         if generation_id >= 0:
@@ -161,6 +171,11 @@ def fetch(
     With `require_stable` a partition whose offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113).
     """
     group_id = request.group_id
+    consumer_group = shard.consumer.by_id.get(group_id)
+    if consumer_group is not None:
+        error = consumer_offsets.check_fetch(consumer_group, request.member_id, request.member_epoch)
+        if error is not ErrorCode.NONE:
+            return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
     committed_topics = shard.offsets.of_group(group_id)
     pending = shard.pending if require_stable else ()
 
@@ -211,15 +226,18 @@ def _fetched(partition: int, committed: CommittedOffset | None) -> OffsetFetchRe
 
 def delete_offsets(shard: GroupShard, request: OffsetDeleteRequest) -> GroupResult:
     """Deletes offsets of topics that no member of the group consumes (P-107)."""
-    group = shard.groups.get(request.group_id)
-    if group is None:
+    group, consumer_group = shard.groups.get(request.group_id), shard.consumer.by_id.get(request.group_id)
+    if group is None and consumer_group is None:
         return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
-    if group.state is not EMPTY and not group.is_consumer_group:
+    if group is not None and group.state is not EMPTY and not group.is_consumer_group:
         return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
     response = OffsetDeleteResponse()
     result = GroupResult(response=response)
     for topic in request.topics:
-        is_subscribed = group.is_subscribed_to(topic.name)
+        if consumer_group is not None:
+            is_subscribed = topic.name in consumer_group.subscriptions
+        else:
+            is_subscribed = group is not None and group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
         partitions = [partition.partition_index for partition in topic.partitions]
         response.topics.append(
@@ -230,10 +248,10 @@ def delete_offsets(shard: GroupShard, request: OffsetDeleteRequest) -> GroupResu
         )
         if not is_subscribed:
             result.records += [
-                offset_record(group.group_id, topic.name, partition, None)
+                offset_record(request.group_id, topic.name, partition, None)
                 for partition in dict.fromkeys(partitions)
-                if shard.offsets.get(group.group_id, topic.name, partition) is not None
-                or (group.group_id, topic.name, partition) in shard.pending
-                or (group.group_id, topic.name, partition) in shard.in_flight
+                if shard.offsets.get(request.group_id, topic.name, partition) is not None
+                or (request.group_id, topic.name, partition) in shard.pending
+                or (request.group_id, topic.name, partition) in shard.in_flight
             ]
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.group import EMPTY, STABLE, Group
 from pykbroker.protocol.uuids import ZERO_UUID
 
@@ -102,4 +103,20 @@ def expired_offsets(
         if not group.is_subscribed_to(topic)
         for partition, committed in partitions.items()
         if is_expired(committed)
+    ]
+
+
+def expired_consumer_offsets(
+    group: ConsumerGroup, topics: dict[str, dict[int, CommittedOffset]], now_ms: int, retention_ms: int
+) -> list[tuple[str, int]]:
+    """Expired offsets of a consumer group, as (topic, partition).
+
+    Each expires `retention_ms` after its commit, but never one of a topic that the group subscribes to.
+    """
+    return [
+        (topic, partition)
+        for topic, partitions in topics.items()
+        if topic not in group.subscriptions
+        for partition, committed in partitions.items()
+        if now_ms - committed.commit_timestamp_ms >= retention_ms
     ]

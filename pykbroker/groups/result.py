@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pykbroker.coordination.shard import CoordinatorResult
+from pykbroker.groups.members import Member
+from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.fields import Message
-
-Waiter = object
-"""Identifies one parked request; compared by identity, its attributes are not used."""
 
 
 @dataclass(slots=True)
@@ -65,12 +64,42 @@ class StaticMemberStored:
 
 @dataclass(slots=True)
 class EmptyGroupStored:
-    """Event: the record of a group that a join has created is stored, or its append has failed."""
+    """Event: the record of a group that a join has created is stored, or its append has failed.
+
+    `replaced` is the empty consumer group whose tombstones are in the same batch, if there is one.
+    """
 
     group_id: str
+    replaced: object | None = None
 
 
-Stored = AssignmentStored | StaticMemberStored | EmptyGroupStored
+@dataclass(slots=True)
+class ClassicJoined:
+    """Event: the records of a classic member's join to a consumer group are stored, or their append has failed."""
+
+    group_id: str
+    waiter: Waiter
+    response: Message
+
+
+Stored = AssignmentStored | StaticMemberStored | EmptyGroupStored | ClassicJoined
+
+
+@dataclass(slots=True)
+class Downgrade:
+    """A consumer group that becomes a classic group with these members.
+
+    Attributes:
+        generation_id: the group epoch.
+        rebalance_reason: why the classic group rebalances at once; None if it does not.
+        assignments: assignments of the members, by member id.
+    """
+
+    group_id: str
+    generation_id: int
+    members: tuple[Member, ...]
+    rebalance_reason: str | None
+    assignments: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -83,9 +112,16 @@ class GroupResult(CoordinatorResult):
         notes: log lines at INFO for operators: each new generation with its cause, and members that were lost.
         details: log lines at DEBUG about the steps between, for debugging clients. Kafka logs all of it at the same
             level, where the details were most of a node's log.
+        applies_at_append: True if the records take effect when they are appended, as those of the newer group
+            protocols do: the next heartbeat may come before they are replicated.
+        replies_when_stored: responses to parked requests that are sent only if the append succeeds.
+        downgrade: classic group that takes the place of a consumer group with the records.
     """
 
     stored: Stored | None = None
+    applies_at_append: bool = False
+    replies_when_stored: list[tuple[Waiter, Message]] = field(default_factory=list)
+    downgrade: Downgrade | None = None
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)

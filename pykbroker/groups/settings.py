@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
+from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """A member whose first join is parked is removed after this, whatever its timeouts are (P-95); not configurable."""
@@ -27,6 +28,7 @@ class GroupSettings(NamedTuple):
     offsets_topic_replication_factor: int = 3
     offsets_topic_segment_bytes: int = 104_857_600
     offsets_topic_compression_codec: int = 0
+    consumer: ConsumerGroupSettings = ConsumerGroupSettings()
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> GroupSettings:
@@ -44,6 +46,7 @@ class GroupSettings(NamedTuple):
             offsets_topic_replication_factor=config.groups.offsets_topic_replication_factor,
             offsets_topic_segment_bytes=config.groups.offsets_topic_segment_bytes,
             offsets_topic_compression_codec=config.groups.offsets_topic_compression_codec,
+            consumer=ConsumerGroupSettings.from_config(config),
         )
 
     def offsets_topic(self, live_broker_count: int) -> InternalTopic:

@@ -1,7 +1,8 @@
 """The groups and committed offsets of one partition of `__consumer_offsets`.
 
-A group is created by its first join or commit or replayed from the log, and deleted by an administrator, or by expiry
-when it is Empty and has no offsets left. Requests for offsets are in `offset_requests`.
+A classic group is created by its first join or commit or replayed from the log, and deleted by an administrator, or by
+expiry when it is Empty and has no offsets left. Requests for offsets are in `offset_requests`. Consumer groups are in
+`consumer/groups.py`; a group id belongs to one group of either type.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ from typing import Any
 
 from pykbroker.coordination.shard import CoordinatorShard, LoggedRecords
 from pykbroker.groups import joins, leaves, syncs
+from pykbroker.groups.consumer import classic_members
+from pykbroker.groups.consumer.group import ConsumerGroup
+from pykbroker.groups.consumer.groups import ConsumerGroups
+from pykbroker.groups.consumer.heartbeat import HeartbeatContext
 from pykbroker.groups.group import EMPTY, GROUP_METADATA_VALUE_VERSION, STABLE, Group
 from pykbroker.groups.in_flight import InFlight
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.offset_log import (
     committed_offset_from,
     decode_record,
@@ -21,19 +27,19 @@ from pykbroker.groups.offset_log import (
     group_tombstone,
     offset_record,
 )
-from pykbroker.groups.offsets import CommittedOffsets, expired_offsets
+from pykbroker.groups.offsets import CommittedOffsets, expired_consumer_offsets, expired_offsets
 from pykbroker.groups.pending_offsets import PendingOffsets
 from pykbroker.groups.result import (
     AssignmentStored,
+    ClassicJoined,
     EmptyGroupStored,
     GroupResult,
     LogRecord,
     Requester,
     StaticMemberStored,
-    Stored,
-    Waiter,
 )
 from pykbroker.groups.settings import GroupSettings
+from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_offsets import (
     GroupMetadataKey,
@@ -65,9 +71,11 @@ class GroupShard(CoordinatorShard[GroupResult]):
     log with one replica and for an append that failed; `appended`, `late` and `replicated` are the single steps.
     """
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, consumer: ConsumerGroups) -> None:
         self.settings = settings
+        self.consumer = consumer
         self.groups: dict[str, Group] = {}
+        """Classic groups."""
         self.offsets = CommittedOffsets()
         self.pending = PendingOffsets()
         self.in_flight = InFlight()
@@ -132,6 +140,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
             else:
                 assert isinstance(value, GroupMetadataValue)
                 self.groups[key.group] = group_from(key.group, value, self.settings, now_ms)
+        else:
+            self.consumer.replay(record)
+            group_id: str = key.group_id  # type: ignore[attr-defined]  # every key of consumer groups has it
+            if group_id in self.consumer.by_id:
+                # A classic group without records, made for offsets that were committed before.
+                self.groups.pop(group_id, None)
+                self._unstored.discard(group_id)
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """Applies a producer's marker: its pending offsets become committed offsets or are dropped (P-139).
@@ -151,6 +166,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """
         for group_id in self.offsets.group_ids():
             self._get_stored(group_id, now_ms)
+        self.consumer.schedule_loaded(now_ms)
 
     def loaded(self, now_ms: int) -> GroupResult:
         """Begins a rebalance of groups with more members than the limit, which may have been lowered."""
@@ -174,28 +190,47 @@ class GroupShard(CoordinatorShard[GroupResult]):
         state that the group in memory has already, so they are replayed only if it was removed or reset because they
         were late.
         """
-        if error is ErrorCode.NONE:
+        if error is ErrorCode.NONE and result.applies_at_append:
+            self._apply(result, now_ms, first_offset)
+        elif error is ErrorCode.NONE:
             for record_offset, record in enumerate(result.records, first_offset):
                 is_group = isinstance(record.key, GroupMetadataKey) and record.value is not None
                 if is_group and record.key.group in self.groups and not self._take_reset(record.key.group):
                     self._unstored.discard(record.key.group)
                 else:
                     self.replay(record, now_ms, record_offset, result.producer.producer_id)
-        return self._report(result.stored, error, now_ms)
+        return self._report(result, error, now_ms)
 
-    def appended(self, result: GroupResult) -> None:
-        """Notes that the records of a result are in flight, until `replicated`."""
+    def _apply(self, result: GroupResult, now_ms: int, first_offset: int) -> None:
+        """Lets records of the newer protocols take effect, which may replace a group by one of the other type."""
+        for record_offset, record in enumerate(result.records, first_offset):
+            self.replay(record, now_ms, record_offset)
+        downgrade = result.downgrade
+        if downgrade is not None:
+            from pykbroker.groups.consumer.migration import downgraded_group
+
+            group = self.groups[downgrade.group_id] = downgraded_group(downgrade, self.settings, now_ms)
+            if downgrade.rebalance_reason is not None:
+                group.prepare_rebalance(downgrade.rebalance_reason, now_ms, GroupResult())
+
+    def appended(self, result: GroupResult, now_ms: int, first_offset: int) -> None:
+        """Notes that the records of a result are in flight, until `replicated`; those of newer groups take effect."""
         self.in_flight.add(result)
+        if result.applies_at_append:
+            self._apply(result, now_ms, first_offset)
 
     def replicated(self, result: GroupResult, now_ms: int, first_offset: int) -> GroupResult:
         """Lets the records of `appended` take effect, as `stored` does."""
         self.in_flight.remove(result)
+        if result.applies_at_append:
+            return self._report(result, ErrorCode.NONE, now_ms)
         return self.stored(result, ErrorCode.NONE, now_ms, first_offset)
 
     def late(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
         """Answers clients with an error, as the records of `appended` were not replicated in time."""
-        event, result.stored = result.stored, None
-        return self._report(event, error, now_ms)
+        answer = self._report(result, error, now_ms)
+        result.stored = None
+        return answer
 
     def _take_reset(self, group_id: str) -> bool:
         """True for each record of a group that was in flight when the group was reset."""
@@ -204,7 +239,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
             self._reset[group_id] = count - 1
         return count > 0
 
-    def _report(self, event: Stored | None, error: ErrorCode, now_ms: int) -> GroupResult:
+    def _report(self, result: GroupResult, error: ErrorCode, now_ms: int) -> GroupResult:
+        if result.replies_when_stored and error is ErrorCode.NONE:
+            return GroupResult(replies=result.replies_when_stored)
+        event = result.stored
+        if isinstance(event, ClassicJoined):
+            response = event.response if error is ErrorCode.NONE else JoinGroupResponse(error_code=error)
+            return GroupResult(replies=[(event.waiter, response)])
         group = None if event is None else self.groups.get(event.group_id)
         if group is None:
             return GroupResult()
@@ -212,7 +253,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
             return syncs.assignment_stored(group, event, error, now_ms)
         if isinstance(event, StaticMemberStored):
             return joins.static_member_stored(group, event, error, now_ms)
-        return self._empty_group_stored(group, error, now_ms)
+        assert isinstance(event, EmptyGroupStored)
+        return self._empty_group_stored(group, event, error, now_ms)
 
     # Requests of members
 
@@ -224,11 +266,11 @@ class GroupShard(CoordinatorShard[GroupResult]):
             self._unstored.add(group_id)
         return group
 
-    def _get_stored(self, group_id: str, now_ms: int) -> Group:
-        """As `get_or_create`, for a group that has a stored record."""
-        group = self.get_or_create(group_id, now_ms)
-        self._unstored.discard(group_id)
-        return group
+    def _get_stored(self, group_id: str, now_ms: int) -> None:
+        """As `get_or_create`, for a group that has a stored record; nothing if it is a consumer group."""
+        if group_id not in self.consumer.by_id:
+            self.get_or_create(group_id, now_ms)
+            self._unstored.discard(group_id)
 
     def _known(self, group_id: str) -> Group | None:
         """The group, if it exists and is not hidden from readers."""
@@ -236,6 +278,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def join(self, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int) -> GroupResult:
         """Handles JoinGroup; one without a member id creates the group if it does not exist."""
+        consumer_group = self.consumer.by_id.get(request.group_id)
+        if consumer_group is not None and consumer_group.members:
+            return self._join_consumer_group(consumer_group, request, requester, waiter, now_ms)
         is_new = self._is_empty_again(request.group_id) or request.group_id not in self.groups
         is_ending = self.in_flight.is_ending(request.group_id)
         if is_ending or (is_new and request.member_id != ""):
@@ -243,6 +288,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_ending else ErrorCode.UNKNOWN_MEMBER_ID
             result.reply(waiter, JoinGroupResponse(error_code=error, member_id=request.member_id))
             return result
+        tombstones = [] if consumer_group is None else self.consumer.tombstones(request.group_id)
+        self.consumer.remove(request.group_id)
         group = self.get_or_create(request.group_id, now_ms)
         self._reset.pop(request.group_id, None)
         result = joins.join(group, request, requester, waiter, now_ms)
@@ -250,9 +297,25 @@ class GroupShard(CoordinatorShard[GroupResult]):
             # Stores the group for a later coordinator, even if all it has is a member id that was given out.
             value = GroupMetadataValue(current_state_timestamp=now_ms, protocol=None, leader=None)
             key = GroupMetadataKey(group=group.group_id)
-            result.records.append(LogRecord(key, value, GROUP_METADATA_VALUE_VERSION))
-            result.stored = EmptyGroupStored(group.group_id)
+            result.records += [*tombstones, LogRecord(key, value, GROUP_METADATA_VALUE_VERSION)]
+            result.stored = EmptyGroupStored(group.group_id, consumer_group)
         return result
+
+    def _join_consumer_group(
+        self, group: ConsumerGroup, request: JoinGroupRequest, requester: Requester, waiter: Waiter, now_ms: int
+    ) -> GroupResult:
+        context = HeartbeatContext(
+            self.consumer.settings_of(group.group_id),
+            self.consumer.topics,
+            now_ms,
+            requester.client_id,
+            requester.client_host,
+            lambda topic: False,
+        )
+        try:
+            return classic_members.join(group, request, requester.api_version, requester.fresh_id, waiter, context)
+        except GroupError as error:
+            return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error.code))])
 
     def _is_empty_again(self, group_id: str) -> bool:
         """True for a group that was reset, and whose records in flight have brought no members back."""
@@ -262,13 +325,26 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """Handles SyncGroup; UNKNOWN_MEMBER_ID if the group is missing or Empty."""
         group = self.groups.get(request.group_id)
         if group is None or group.state is EMPTY:
-            result = GroupResult()
-            result.reply(waiter, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-            return result
+            return GroupResult(replies=[(waiter, self._sync_consumer_group(request, now_ms))])
         return syncs.sync(group, request, waiter, now_ms)
+
+    def _sync_consumer_group(self, request: SyncGroupRequest, now_ms: int) -> SyncGroupResponse:
+        consumer_group = self.consumer.by_id.get(request.group_id)
+        if consumer_group is None or not consumer_group.members:
+            return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        try:
+            return classic_members.sync(consumer_group, request, self.consumer.topics, now_ms)
+        except GroupError as error:
+            return SyncGroupResponse(error_code=error.code)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
         """Handles Heartbeat, which changes no more than a timer."""
+        consumer_group = self.consumer.by_id.get(request.group_id)
+        if consumer_group is not None:
+            try:
+                return classic_members.heartbeat(consumer_group, request, now_ms)
+            except GroupError as error:
+                return error.code
         group = self.groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -276,6 +352,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def leave(self, request: LeaveGroupRequest, now_ms: int) -> GroupResult:
         """Handles LeaveGroup in the form of version 3: identities in `members`."""
+        consumer_group = self.consumer.by_id.get(request.group_id)
+        if consumer_group is not None:
+            settings = self.consumer.settings_of(request.group_id)
+            return classic_members.leave(consumer_group, request, settings, self.consumer.topics)
         group = self.groups.get(request.group_id)
         if group is not None:
             responses, result = leaves.leave(group, request.members, now_ms)
@@ -297,7 +377,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
             missing = DescribedGroup(group_id=group_id, group_state="Dead")
             if api_version >= GROUP_ID_NOT_FOUND_VERSION:
                 missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                missing.error_message = f"Group {group_id} not found."
+                reason = "is not a classic group." if group_id in self.consumer.by_id else "not found."
+                missing.error_message = f"Group {group_id} {reason}"
             return missing
         is_stable = group.state is STABLE
         return DescribedGroup(
@@ -320,9 +401,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
         """Groups whose state and type are among the lower-case names given; an empty set takes all (P-106)."""
+        consumer_groups = self.consumer.listed(states, types)
         if types and CLASSIC_GROUP_TYPE.lower() not in types:
-            return []
-        return [
+            return consumer_groups
+        return consumer_groups + [
             ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
@@ -335,10 +417,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def delete(self, group_id: str) -> GroupResult:
         """Deletes an Empty group with all its offsets (P-107); the response is an error code."""
-        group = self.groups.get(group_id)
-        if group is None:
+        group, consumer_group = self.groups.get(group_id), self.consumer.by_id.get(group_id)
+        if group is None and consumer_group is None:
             return GroupResult(response=ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.state is not EMPTY:
+        if (group is not None and group.state is not EMPTY) or (consumer_group is not None and consumer_group.members):
             return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
         if self.in_flight.is_ending(group_id):
             return GroupResult(response=ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -349,24 +431,28 @@ class GroupShard(CoordinatorShard[GroupResult]):
         places += self.pending.of_group(group_id) + self.in_flight.of_group(group_id)
         for topic, partition in dict.fromkeys(places):
             result.records.append(offset_record(group_id, topic, partition, None))
-        result.records.append(group_tombstone(group_id))
+        result.records += self._tombstones(group_id)
         return result
+
+    def _tombstones(self, group_id: str) -> list[LogRecord]:
+        """Tombstones of a group, without those of its offsets."""
+        return self.consumer.tombstones(group_id) if group_id in self.consumer.by_id else [group_tombstone(group_id)]
 
     # Time
 
     def timer_keys(self) -> Iterable[str]:
         """Ids of all groups."""
-        return self.groups
+        return [*self.groups, *self.consumer.by_id]
 
     def wake_ms(self, key: str) -> int | None:
         """Time of the group's next timer, in ms since the epoch; None for no timer or no such group."""
         group = self.groups.get(key)
-        return None if group is None else group.wake_ms
+        return self.consumer.wake_ms(key) if group is None else group.wake_ms
 
     def expire_due(self, key: str, now_ms: int) -> GroupResult | None:
         """Expires the sessions and rebalance phases of a group that are due."""
         group = self.groups.get(key)
-        return None if group is None else group.expire_due(now_ms)
+        return self.consumer.expire_due(key, now_ms) if group is None else group.expire_due(now_ms)
 
     def expire_offsets(self, now_ms: int) -> GroupResult:
         """Tombstones of expired offsets, and of Empty groups that have none left (P-114).
@@ -374,25 +460,27 @@ class GroupShard(CoordinatorShard[GroupResult]):
         Neither is deleted while a commit for it is pending or in flight.
         """
         result = GroupResult()
-        for group in self.groups.values():
+        retention_ms = self.settings.offsets_retention_ms
+        groups: list[Group | ConsumerGroup] = [*self.groups.values(), *self.consumer.by_id.values()]
+        for group in groups:
             topics = self.offsets.of_group(group.group_id)
             group_id = group.group_id
+            if isinstance(group, Group):
+                found, is_empty = expired_offsets(group, topics, now_ms, retention_ms), group.state is EMPTY
+            else:
+                found = expired_consumer_offsets(group, topics, now_ms, retention_ms)
+                is_empty = not group.members
             expired = [
                 (topic, partition)
-                for topic, partition in expired_offsets(group, topics, now_ms, self.settings.offsets_retention_ms)
+                for topic, partition in found
                 if (group_id, topic, partition) not in self.pending
                 and (group_id, topic, partition) not in self.in_flight
             ]
             result.records += [offset_record(group_id, topic, partition, None) for topic, partition in expired]
             have_all_expired = len(expired) == sum(map(len, topics.values()))
             may_get_more = self.pending.of_group(group_id) or self.in_flight.of_group(group_id)
-            if (
-                have_all_expired
-                and not may_get_more
-                and group.state is EMPTY
-                and not self.in_flight.is_ending(group_id)
-            ):
-                result.records.append(group_tombstone(group_id))
+            if have_all_expired and not may_get_more and is_empty and not self.in_flight.is_ending(group_id):
+                result.records += self._tombstones(group_id)
         return result
 
     def delete_topics(self, topics: dict[str, bytes]) -> GroupResult:
@@ -406,10 +494,15 @@ class GroupShard(CoordinatorShard[GroupResult]):
             result.records += [offset_record(group, topic, number, None) for group, number in dict.fromkeys(ended)]
         return result
 
-    def _empty_group_stored(self, group: Group, error: ErrorCode, now_ms: int) -> GroupResult:
+    def _empty_group_stored(self, group: Group, event: EmptyGroupStored, error: ErrorCode, now_ms: int) -> GroupResult:
         if error is ErrorCode.NONE:
             return GroupResult()
         group_id = group.group_id
+        if event.replaced is not None:
+            del self.groups[group_id]
+            self._unstored.discard(group_id)
+            self.consumer.restore(event.replaced)
+            return group.unload(now_ms, error)
         del self.groups[group_id]
         if group_id in self._unstored:
             self._unstored.discard(group_id)

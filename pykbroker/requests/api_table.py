@@ -120,6 +120,8 @@ _ALL = (
     _api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0),
     _api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0),
     _api(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, 0, _CONTROLLER, forwardable=True),
+    _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
+    _api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
     _api(ApiKey.CONTROLLER_REGISTRATION, 0, 0, 0, _CONTROLLER),
     _api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, 0, 0, _CONTROLLER),
     _api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),

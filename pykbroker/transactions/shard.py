@@ -121,7 +121,7 @@ class TransactionShard(CoordinatorShard[TransactionResult]):
         transactional_id, state = record
         return encode_key(transactional_id), None if state is None else encode_value(state, self._level())
 
-    def appended(self, result: TransactionResult) -> None:
+    def appended(self, result: TransactionResult, now_ms: int, first_offset: int) -> None:
         """Makes the ids busy whose tombstones are in flight, so that no transaction begins."""
         for transactional_id, state in result.records:
             if state is None:

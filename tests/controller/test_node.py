@@ -44,7 +44,7 @@ async def test_an_empty_folder_becomes_a_quorum_of_one() -> None:
     node = make_node(filesystem)
     node.open()
     assert node.is_leader
-    assert node.image.features == {"metadata.version": 30, "transaction.version": 2}
+    assert node.image.features == {"metadata.version": 30, "transaction.version": 2, "group.version": 1}
     assert filesystem.read_file(f"{FOLDER}/quorum-state") == (
         b'{"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],'
         b'"data_version":0}'
@@ -403,8 +403,8 @@ async def test_a_snapshot_that_cannot_be_written_changes_nothing() -> None:
         await create(node, "f")
 
 
-NEW_QUORUM_RECORDS = 5
-"""The change of leader, then two feature levels within a metadata transaction."""
+NEW_QUORUM_RECORDS = 6
+"""The change of leader, then three feature levels within a metadata transaction."""
 
 
 def append_record(filesystem: FakeFileSystem, value: bytes) -> None:

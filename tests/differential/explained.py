@@ -28,7 +28,6 @@ INVALID_TOPIC_EXCEPTION, UNSUPPORTED_COMPRESSION_TYPE = 17, 76
 FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR = 70, 100, 106
 FEATURES_TO_COME = {
     "eligible.leader.replicas.version",
-    "group.version",
     "kraft.version",
     "share.version",
     "streams.version",

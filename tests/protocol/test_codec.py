@@ -24,6 +24,10 @@ from pykbroker.protocol.codec import (
 )
 from pykbroker.protocol.errors import DecodeError, EncodeError, UnsupportedVersion
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.log_messages.consumer_group_records import (
+    ClassicMemberMetadata,
+    ConsumerGroupMemberMetadataValue,
+)
 from pykbroker.protocol.log_messages.consumer_protocol import ConsumerProtocolSubscription
 from pykbroker.protocol.messages.api_versions import ApiVersionsResponse, SupportedFeatureKey
 from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -240,3 +244,16 @@ def test_structs_that_are_not_given_are_shared_and_lists_are_fresh() -> None:
     assert first.topics is not second.topics
     assert first == second
     assert "session_epoch=-1" in repr(first)
+
+
+def test_a_null_struct_in_a_tagged_field_is_the_varint_zero() -> None:
+    """Outside of tagged fields it is the byte -1."""
+    value = ConsumerGroupMemberMetadataValue(client_id="c", classic_member_metadata=None)
+    data = encode(value, 0)
+    assert data.endswith(b"\x01\x00\x01\x00")
+    assert decode(ConsumerGroupMemberMetadataValue, 0, data) == value
+    classic = ClassicMemberMetadata(session_timeout_ms=5)
+    value = ConsumerGroupMemberMetadataValue(client_id="c", classic_member_metadata=classic)
+    data = encode(value, 0)
+    assert data.endswith(b"\x01\x00\x07\x01\x00\x00\x00\x05\x01\x00")
+    assert decode(ConsumerGroupMemberMetadataValue, 0, data) == value

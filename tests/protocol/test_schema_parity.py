@@ -16,7 +16,14 @@ from pykbroker.protocol.fields import STRUCT_DEFAULT, Field, Message, VersionRan
 from pykbroker.requests.api_table import APIS, CONTROLLER_APIS, NEVER_FLEXIBLE, camel_case
 from tests.support.kafka_jars import definitions
 
-JARS = ("kafka-clients", "kafka-metadata", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-share-coordinator", "kafka-raft")
+JARS = (
+    "kafka-clients",
+    "kafka-metadata",
+    "kafka-group-coordinator",
+    "kafka-transaction-coordinator",
+    "kafka-share-coordinator",
+    "kafka-raft",
+)
 
 
 def declared_messages() -> list[type[Message]]:

@@ -383,7 +383,7 @@ def _image(partitions: dict[Place, PartitionImage], alive: Sequence[int]) -> Clu
         for topic, count in TOPICS.items()
     }
     image.topics_by_id = {topic.topic_id: topic for topic in image.topics_by_name.values()}
-    image.features = {"transaction.version": 2}
+    image.features = {"transaction.version": 2, "group.version": 1}
     image.brokers = {
         node_id: BrokerImage(node_id, 5, bytes(16), (), {}, None, node_id not in alive, False, (bytes(16),))
         for node_id in NODES

@@ -109,20 +109,43 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "fetch.max.bytes": ConfigDefinition(INT, "57671680", Range(1024), attribute="fetch.max_bytes"),
     "fetch.purgatory.purge.interval.requests": ConfigDefinition(INT, "1000"),
     "follower.fetch.last.tiered.offset.enable": ConfigDefinition(BOOLEAN, "false", None, CLUSTER_WIDE),
-    "group.consumer.assignment.interval.ms": ConfigDefinition(INT, "1000", AT_LEAST_0, CLUSTER_WIDE),
-    "group.consumer.assignors": ConfigDefinition(LIST, "uniform,range", SOME_MEMBERS),
-    "group.consumer.heartbeat.interval.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
-    "group.consumer.max.assignment.interval.ms": ConfigDefinition(INT, "15000", AT_LEAST_0),
-    "group.consumer.max.heartbeat.interval.ms": ConfigDefinition(INT, "15000", AT_LEAST_1),
-    "group.consumer.max.session.timeout.ms": ConfigDefinition(INT, "60000", AT_LEAST_1),
-    "group.consumer.max.size": ConfigDefinition(INT, "2147483647", AT_LEAST_1),
-    "group.consumer.migration.policy": ConfigDefinition(
-        STRING, "bidirectional", OneOf("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL", fold_case=True)
+    "group.consumer.assignment.interval.ms": ConfigDefinition(
+        INT, "1000", AT_LEAST_0, CLUSTER_WIDE, attribute="consumer_groups.assignment_interval_ms"
     ),
-    "group.consumer.min.assignment.interval.ms": ConfigDefinition(INT, "0", AT_LEAST_0),
-    "group.consumer.min.heartbeat.interval.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
-    "group.consumer.min.session.timeout.ms": ConfigDefinition(INT, "45000", AT_LEAST_1),
-    "group.consumer.session.timeout.ms": ConfigDefinition(INT, "45000", AT_LEAST_1),
+    "group.consumer.assignors": ConfigDefinition(
+        LIST, "uniform,range", SOME_MEMBERS, attribute="consumer_groups.assignors"
+    ),
+    "group.consumer.heartbeat.interval.ms": ConfigDefinition(
+        INT, "5000", AT_LEAST_1, attribute="consumer_groups.heartbeat_interval_ms"
+    ),
+    "group.consumer.max.assignment.interval.ms": ConfigDefinition(
+        INT, "15000", AT_LEAST_0, attribute="consumer_groups.max_assignment_interval_ms"
+    ),
+    "group.consumer.max.heartbeat.interval.ms": ConfigDefinition(
+        INT, "15000", AT_LEAST_1, attribute="consumer_groups.max_heartbeat_interval_ms"
+    ),
+    "group.consumer.max.session.timeout.ms": ConfigDefinition(
+        INT, "60000", AT_LEAST_1, attribute="consumer_groups.max_session_timeout_ms"
+    ),
+    "group.consumer.max.size": ConfigDefinition(INT, "2147483647", AT_LEAST_1, attribute="consumer_groups.max_size"),
+    "group.consumer.migration.policy": ConfigDefinition(
+        STRING,
+        "bidirectional",
+        OneOf("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL", fold_case=True),
+        attribute="consumer_groups.migration_policy",
+    ),
+    "group.consumer.min.assignment.interval.ms": ConfigDefinition(
+        INT, "0", AT_LEAST_0, attribute="consumer_groups.min_assignment_interval_ms"
+    ),
+    "group.consumer.min.heartbeat.interval.ms": ConfigDefinition(
+        INT, "5000", AT_LEAST_1, attribute="consumer_groups.min_heartbeat_interval_ms"
+    ),
+    "group.consumer.min.session.timeout.ms": ConfigDefinition(
+        INT, "45000", AT_LEAST_1, attribute="consumer_groups.min_session_timeout_ms"
+    ),
+    "group.consumer.session.timeout.ms": ConfigDefinition(
+        INT, "45000", AT_LEAST_1, attribute="consumer_groups.session_timeout_ms"
+    ),
     "group.coordinator.append.linger.ms": ConfigDefinition(INT, "-1", Range(-1)),
     "group.coordinator.background.threads": ConfigDefinition(INT, "2", AT_LEAST_1),
     "group.coordinator.cached.buffer.max.bytes": ConfigDefinition(INT, "1048588", Range(524288), CLUSTER_WIDE),
@@ -518,7 +541,9 @@ INTERNAL_BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "controller.quorum.election.on.refusal": ConfigDefinition(BOOLEAN, "true", attribute="quorum.election_on_refusal"),
     "controller.performance.always.log.threshold.ms": ConfigDefinition(LONG, "2000", AT_LEAST_0),
     "controller.performance.sample.period.ms": ConfigDefinition(LONG, "60000", Range(100)),
-    "group.consumer.regex.refresh.interval.ms": ConfigDefinition(INT, "600000", Range(10000)),
+    "group.consumer.regex.refresh.interval.ms": ConfigDefinition(
+        INT, "600000", Range(10000), attribute="consumer_groups.regex_refresh_interval_ms"
+    ),
     "group.share.initialize.retry.interval.ms": ConfigDefinition(INT, "30000", AT_LEAST_1),
     "group.share.persister.class.name": ConfigDefinition(
         STRING, "org.apache.kafka.server.share.persister.DefaultStatePersister"

@@ -112,11 +112,11 @@ def first_levels(folder: Path) -> dict[str, int]:
     [
         (["--release-version", "3.3"], {"metadata.version": 7}),
         (["--release-version", "3.7-IV2"], {"metadata.version": 17}),
-        (["--feature", "metadata.version=23"], {"metadata.version": 23}),
-        (["-r", "4.0"], {"metadata.version": 25, "transaction.version": 2}),
-        (["-r", "4.0.1", "-f", "transaction.version=0"], {"metadata.version": 25}),
+        (["--feature", "metadata.version=23"], {"metadata.version": 23, "group.version": 1}),
+        (["-r", "4.0"], {"metadata.version": 25, "transaction.version": 2, "group.version": 1}),
+        (["-r", "4.0.1", "-f", "transaction.version=0"], {"metadata.version": 25, "group.version": 1}),
         (["-r", "3.9", "-f", "transaction.version=1"], {"metadata.version": 21, "transaction.version": 1}),
-        (["-f", "kraft.version=1"], {"metadata.version": 30, "transaction.version": 2}),
+        (["-f", "kraft.version=1"], {"metadata.version": 30, "transaction.version": 2, "group.version": 1}),
     ],
 )
 def test_a_cluster_begins_at_the_levels_that_were_asked_for(
@@ -151,7 +151,10 @@ def test_several_configured_voters_need_the_clusters_id(tmp_path: Path) -> None:
         (["-f", "metadata.version=0"], "metadata.version 0 is not supported"),
         (["-r", "4.0", "-f", "metadata.version=25"], "not both"),
         (["-f", "metadata.version"], "is not NAME=LEVEL"),
-        (["-f", "no.such.feature=1"], "there is no feature 'no.such.feature'; supported are kraft.version, "),
+        (
+            ["-f", "no.such.feature=1"],
+            "there is no feature 'no.such.feature'; supported are group.version, kraft.version, ",
+        ),
         (["-f", "transaction.version=3"], "transaction.version 3 is not supported, only 0 to 2 are"),
         (["-f", "kraft.version=0"], "it is 1 where the voters can change"),
     ],

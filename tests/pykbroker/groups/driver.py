@@ -24,6 +24,7 @@ from pykbroker.protocol.messages.offset_commit import (
 )
 from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from tests.pykbroker.groups.shards import make_shard
 
 START_MS = 1_700_000_000_000
 DELAY_MS = 3_000
@@ -61,9 +62,9 @@ class Parked:
 class Driver:
     """One shard with its log. `append_error` is what the next appends fail with."""
 
-    def __init__(self, **settings: int) -> None:
-        self.settings = GroupSettings(**settings)
-        self.shard = GroupShard(self.settings)
+    def __init__(self, **settings: Any) -> None:
+        self.settings = GroupSettings()._replace(**settings)
+        self.shard = make_shard(self.settings)
         self.now_ms = START_MS
         self.log: list[tuple[bytes, bytes | None]] = []
         self.append_error = ErrorCode.NONE
@@ -110,7 +111,7 @@ class Driver:
 
     def replayed(self) -> GroupShard:
         """A new shard with what the log says."""
-        shard = GroupShard(self.settings)
+        shard = make_shard(self.settings)
         for offset, (key, value) in enumerate(self.log):
             record = decode_record(key, value)
             assert record is not None

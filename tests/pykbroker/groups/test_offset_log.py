@@ -68,7 +68,7 @@ def test_the_record_of_a_new_group_p_117() -> None:
 
 
 def test_other_kinds_of_records_are_skipped() -> None:
-    assert decode_record(b"\0\3\0\1g", b"\0\0") is None
+    assert decode_record(b"\0\x63\0\1g", b"\0\0") is None
     assert decode_record(b"\x7f\xff", None) is None
 
 

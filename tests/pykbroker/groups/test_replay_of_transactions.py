@@ -14,11 +14,11 @@ from pykbroker.coordination.transaction_marker import TransactionMarker
 from pykbroker.groups.offset_log import encode_record, group_tombstone, offset_record
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import LogRecord
-from pykbroker.groups.settings import GroupSettings
-from pykbroker.groups.shard import NO_PRODUCER_ID, GroupShard
+from pykbroker.groups.shard import NO_PRODUCER_ID
 from pykbroker.protocol.records.batch import RecordBatch, build_batch
 from pykbroker.protocol.records.record import Record
 from pykbroker.replication.transaction_markers import marker_batch
+from tests.pykbroker.groups.shards import make_shard
 
 NOW_MS = 1_700_000_000_000
 
@@ -90,7 +90,7 @@ ABORTED_AFTER_A_TOMBSTONE = [
 @given(st.lists(EVENTS, max_size=30))
 def test_replay_comes_to_what_the_shard_had(events: list[Any]) -> None:
     """Commits, transactions of three producers, markers and tombstones in any order."""
-    log, shard = Log(), GroupShard(GroupSettings())
+    log, shard = Log(), make_shard()
     for event in events:
         if isinstance(event, TransactionMarker):
             log.append_batch(marker_batch(event, NOW_MS))
@@ -102,7 +102,7 @@ def test_replay_comes_to_what_the_shard_had(events: list[Any]) -> None:
         for offset, record in enumerate(records, first_offset):
             shard.replay(record, NOW_MS, offset, producer_id)
 
-    replayed = GroupShard(GroupSettings())
+    replayed = make_shard()
     partition_log: Any = log
     replayed.load(trio.run(read_records, partition_log), NOW_MS)
     assert replayed.offsets == shard.offsets

@@ -12,6 +12,7 @@ from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
 from pykbroker.protocol.error_codes import ErrorCode
 from tests.pykbroker.groups.driver import DELAY_MS, Driver, Parked
+from tests.pykbroker.groups.shards import make_shard
 
 
 class ReplicatedDriver(Driver):
@@ -31,7 +32,7 @@ class ReplicatedDriver(Driver):
         if result.records:
             first_offset = len(self.log)
             self.log += [encode_record(record) for record in result.records]
-            self.shard.appended(result)
+            self.shard.appended(result, 0, 0)
             self.queue.append((result, first_offset, len(self.log)))
         return ErrorCode.NONE
 
@@ -57,7 +58,7 @@ class ReplicatedDriver(Driver):
         self.shard = self.replicated_part()
 
     def replicated_part(self) -> GroupShard:
-        shard = GroupShard(self.settings)
+        shard = make_shard(self.settings)
         for offset, (key, value) in enumerate(self.log[: self.high_watermark]):
             record = decode_record(key, value)
             assert record is not None

@@ -1,0 +1,91 @@
+"""The uniform assignor: numbers of partitions that differ by one at most, and as few moves as that allows.
+
+Balance comes first, then stickiness: a member keeps what it has up to its quota.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykbroker.groups.assignors.spec import Assignment, MemberSpec, TopicSpec
+from pykbroker.groups.assignors.uniform_heterogeneous import assign_heterogeneous
+
+
+def assign_uniform(
+    members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec], is_homogeneous: bool
+) -> dict[str, Assignment]:
+    """Target assignments by member id."""
+    if not members:
+        return {}
+    if is_homogeneous:
+        return _assign_homogeneous(members, topics)
+    return assign_heterogeneous(members, topics)
+
+
+def _assign_homogeneous(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[str, Assignment]:
+    subscribed = next(iter(members.values())).topic_ids
+    if not subscribed:
+        return {}
+    taken: dict[bytes, set[int]] = {topic_id: set() for topic_id in subscribed}
+    for member in members.values():
+        for topic_id, partitions in member.assigned.items():
+            if topic_id in taken:
+                taken[topic_id] |= partitions
+    total = sum(topics[topic_id].partition_count for topic_id in subscribed)
+    free = [
+        (topic_id, partition)
+        for topic_id in subscribed
+        if len(taken[topic_id]) < topics[topic_id].partition_count
+        for partition in range(topics[topic_id].partition_count)
+        if partition not in taken[topic_id]
+    ]
+    quota, extra = divmod(total, len(members))
+    targets: dict[str, Assignment] = {}
+    unfilled: list[tuple[str, int]] = []
+    for index, (member_id, member) in enumerate(members.items()):
+        room = quota + (extra > 0)
+        target, room = _keep(member, subscribed, room, free)
+        uses_extra = extra > 0
+        # The last members must take the extra partitions that are left.
+        if room > 0 and uses_extra and len(members) - index > extra:
+            room -= 1
+            uses_extra = False
+        if room > 0:
+            unfilled.append((member_id, room))
+        extra -= uses_extra
+        targets[member_id] = target
+    _fill(targets, unfilled, free)
+    return targets
+
+
+def _keep(
+    member: MemberSpec, subscribed: frozenset[bytes], room: int, free: list[tuple[bytes, int]]
+) -> tuple[Assignment, int]:
+    """The part of its assignment that a member keeps, and the room that is left; the rest goes to `free`."""
+    target: Assignment = {}
+    for topic_id, partitions in member.assigned.items():
+        if topic_id not in subscribed:
+            continue
+        if len(partitions) <= room:
+            target[topic_id] = frozenset(partitions)
+            room -= len(partitions)
+            continue
+        ordered = sorted(partitions)
+        if room > 0:
+            target[topic_id] = frozenset(ordered[:room])
+        free += [(topic_id, partition) for partition in ordered[room:]]
+        room = 0
+    return target, room
+
+
+def _fill(targets: dict[str, Assignment], unfilled: list[tuple[str, int]], free: list[tuple[bytes, int]]) -> None:
+    """Gives the free partitions to the members with room, in order."""
+    start = 0
+    for member_id, room in unfilled:
+        given: dict[bytes, set[int]] = {}
+        for topic_id, partition in free[start : start + room]:
+            given.setdefault(topic_id, set()).add(partition)
+        start += room
+        target = targets[member_id]
+        for topic_id, partitions in given.items():
+            target[topic_id] = target.get(topic_id, frozenset()) | partitions

@@ -1,0 +1,211 @@
+"""One consumer group (KIP-848): what its records say, and who owns which partition."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pykbroker.groups.consumer.member import ConsumerMember, MemberState, with_current_assignment, with_metadata
+from pykbroker.groups.modern.group import NO_ASSIGNMENT_EPOCH, NO_PARTITIONS, Assignment, ModernGroup
+from pykbroker.groups.modern.timers import SoftState
+from pykbroker.groups.result import LogRecord
+from pykbroker.protocol.log_messages.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+CONSUMER_GROUP_TYPE = "Consumer"
+NO_OWNER_EPOCH = -1
+
+ConsumerGroupKey = (
+    ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+)
+
+
+class ResolvedRegex(NamedTuple):
+    """Topics that match a regular expression, at a version of the cluster's metadata, and the time of the match."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+class ConsumerGroup(ModernGroup[ConsumerMember]):
+    """A consumer group; `replay` is the only way to change what its records say.
+
+    Attributes:
+        resolved: regular expression -> the topics that match it.
+        has_partition_metadata: True if the log has a record of topics' partitions, as Kafka wrote before 4.1.
+        classic_member_count: number of members that use the classic protocol.
+    """
+
+    def __init__(self, group_id: str, soft_state: SoftState) -> None:
+        super().__init__(group_id, soft_state)
+        self.resolved: dict[str, ResolvedRegex] = {}
+        self.has_partition_metadata = False
+        self.classic_member_count = 0
+        self._owner_epochs: dict[bytes, dict[int, int]] = {}
+        self._classic_support: dict[str, int] = {}
+        self._assignors: dict[str, int] = {}
+
+    # Questions
+
+    def owner_epoch(self, topic_id: bytes, partition: int) -> int:
+        """Epoch of the member that owns a partition or has yet to give it up; `NO_OWNER_EPOCH` if it is free."""
+        return self._owner_epochs.get(topic_id, {}).get(partition, NO_OWNER_EPOCH)
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        """The member with an instance id, if there is one."""
+        member_id = None if instance_id is None else self.static_ids.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def target_for(self, member: ConsumerMember) -> Assignment:
+        """Target assignment of a member that may be new: a static one takes that of the member it replaces."""
+        if member.instance_id is None:
+            return self.target_of(member.member_id)
+        owner = self.static_ids.get(member.instance_id)
+        return NO_PARTITIONS if owner is None else self.target_of(owner)
+
+    def preferred_assignor(self, old: ConsumerMember | None = None, new: ConsumerMember | None = None) -> str | None:
+        """The assignor that most members ask for, with `new` in the place of `old`; None if none asks for one."""
+        counts = dict(self._assignors)
+        for member, change in ((old, -1), (new, 1)):
+            if member is not None and member.server_assignor is not None:
+                counts[member.server_assignor] = counts.get(member.server_assignor, 0) + change
+        wanted = {name: count for name, count in counts.items() if count > 0}
+        return max(wanted, key=lambda name: wanted[name]) if wanted else None
+
+    def supports_classic(self, protocol_type: str, protocol_names: list[str]) -> bool:
+        """True if a client of the classic protocol with these protocols could be a member."""
+        if protocol_type != "consumer":
+            return False
+        if not self.members:
+            return bool(protocol_names)
+        return any(self._classic_support.get(name, 0) == self.classic_member_count for name in protocol_names)
+
+    def all_classic_without(self, *members: ConsumerMember) -> bool:
+        """True if all members but these use the classic protocol."""
+        excluded = sum(member.classic is not None for member in members)
+        return self.classic_member_count - excluded == len(self.members) - len(members)
+
+    def is_waiting_for_partitions(self, member: ConsumerMember) -> bool:
+        """True if a partition of the member's target assignment is still owned by another member."""
+        if member.state is not MemberState.UNRELEASED_PARTITIONS:
+            return False
+        return any(
+            partition not in member.assigned.get(topic_id, {})
+            and self.owner_epoch(topic_id, partition) != NO_OWNER_EPOCH
+            for topic_id, partitions in self.target_of(member.member_id).items()
+            for partition in partitions
+        )
+
+    # Changes
+
+    def replay(self, record: LogRecord) -> None:
+        """Applies one record of this group; a tombstone of the group itself is handled by the shard."""
+        key, value = record.key, record.value
+        if isinstance(key, ConsumerGroupMemberMetadataKey):
+            self._replay_member(key, value)
+        elif isinstance(key, ConsumerGroupCurrentMemberAssignmentKey):
+            self._replay_current(key, value)
+        elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
+            if value is None:
+                self.targets.pop(key.member_id, None)
+            else:
+                assert isinstance(value, ConsumerGroupTargetAssignmentMemberValue)
+                self.targets[key.member_id] = {t.topic_id: frozenset(t.partitions) for t in value.topic_partitions}
+        elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
+            if value is None:
+                self.assignment_epoch, self.assignment_timestamp_ms = NO_ASSIGNMENT_EPOCH, 0
+            else:
+                assert isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
+                self.assignment_epoch = value.assignment_epoch
+                self.assignment_timestamp_ms = value.assignment_timestamp
+        elif isinstance(key, ConsumerGroupRegularExpressionKey):
+            self._replay_regex(key, value)
+        elif isinstance(key, ConsumerGroupPartitionMetadataKey):
+            self.has_partition_metadata = value is not None
+        elif isinstance(value, ConsumerGroupMetadataValue):
+            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+
+    def _replay_member(self, key: ConsumerGroupMemberMetadataKey, value: object) -> None:
+        if value is None:
+            self.remove_member(key.member_id)
+            return
+        assert isinstance(value, ConsumerGroupMemberMetadataValue)
+        old = self.members.get(key.member_id) or ConsumerMember(key.member_id)
+        self.replace_member(with_metadata(old, value))
+
+    def _replay_current(self, key: ConsumerGroupCurrentMemberAssignmentKey, value: object) -> None:
+        old = self.members.get(key.member_id)
+        if value is None:
+            if old is not None:
+                self.replace_member(with_current_assignment(old, None))
+            return
+        assert isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
+        self.replace_member(with_current_assignment(old or ConsumerMember(key.member_id), value))
+
+    def _replay_regex(self, key: ConsumerGroupRegularExpressionKey, value: object) -> None:
+        old = self.resolved.pop(key.regular_expression, None)
+        topics: frozenset[str] = frozenset()
+        if value is not None:
+            assert isinstance(value, ConsumerGroupRegularExpressionValue)
+            topics = frozenset(value.topics)
+            self.resolved[key.regular_expression] = ResolvedRegex(topics, value.version, value.timestamp)
+        self.subscriptions.replace_resolved(() if old is None else old.topics, topics)
+
+    def replace_member(self, new: ConsumerMember) -> None:
+        """Adds a member or replaces the one with its id."""
+        old = self.members.get(new.member_id)
+        super().replace_member(new)
+        self._forget(old)
+        for owned in (new.assigned, new.pending_revocation):
+            for topic_id, partitions in owned.items():
+                epochs = self._owner_epochs.setdefault(topic_id, {})
+                for partition in partitions:
+                    epochs[partition] = new.member_epoch
+        if new.server_assignor is not None:
+            self._assignors[new.server_assignor] = self._assignors.get(new.server_assignor, 0) + 1
+        if new.classic is not None:
+            self.classic_member_count += 1
+            for name, _ in new.classic.protocols:
+                self._classic_support[name] = self._classic_support.get(name, 0) + 1
+
+    def remove_member(self, member_id: str) -> None:
+        """Removes a member, if it is there."""
+        self._forget(self.members.get(member_id))
+        super().remove_member(member_id)
+
+    def _forget(self, old: ConsumerMember | None) -> None:
+        if old is None:
+            return
+        for owned in (old.assigned, old.pending_revocation):
+            for topic_id, partitions in owned.items():
+                epochs = self._owner_epochs.get(topic_id, {})
+                for partition in partitions:
+                    if epochs.get(partition) == old.member_epoch:
+                        del epochs[partition]
+                if not epochs:
+                    self._owner_epochs.pop(topic_id, None)
+        if old.server_assignor is not None:
+            self._assignors[old.server_assignor] -= 1
+        if old.classic is not None:
+            self.classic_member_count -= 1
+            for name, _ in old.classic.protocols:
+                self._classic_support[name] -= 1

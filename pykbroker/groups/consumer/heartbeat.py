@@ -1,0 +1,405 @@
+"""ConsumerGroupHeartbeat on one group: a member joins, changes its subscription, follows its assignment or leaves.
+
+An operation computes records and a response; it changes nothing of the group but timers and the metadata deadline.
+The records change the group when they are appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pykbroker.groups.consumer.group import ConsumerGroup
+from pykbroker.groups.consumer.leaving import fence_members
+from pykbroker.groups.consumer.member import (
+    LEAVE_GROUP_MEMBER_EPOCH,
+    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
+    NO_PARTITION_EPOCHS,
+    ConsumerMember,
+    MemberState,
+)
+from pykbroker.groups.consumer.reconciliation import OwnedPartitions, Target, reconcile
+from pykbroker.groups.consumer.records import (
+    current_record,
+    epoch_record,
+    member_record,
+    member_tombstones,
+    subscription_metadata_tombstone,
+    target_record,
+)
+from pykbroker.groups.consumer.regexes import RegexChange, RegexRefresh, change_regex, refresh_needed
+from pykbroker.groups.consumer.settings import ConsumerGroupSettings
+from pykbroker.groups.consumer.target import compute_target, subscribed_ids
+from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.timers import TimerKind
+from pykbroker.groups.modern.topics import GroupTopics
+from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+
+@dataclass(slots=True)
+class HeartbeatContext:
+    """The surroundings of a heartbeat: settings, topics, time and client.
+
+    Attributes:
+        settings: settings of this group.
+        topics: the topics of the cluster.
+        now_ms: time in ms since the epoch.
+        client_id, client_host: of the client; the host in Java's notation.
+        may_describe: tells if the client may see a topic, for regular expressions.
+        regex_refresh: the resolution of regular expressions that the coordinator has to run; set by the operation.
+    """
+
+    settings: ConsumerGroupSettings
+    topics: GroupTopics
+    now_ms: int
+    client_id: str
+    client_host: str
+    may_describe: Callable[[str], bool]
+    regex_refresh: RegexRefresh | None = None
+
+
+def heartbeat(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: HeartbeatContext) -> GroupResult:
+    """Handles a heartbeat that is not a leave; the request was checked, and its member id is not empty.
+
+    Raises:
+        GroupError: the group refuses the member.
+    """
+    result = GroupResult(applies_at_append=True)
+    owned = None if request.topic_partitions is None else [(t.topic_id, t.partitions) for t in request.topic_partitions]
+    check_room(group, request.member_id, context.settings.max_size)
+    member = _find_or_add(group, request, owned, result.records)
+    changed = replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms
+        if request.rebalance_timeout_ms == -1
+        else request.rebalance_timeout_ms,
+        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
+        subscribed_topic_names=member.subscribed_topic_names
+        if request.subscribed_topic_names is None
+        else frozenset(request.subscribed_topic_names),
+        subscribed_topic_regex=member.subscribed_topic_regex
+        if request.subscribed_topic_regex is None
+        else request.subscribed_topic_regex,
+        client_id=context.client_id,
+        client_host=context.client_host,
+        classic=None,
+    )
+    updated = update_member(group, member, changed, owned, context, result)
+    group.timers.schedule(TimerKind.SESSION, updated.member_id, context.now_ms + context.settings.session_timeout_ms)
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=updated.member_id,
+        member_epoch=updated.member_epoch,
+        heartbeat_interval_ms=context.settings.heartbeat_interval_ms,
+    )
+    has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    is_full = request.rebalance_timeout_ms != -1 and has_subscription and owned is not None
+    if request.member_epoch == 0 or is_full or member.assigned != updated.assigned:
+        response.assignment = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+                for topic_id, partitions in updated.assigned.items()
+            ]
+        )
+    result.response = response
+    return result
+
+
+def update_member(
+    group: ConsumerGroup,
+    old: ConsumerMember,
+    new: ConsumerMember,
+    owned: OwnedPartitions | None,
+    context: HeartbeatContext,
+    result: GroupResult,
+) -> ConsumerMember:
+    """Stores a member's change, raises the group epoch and computes a new target if it needs to, and reconciles it."""
+    records = result.records
+    if new != old:
+        records.append(member_record(group.group_id, new))
+    have_names_changed = new.subscribed_topic_names != old.subscribed_topic_names
+    regex = change_regex(group, old, new, records)
+    settings = context.settings
+    context.regex_refresh = refresh_needed(
+        group, old, new, context.topics, context.may_describe, context.now_ms, settings.regex_refresh_interval_ms
+    )
+    must_raise = have_names_changed or regex is RegexChange.CHANGED_AND_RESOLVED
+    epoch, is_homogeneous = raise_epoch(group, old, new, context, result, must_raise=must_raise)
+    target = update_target(group, epoch, old, new, context, result, is_homogeneous=is_homogeneous)
+    return reconcile_member(
+        group,
+        new,
+        target,
+        owned,
+        context,
+        records,
+        has_subscription_changed=have_names_changed or regex is not RegexChange.NONE,
+    )
+
+
+def raise_epoch(
+    group: ConsumerGroup,
+    old: ConsumerMember,
+    new: ConsumerMember,
+    context: HeartbeatContext,
+    result: GroupResult,
+    *,
+    must_raise: bool,
+) -> tuple[int, bool]:
+    """The group epoch, raised if subscriptions or topics have changed; and True if all members subscribe alike."""
+    if not must_raise and not group.has_expired_metadata(context.now_ms):
+        return group.epoch, group.subscriptions.are_homogeneous(len(group.members))
+    subscriptions = group.subscriptions.copy()
+    subscriptions.replace_member(old, new)
+    gone = old.subscribed_topic_regex
+    if gone and gone not in subscriptions.regexes and gone in group.resolved:
+        subscriptions.replace_resolved(group.resolved[gone].topics, ())
+    count = len(group.members)
+    if new.member_id not in group.members and group.static_member(new.instance_id) is None:
+        count += 1
+    metadata_hash = context.topics.hash_of(subscriptions.topics)
+    epoch = group.epoch
+    if must_raise or metadata_hash != group.metadata_hash:
+        epoch += 1
+        result.records.append(epoch_record(group.group_id, epoch, metadata_hash))
+        result.details.append(f"Group {group.group_id}: epoch {epoch}")
+    group.set_refreshed(context.now_ms, epoch)
+    if group.has_partition_metadata:
+        result.records.append(subscription_metadata_tombstone(group.group_id))
+    return epoch, subscriptions.are_homogeneous(count)
+
+
+def update_target(
+    group: ConsumerGroup,
+    epoch: int,
+    old: ConsumerMember,
+    new: ConsumerMember,
+    context: HeartbeatContext,
+    result: GroupResult,
+    *,
+    is_homogeneous: bool,
+) -> Target:
+    """The member's target assignment; a new one is computed for a raised epoch, once in the assignment interval."""
+    interval_ms = context.settings.assignment_interval_ms
+    is_due = (
+        group.assignment_timestamp_ms == 0
+        or interval_ms == 0
+        or context.now_ms >= group.assignment_timestamp_ms + interval_ms
+    )
+    if group.assignment_epoch >= epoch or not is_due:
+        return Target(group.assignment_epoch, group.target_for(new))
+    assignor = group.preferred_assignor(old, new) or context.settings.assignors[0]
+    records, target = compute_target(
+        group, epoch, new, assignor, context.topics, context.now_ms, is_homogeneous=is_homogeneous
+    )
+    result.records += records
+    result.notes.append(f"Group {group.group_id}: target assignment of epoch {epoch} by assignor {assignor}")
+    return Target(epoch, target)
+
+
+def reconcile_member(
+    group: ConsumerGroup,
+    member: ConsumerMember,
+    target: Target,
+    owned: OwnedPartitions | None,
+    context: HeartbeatContext,
+    records: list[LogRecord],
+    *,
+    has_subscription_changed: bool,
+) -> ConsumerMember:
+    """The member after its next step to the target; its rebalance timeout runs while it has partitions to give up."""
+    if not has_subscription_changed and member.is_reconciled_to(target.epoch):
+        return member
+    updated = reconcile(
+        member,
+        target,
+        subscribed_ids(member, group.resolved, context.topics),
+        group.owner_epoch,
+        owned,
+        has_subscription_changed=has_subscription_changed,
+    )
+    if updated == member:
+        return updated
+    records.append(current_record(group.group_id, updated))
+    if updated.classic is None:
+        if updated.state is MemberState.UNREVOKED_PARTITIONS:
+            deadline_ms = context.now_ms + updated.rebalance_timeout_ms
+            group.timers.schedule(TimerKind.REBALANCE, updated.member_id, deadline_ms, updated.member_epoch)
+        else:
+            group.timers.cancel(TimerKind.REBALANCE, updated.member_id)
+    return updated
+
+
+def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context: HeartbeatContext) -> GroupResult:
+    """Handles the heartbeat of a member that leaves, for good (epoch -1) or, if it is static, for a while (epoch -2).
+
+    Raises:
+        GroupError: the member is unknown, or another member has its instance id.
+    """
+    if request.instance_id is None:
+        member = find_member(group, request.member_id)
+    else:
+        member = find_static_member(group, request.instance_id, request.member_id)
+    response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+    if request.instance_id is None or request.member_epoch != LEAVE_GROUP_STATIC_MEMBER_EPOCH:
+        result = fence_members(group, [member], context.settings, context.topics)
+        result.notes.append(f"Group {group.group_id}: member {member.member_id} has left")
+        result.response = response
+        return result
+    away = replace(
+        member,
+        member_epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH,
+        pending_revocation=NO_PARTITION_EPOCHS,
+        assigned={topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.assigned.items()},
+    )
+    note = f"Group {group.group_id}: static member {member.member_id} ({member.instance_id}) is away for a while"
+    return GroupResult(
+        records=[current_record(group.group_id, away)], response=response, notes=[note], applies_at_append=True
+    )
+
+
+def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
+    """Refuses a new member of a full group.
+
+    Raises:
+        GroupError: GROUP_MAX_SIZE_REACHED.
+    """
+    if len(group.members) >= max_size and member_id not in group.members:
+        message = f"The consumer group has reached its maximum capacity of {max_size} members."
+        raise GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+
+
+def find_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+    """The member with an id.
+
+    Raises:
+        GroupError: UNKNOWN_MEMBER_ID.
+    """
+    member = group.members.get(member_id)
+    if member is None:
+        message = f"Member {member_id} is not a member of group {group.group_id}."
+        raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+    return member
+
+
+def find_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
+    """The static member with an instance id, which must have this member id.
+
+    Raises:
+        GroupError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
+    member = group.static_member(instance_id)
+    if member is None:
+        raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        message = f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
+        raise GroupError(ErrorCode.FENCED_INSTANCE_ID, message)
+    return member
+
+
+def replace_static_member(
+    group: ConsumerGroup, old: ConsumerMember, member_id: str, records: list[LogRecord]
+) -> ConsumerMember:
+    """Records that give everything of a static member to a new member id; returns the new member, at epoch 0."""
+    new = replace(old, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+    records += member_tombstones(group.group_id, old.member_id)
+    records.append(member_record(group.group_id, new))
+    records.append(target_record(group.group_id, member_id, group.target_of(old.member_id)))
+    records.append(current_record(group.group_id, new))
+    return new
+
+
+def _find_or_add(
+    group: ConsumerGroup,
+    request: ConsumerGroupHeartbeatRequest,
+    owned: OwnedPartitions | None,
+    records: list[LogRecord],
+) -> ConsumerMember:
+    is_joining = request.member_epoch == 0
+    if request.instance_id is None:
+        if is_joining and request.member_id not in group.members:
+            return ConsumerMember(request.member_id)
+        member = find_member(group, request.member_id)
+        _check_epoch(member, request.member_epoch, owned)
+        return member
+    if not is_joining:
+        member = find_static_member(group, request.instance_id, request.member_id)
+        _check_epoch(member, request.member_epoch, owned)
+        return member
+    existing = group.static_member(request.instance_id)
+    if existing is None:
+        return group.members.get(request.member_id) or ConsumerMember(request.member_id)
+    if existing.classic is None and existing.member_epoch != LEAVE_GROUP_STATIC_MEMBER_EPOCH:
+        raise GroupError(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {request.member_id} with instance id {request.instance_id} cannot join the group because "
+            f"the instance id is owned by {existing.member_id} member.",
+        )
+    return replace_static_member(group, existing, request.member_id, records)
+
+
+def _check_epoch(member: ConsumerMember, epoch: int, owned: OwnedPartitions | None) -> None:
+    """Fences a member with another epoch.
+
+    One with the previous epoch is let in if it owns nothing that was not assigned to it: the response with its new
+    epoch may have been lost. Epoch 0 joins again.
+    """
+    if epoch in (0, member.member_epoch):
+        return
+    is_greater = epoch > member.member_epoch
+    if not is_greater and epoch == member.previous_member_epoch and owned is not None:
+        assigned = member.assigned
+        if all(number in assigned.get(topic_id, {}) for topic_id, numbers in owned for number in numbers) and all(
+            topic_id in assigned for topic_id, _ in owned
+        ):
+            return
+    raise GroupError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {'greater' if is_greater else 'smaller'} member epoch ({epoch}) than the one "
+        f"known by the group coordinator ({member.member_epoch}). The member must abandon all its partitions and "
+        "rejoin.",
+    )
+
+
+def check_request(
+    request: ConsumerGroupHeartbeatRequest, api_version: int, settings: ConsumerGroupSettings
+) -> GroupError | None:
+    """The error of a request that is malformed by itself; None for a good one."""
+    epoch = request.member_epoch
+    member_id_required = api_version >= 1 or epoch > 0 or epoch == LEAVE_GROUP_MEMBER_EPOCH
+    empty = (
+        ("MemberId", request.member_id if member_id_required else None),
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
+    )
+    for name, value in empty:
+        if value is not None and not value.strip():
+            return GroupError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+    reason = None
+    if epoch == 0:
+        if request.rebalance_timeout_ms == -1:
+            reason = "RebalanceTimeoutMs must be provided in first request."
+        elif request.topic_partitions is None or request.topic_partitions:
+            reason = "TopicPartitions must be empty when (re-)joining."
+        elif request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            reason = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    elif epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH and request.instance_id is None:
+        reason = "InstanceId can't be null."
+    elif epoch < LEAVE_GROUP_STATIC_MEMBER_EPOCH:
+        reason = "MemberEpoch is invalid."
+    if reason is not None:
+        return GroupError(ErrorCode.INVALID_REQUEST, reason)
+    if request.server_assignor is not None and request.server_assignor not in settings.assignors:
+        supported = ", ".join(settings.assignors)
+        message = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {supported}."
+        return GroupError(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
+    return None

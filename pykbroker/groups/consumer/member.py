@@ -1,0 +1,150 @@
+"""One member of a consumer group, as an immutable value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from pykbroker.protocol.log_messages.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    TopicPartitions,
+)
+
+LEAVE_GROUP_MEMBER_EPOCH = -1
+LEAVE_GROUP_STATIC_MEMBER_EPOCH = -2
+"""Epoch of a static member that has left for a while; its partitions wait for it until its session expires."""
+
+PartitionEpochs = Mapping[bytes, Mapping[int, int]]
+"""Topic id -> partition -> the member epoch at which the partition was assigned to the member."""
+
+NO_PARTITION_EPOCHS: PartitionEpochs = {}
+
+
+class MemberState(IntEnum):
+    """Progress of a member towards its target assignment; the numbers are those of the records."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+
+_STATES = frozenset(MemberState)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMember:
+    """The part of a member that only the classic protocol has.
+
+    `protocols` are its names and metadata in its order of preference.
+    """
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """A member of a consumer group.
+
+    Attributes:
+        assigned: partitions that the member owns or may take.
+        pending_revocation: partitions that it must give up before it gets others.
+        subscribed_topic_regex: None or empty without a regular expression.
+    """
+
+    member_id: str
+    member_epoch: int = 0
+    previous_member_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: frozenset[str] = frozenset()
+    subscribed_topic_regex: str | None = ""
+    server_assignor: str | None = None
+    assigned: PartitionEpochs = field(default_factory=dict)
+    pending_revocation: PartitionEpochs = field(default_factory=dict)
+    classic: ClassicMember | None = None
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        """True if the member has the whole target assignment of this epoch."""
+        return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
+
+    def assignment_epoch_of(self, topic_id: bytes, partition: int) -> int | None:
+        """Member epoch at which a partition was assigned; None if the member does not own it."""
+        epoch = self.assigned.get(topic_id, {}).get(partition)
+        return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
+
+
+def with_metadata(member: ConsumerMember, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+    """The member with the subscription of a record."""
+    stored = value.classic_member_metadata
+    classic = None
+    if stored is not None:
+        protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in stored.supported_protocols)
+        classic = ClassicMember(stored.session_timeout_ms, protocols)
+    return ConsumerMember(
+        member.member_id,
+        member.member_epoch,
+        member.previous_member_epoch,
+        member.state,
+        value.instance_id,
+        value.rack_id,
+        value.rebalance_timeout_ms,
+        value.client_id,
+        value.client_host,
+        frozenset(value.subscribed_topic_names),
+        value.subscribed_topic_regex,
+        value.server_assignor,
+        member.assigned,
+        member.pending_revocation,
+        classic,
+    )
+
+
+def with_current_assignment(
+    member: ConsumerMember, value: ConsumerGroupCurrentMemberAssignmentValue | None
+) -> ConsumerMember:
+    """The member with the current assignment of a record; without any for a tombstone."""
+    if value is None:
+        epoch = LEAVE_GROUP_MEMBER_EPOCH
+        state, assigned, pending = member.state, NO_PARTITION_EPOCHS, NO_PARTITION_EPOCHS
+        previous = epoch
+    else:
+        epoch, previous = value.member_epoch, value.previous_member_epoch
+        state = MemberState(value.state) if value.state in _STATES else MemberState.UNKNOWN
+        assigned = _partition_epochs(value.assigned_partitions, epoch)
+        pending = _partition_epochs(value.partitions_pending_revocation, epoch)
+    return ConsumerMember(
+        member.member_id,
+        epoch,
+        previous,
+        state,
+        member.instance_id,
+        member.rack_id,
+        member.rebalance_timeout_ms,
+        member.client_id,
+        member.client_host,
+        member.subscribed_topic_names,
+        member.subscribed_topic_regex,
+        member.server_assignor,
+        assigned,
+        pending,
+        member.classic,
+    )
+
+
+def _partition_epochs(topics: Iterable[TopicPartitions], member_epoch: int) -> PartitionEpochs:
+    """Without epochs, as Kafka before 4.3 wrote it: that of the member, and 0 for one that has left."""
+    found: dict[bytes, Mapping[int, int]] = {}
+    for topic in topics:
+        epochs = topic.assignment_epochs
+        if epochs is None or len(epochs) != len(topic.partitions):
+            epochs = [max(member_epoch, 0)] * len(topic.partitions)
+        found[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
+    return found

@@ -1,0 +1,138 @@
+"""The records of consumer groups in `__consumer_offsets`, with Kafka's keys, versions and values (KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pykbroker.groups.consumer.member import ConsumerMember, PartitionEpochs
+from pykbroker.groups.modern.group import Assignment
+from pykbroker.groups.result import LogRecord
+from pykbroker.protocol.log_messages.consumer_group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartition,
+    TopicPartitions,
+)
+
+
+def member_record(group_id: str, member: ConsumerMember) -> LogRecord:
+    """The subscription and the other properties of a member."""
+    classic = None
+    if member.classic is not None:
+        classic = ClassicMemberMetadata(
+            session_timeout_ms=member.classic.session_timeout_ms,
+            supported_protocols=[
+                ClassicProtocol(name=name, metadata=metadata) for name, metadata in member.classic.protocols
+            ],
+        )
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.subscribed_topic_names),
+        subscribed_topic_regex=member.subscribed_topic_regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.server_assignor,
+        classic_member_metadata=classic,
+    )
+    return LogRecord(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
+
+
+def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> LogRecord:
+    """The group epoch and the hash of the subscribed topics."""
+    value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+    return LogRecord(ConsumerGroupMetadataKey(group_id=group_id), value)
+
+
+def target_record(group_id: str, member_id: str, target: Assignment) -> LogRecord:
+    """The target assignment of a member."""
+    topics = [
+        TopicPartition(topic_id=topic_id, partitions=sorted(partitions)) for topic_id, partitions in target.items()
+    ]
+    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    return LogRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics))
+
+
+def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> LogRecord:
+    """The group epoch of the target assignment and the time at which it was computed."""
+    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
+    return LogRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
+
+
+def current_record(group_id: str, member: ConsumerMember) -> LogRecord:
+    """The current assignment of a member."""
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.member_epoch,
+        previous_member_epoch=member.previous_member_epoch,
+        state=member.state,
+        assigned_partitions=_topic_partitions(member.assigned),
+        partitions_pending_revocation=_topic_partitions(member.pending_revocation),
+    )
+    return LogRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
+
+
+def regex_record(group_id: str, regex: str, topics: Iterable[str], version: int, timestamp_ms: int) -> LogRecord:
+    """The topics that match a regular expression, at a version of the cluster's metadata."""
+    value = ConsumerGroupRegularExpressionValue(topics=sorted(topics), version=version, timestamp=timestamp_ms)
+    return LogRecord(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), value)
+
+
+def regex_tombstone(group_id: str, regex: str) -> LogRecord:
+    """The tombstone of a regular expression that no member uses any more."""
+    return LogRecord(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[LogRecord]:
+    """Tombstones of everything that is stored for a member, in the order in which they must be replayed."""
+    return [
+        LogRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
+        LogRecord(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
+        LogRecord(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+    ]
+
+
+def subscription_metadata_tombstone(group_id: str) -> LogRecord:
+    """The tombstone of a record with the topics' partitions, which Kafka wrote before 4.1."""
+    return LogRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
+
+
+def group_tombstones(group_id: str, member_ids: Iterable[str], regexes: Iterable[str]) -> list[LogRecord]:
+    """Tombstones of everything that is stored for a group."""
+    members = list(member_ids)
+    currents = [ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=m) for m in members]
+    targets = [ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=m) for m in members]
+    subscriptions = [ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=m) for m in members]
+    return [
+        *(LogRecord(key, None) for key in currents),
+        *(LogRecord(key, None) for key in targets),
+        LogRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        *(LogRecord(key, None) for key in subscriptions),
+        *(regex_tombstone(group_id, regex) for regex in regexes),
+        subscription_metadata_tombstone(group_id),
+        LogRecord(ConsumerGroupMetadataKey(group_id=group_id), None),
+    ]
+
+
+def _topic_partitions(assigned: PartitionEpochs) -> list[TopicPartitions]:
+    return [
+        TopicPartitions(
+            topic_id=topic_id,
+            partitions=(numbers := sorted(epochs)),
+            assignment_epochs=[epochs[number] for number in numbers],
+        )
+        for topic_id, epochs in assigned.items()
+    ]

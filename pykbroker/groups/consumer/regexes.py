@@ -1,0 +1,160 @@
+"""Regular expressions of subscriptions: when they are resolved, and what a resolution changes (KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from pykbroker.groups.consumer.group import ConsumerGroup, ResolvedRegex
+from pykbroker.groups.consumer.member import ConsumerMember
+from pykbroker.groups.consumer.records import epoch_record, regex_record, regex_tombstone
+from pykbroker.groups.modern.topics import GroupTopics
+from pykbroker.groups.result import GroupResult, LogRecord
+
+REFRESH_MIN_INTERVAL_MS = 10_000
+"""Least time between two resolutions of a group; not configurable."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegexRefresh:
+    """A resolution that the coordinator has to run, after which it calls `resolved` with the topics that match.
+
+    `may_describe` tells if the client whose heartbeat it was may see a topic.
+    """
+
+    group_id: str
+    regexes: frozenset[str]
+    may_describe: Callable[[str], bool]
+
+
+class RegexChange(Enum):
+    """Effect of a heartbeat on the member's regular expression."""
+
+    NONE = "none"
+    CHANGED = "changed"
+    CHANGED_AND_RESOLVED = "changed and resolved"
+
+
+def change_regex(
+    group: ConsumerGroup, old: ConsumerMember, new: ConsumerMember, records: list[LogRecord]
+) -> RegexChange:
+    """Checks a member's new regular expression, and forgets the old one if no other member uses it.
+
+    Raises:
+        GroupError: INVALID_REGULAR_EXPRESSION.
+    """
+    if old.subscribed_topic_regex == new.subscribed_topic_regex:
+        return RegexChange.NONE
+    users = group.subscriptions.regexes
+    if old.subscribed_topic_regex and users.get(old.subscribed_topic_regex) == 1:
+        records.append(regex_tombstone(group.group_id, old.subscribed_topic_regex))
+    if new.subscribed_topic_regex:
+        if new.subscribed_topic_regex not in users:
+            from pykbroker.groups.topic_regex import compile_regex
+
+            compile_regex(new.subscribed_topic_regex)
+        elif new.subscribed_topic_regex in group.resolved:
+            return RegexChange.CHANGED_AND_RESOLVED
+    elif old.subscribed_topic_regex:
+        return RegexChange.CHANGED_AND_RESOLVED
+    return RegexChange.CHANGED
+
+
+def refresh_needed(
+    group: ConsumerGroup,
+    old: ConsumerMember,
+    new: ConsumerMember,
+    topics: GroupTopics,
+    may_describe: Callable[[str], bool],
+    now_ms: int,
+    refresh_interval_ms: int,
+) -> RegexRefresh | None:
+    """The resolution that is due at a heartbeat of a member, which changes from `old` to `new`.
+
+    One is due if a regular expression is not resolved, topics were created since, or the last resolution is older than
+    the interval; but not while one is running, and not within `REFRESH_MIN_INTERVAL_MS` of the last one.
+    """
+    users = dict(group.subscriptions.regexes)
+    is_new = bool(new.subscribed_topic_regex) and new.subscribed_topic_regex not in users
+    if (not is_new and not users) or group.soft_state.is_resolving:
+        return None
+    last = next(iter(group.resolved.values()), None)
+    if last is not None and now_ms <= last.timestamp_ms + REFRESH_MIN_INTERVAL_MS:
+        return None
+    if old.subscribed_topic_regex != new.subscribed_topic_regex:
+        if old.subscribed_topic_regex and users.get(old.subscribed_topic_regex) == 1:
+            del users[old.subscribed_topic_regex]
+        if new.subscribed_topic_regex:
+            users[new.subscribed_topic_regex] = 1
+    is_due = (
+        is_new
+        or len(users) != len(group.resolved)
+        or (0 if last is None else last.version) < topics.version_with_new_topics
+        or last is None
+        or now_ms > last.timestamp_ms + refresh_interval_ms
+    )
+    if not is_due or not users:
+        return None
+    group.soft_state.is_resolving = True
+    return RegexRefresh(group.group_id, frozenset(users), may_describe)
+
+
+def matching_topics(regexes: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Topics that match each regular expression as a whole; none for one that cannot be compiled."""
+    from pykbroker.groups.modern.errors import GroupError
+    from pykbroker.groups.topic_regex import compile_regex
+
+    topics = list(names)
+    found = {}
+    for regex in regexes:
+        try:
+            matches = compile_regex(regex)
+        except GroupError:
+            # A member cannot have brought it; a log of another broker may have.
+            found[regex] = frozenset[str]()
+            continue
+        found[regex] = frozenset(filter(matches, topics))
+    return found
+
+
+def resolved(
+    group: ConsumerGroup,
+    matches: Mapping[str, frozenset[str]],
+    topics: GroupTopics,
+    version: int,
+    started_ms: int,
+    now_ms: int,
+) -> GroupResult:
+    """Records of a finished resolution; the group epoch is raised if the subscribed topics have changed.
+
+    Args:
+        group: the group.
+        matches: regular expression -> topics that match, and that the client may see.
+        topics: the topics of the cluster.
+        version: version of the metadata that the topics are of.
+        started_ms: time at which the resolution began.
+        now_ms: time.
+    """
+    group.soft_state.is_resolving = False
+    result = GroupResult()
+    subscriptions = group.subscriptions.copy()
+    is_changed = False
+    for regex, names in matches.items():
+        if regex not in group.subscriptions.regexes:
+            continue
+        old = group.resolved.get(regex, _UNRESOLVED)
+        if old.topics != names:
+            is_changed = True
+            subscriptions.replace_resolved(old.topics, names)
+        result.records.append(regex_record(group.group_id, regex, names, version, started_ms))
+    metadata_hash = topics.hash_of(subscriptions.topics)
+    if is_changed or metadata_hash != group.metadata_hash:
+        epoch = group.epoch + 1
+        result.records.append(epoch_record(group.group_id, epoch, metadata_hash))
+        result.notes.append(f"Group {group.group_id}: epoch {epoch}, its regular expressions match other topics")
+        group.set_refreshed(now_ms, epoch)
+    return result
+
+
+_UNRESOLVED = ResolvedRegex(frozenset(), -1, -1)

@@ -1,0 +1,95 @@
+"""Settings of consumer groups: those of the broker, and those of a group that override them (`group.consumer.*`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pykbroker.config.broker_config import BrokerConfig
+
+
+class ConsumerGroupSettings(NamedTuple):
+    """Times in milliseconds; Kafka's defaults. The names are those of Kafka's keys after `group.consumer.`.
+
+    `classic_max_size` is the greatest number of members of a classic group, for a downgrade.
+    """
+
+    session_timeout_ms: int = 45_000
+    min_session_timeout_ms: int = 45_000
+    max_session_timeout_ms: int = 60_000
+    heartbeat_interval_ms: int = 5_000
+    min_heartbeat_interval_ms: int = 5_000
+    max_heartbeat_interval_ms: int = 15_000
+    assignment_interval_ms: int = 1_000
+    min_assignment_interval_ms: int = 0
+    max_assignment_interval_ms: int = 15_000
+    max_size: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    migration_policy: str = "bidirectional"
+    regex_refresh_interval_ms: int = 600_000
+    classic_max_size: int = 2**31 - 1
+
+    @property
+    def is_upgrade_enabled(self) -> bool:
+        """True if a classic group becomes a consumer group when a member of the new protocol joins it."""
+        return self.migration_policy in ("upgrade", "bidirectional")
+
+    @property
+    def is_downgrade_enabled(self) -> bool:
+        """True if a consumer group becomes a classic group when its last member of the new protocol leaves."""
+        return self.migration_policy in ("downgrade", "bidirectional")
+
+    @property
+    def is_migration_enabled(self) -> bool:
+        """True if members of the classic protocol may join a consumer group."""
+        return self.migration_policy != "disabled"
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> ConsumerGroupSettings:
+        """Settings of consumer groups from the broker's configuration."""
+        consumer_groups = config.consumer_groups
+        return cls(
+            consumer_groups.session_timeout_ms,
+            consumer_groups.min_session_timeout_ms,
+            consumer_groups.max_session_timeout_ms,
+            consumer_groups.heartbeat_interval_ms,
+            consumer_groups.min_heartbeat_interval_ms,
+            consumer_groups.max_heartbeat_interval_ms,
+            consumer_groups.assignment_interval_ms,
+            consumer_groups.min_assignment_interval_ms,
+            consumer_groups.max_assignment_interval_ms,
+            consumer_groups.max_size,
+            consumer_groups.assignors,
+            consumer_groups.migration_policy.lower(),
+            consumer_groups.regex_refresh_interval_ms,
+            config.groups.max_size,
+        )
+
+    def of_group(self, configs: Mapping[str, str]) -> ConsumerGroupSettings:
+        """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
+        if not configs:
+            return self
+
+        def bounded(key: str, default: int, lowest: int, highest: int) -> int:
+            return min(max(int(configs[key]), lowest), highest) if key in configs else default
+
+        return self._replace(
+            session_timeout_ms=bounded(
+                "consumer.session.timeout.ms",
+                self.session_timeout_ms,
+                self.min_session_timeout_ms,
+                self.max_session_timeout_ms,
+            ),
+            heartbeat_interval_ms=bounded(
+                "consumer.heartbeat.interval.ms",
+                self.heartbeat_interval_ms,
+                self.min_heartbeat_interval_ms,
+                self.max_heartbeat_interval_ms,
+            ),
+            assignment_interval_ms=bounded(
+                "consumer.assignment.interval.ms",
+                self.assignment_interval_ms,
+                self.min_assignment_interval_ms,
+                self.max_assignment_interval_ms,
+            ),
+        )

@@ -1,0 +1,81 @@
+"""Computation of a group's target assignment by an assignor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykbroker.groups.assignors.registry import ASSIGNORS
+from pykbroker.groups.assignors.spec import AssignorError, MemberSpec
+from pykbroker.groups.consumer.group import ConsumerGroup, ResolvedRegex
+from pykbroker.groups.consumer.member import ConsumerMember
+from pykbroker.groups.consumer.records import target_epoch_record, target_record
+from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment
+from pykbroker.groups.modern.topics import GroupTopics
+from pykbroker.groups.result import LogRecord
+from pykbroker.protocol.error_codes import ErrorCode
+
+
+def subscribed_ids(
+    member: ConsumerMember, resolved: Mapping[str, ResolvedRegex], topics: GroupTopics
+) -> frozenset[bytes]:
+    """Ids of the existing topics that a member subscribes to, by name or by a regular expression that is resolved."""
+    names = member.subscribed_topic_names
+    if member.subscribed_topic_regex and member.subscribed_topic_regex in resolved:
+        names = names | resolved[member.subscribed_topic_regex].topics
+    return topics.ids_of(names)
+
+
+def compute_target(
+    group: ConsumerGroup,
+    epoch: int,
+    joining: ConsumerMember,
+    assignor: str,
+    topics: GroupTopics,
+    now_ms: int,
+    *,
+    is_homogeneous: bool,
+) -> tuple[list[LogRecord], Assignment]:
+    """Records of the new target assignments that differ from the old ones, and the new one of a member.
+
+    Args:
+        group: the group as its records say.
+        epoch: the group epoch for which the assignment is.
+        joining: the member whose request this is, in the place of its old value or of the static member it replaces.
+        assignor: name of the assignor.
+        topics: the topics of the cluster.
+        now_ms: time, stored with the assignment.
+        is_homogeneous: True if all members subscribe to the same topics.
+
+    Raises:
+        GroupError: UNKNOWN_SERVER_ERROR, the assignor failed.
+    """
+    members = dict(group.members)
+    previous = group.static_member(joining.instance_id)
+    target_owner = joining.member_id
+    if previous is not None and previous.member_id != joining.member_id:
+        del members[previous.member_id]
+        target_owner = previous.member_id
+    members[joining.member_id] = joining
+    ids_of: dict[tuple[frozenset[str], str | None], frozenset[bytes]] = {}
+    specs = {}
+    for member_id, member in members.items():
+        key = (member.subscribed_topic_names, member.subscribed_topic_regex)
+        if key not in ids_of:
+            ids_of[key] = subscribed_ids(member, group.resolved, topics)
+        current = group.target_of(target_owner if member_id == joining.member_id else member_id)
+        specs[member_id] = MemberSpec(member.instance_id, member.rack_id, ids_of[key], current)
+    found = {topic_id: topics.spec(topic_id) for ids in set(ids_of.values()) for topic_id in ids}
+    existing = {topic_id: spec for topic_id, spec in found.items() if spec is not None}
+    try:
+        targets = ASSIGNORS[assignor](specs, existing, is_homogeneous)
+    except AssignorError as error:
+        message = f"Failed to compute a new target assignment for epoch {epoch}: {error}"
+        raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from error
+    records = []
+    for member_id in specs:
+        new = targets.get(member_id, NO_PARTITIONS)
+        if group.targets.get(member_id) != new:
+            records.append(target_record(group.group_id, member_id, new))
+    records.append(target_epoch_record(group.group_id, epoch, now_ms))
+    return records, targets.get(joining.member_id, NO_PARTITIONS)

@@ -1,0 +1,116 @@
+"""State that every group of the new protocols has: epochs, members, subscriptions, target assignments, timers.
+
+Records are the only way to change it, but for timers and the metadata deadline, which are not stored: an operation
+computes records from a group, and replaying them, once they are appended, changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, Protocol, TypeVar
+
+from pykbroker.groups.modern.subscriptions import Subscriber, Subscriptions
+from pykbroker.groups.modern.timers import MemberTimers, SoftState
+
+Assignment = Mapping[bytes, frozenset[int]]
+"""Topic id -> partitions."""
+
+NO_PARTITIONS: Assignment = {}
+
+METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
+"""Time after which a group looks at its topics again even if it was not told of a change."""
+
+NO_ASSIGNMENT_EPOCH = -1
+
+
+class ModernMember(Subscriber, Protocol):
+    """The part of a member that `ModernGroup` uses."""
+
+    @property
+    def member_id(self) -> str: ...
+
+    @property
+    def instance_id(self) -> str | None: ...
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        """True if the member has the whole target assignment of this epoch."""
+
+
+Member = TypeVar("Member", bound=ModernMember)
+
+
+class ModernGroup(Generic[Member]):
+    """A consumer or share group.
+
+    Attributes:
+        epoch: group epoch; raised whenever a new target assignment is needed.
+        assignment_epoch: group epoch of the target assignment; -1 after the tombstone of the assignment.
+        assignment_timestamp_ms: time at which the target assignment was computed, 0 if it is unknown.
+        targets: member id -> target assignment.
+        metadata_hash: hash of the subscribed topics at `epoch`.
+        soft_state: what is not stored, such as timers.
+    """
+
+    def __init__(self, group_id: str, soft_state: SoftState) -> None:
+        self.group_id = group_id
+        self.soft_state = soft_state
+        self.epoch = 1
+        self.assignment_epoch = 1
+        self.assignment_timestamp_ms = 0
+        self.metadata_hash = 0
+        self.members: dict[str, Member] = {}
+        self.static_ids: dict[str, str] = {}
+        self.subscriptions = Subscriptions()
+        self.targets: dict[str, Assignment] = {}
+        self._refresh_at_ms = 0
+        self._refreshed_epoch = 0
+
+    @property
+    def timers(self) -> MemberTimers:
+        """Timers of the members."""
+        return self.soft_state.timers
+
+    def target_of(self, member_id: str) -> Assignment:
+        """Target assignment of a member; empty if it has none."""
+        return self.targets.get(member_id, NO_PARTITIONS)
+
+    def replace_member(self, new: Member) -> None:
+        """Adds a member or replaces the one with its id."""
+        old = self.members.get(new.member_id)
+        self.members[new.member_id] = new
+        self.subscriptions.replace_member(old, new)
+        if new.instance_id is not None:
+            self.static_ids[new.instance_id] = new.member_id
+
+    def remove_member(self, member_id: str) -> None:
+        """Removes a member, if it is there."""
+        old = self.members.pop(member_id, None)
+        if old is None:
+            return
+        self.subscriptions.replace_member(old, None)
+        if old.instance_id is not None and self.static_ids.get(old.instance_id) == member_id:
+            del self.static_ids[old.instance_id]
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of the state, as ListGroups shows it."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        if any(not member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return "Reconciling"
+        return "Stable"
+
+    def has_expired_metadata(self, now_ms: int) -> bool:
+        """True if the group's topics must be looked at again."""
+        return now_ms >= self._refresh_at_ms or self.epoch < self._refreshed_epoch
+
+    def set_refreshed(self, now_ms: int, epoch: int) -> None:
+        """Notes that the topics were looked at for a group epoch, whose record may still fail to be appended."""
+        self._refresh_at_ms = now_ms + METADATA_REFRESH_INTERVAL_MS
+        self._refreshed_epoch = epoch
+
+    def request_metadata_refresh(self) -> None:
+        """Has the next heartbeat look at the group's topics again."""
+        self._refresh_at_ms = self._refreshed_epoch = 0

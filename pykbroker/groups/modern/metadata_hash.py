@@ -1,0 +1,49 @@
+"""Hashes of the topics that a group subscribes to, with which a new coordinator notices that they changed (KIP-1101).
+
+The hash of a group is stored in its epoch record. It is XXH3 (64 bits, seed 0) over 8 bytes in little-endian order for
+each existing topic, sorted by name: the topic's own hash, which covers its id, name, partitions and racks. A string is
+hashed as its UTF-16 units in little-endian order and their number.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+
+_MAGIC = b"\x00"
+
+
+def topic_hash(name: str, topic_id: bytes, racks: Mapping[int, Sequence[str]]) -> int:
+    """Hash of one topic as a signed 64-bit integer.
+
+    Args:
+        name: name of the topic.
+        topic_id: its id, 16 bytes.
+        racks: partition -> racks of its replicas; has an entry for each partition.
+    """
+    high, low = struct.unpack(">QQ", topic_id)
+    parts = [_MAGIC, struct.pack("<QQ", high, low), _utf16(name), struct.pack("<i", len(racks))]
+    for partition in range(len(racks)):
+        parts.append(struct.pack("<i", partition))
+        ordered = [_utf16(rack) for rack in sorted(racks[partition])]
+        # The length comes before the rack as well as behind it.
+        parts += [rack[-4:] + rack for rack in ordered]
+    return _xxh3(b"".join(parts))
+
+
+def group_hash(topic_hashes: Iterable[tuple[str, int]]) -> int:
+    """Hash of a group from the (name, hash) of its existing topics; 0 if there are none."""
+    hashes = [value for _, value in sorted(topic_hashes)]
+    return _xxh3(struct.pack(f"<{len(hashes)}q", *hashes)) if hashes else 0
+
+
+def _utf16(text: str) -> bytes:
+    data = text.encode("utf-16-le")
+    return data + struct.pack("<i", len(data) // 2)
+
+
+def _xxh3(data: bytes) -> int:
+    import xxhash
+
+    value: int = xxhash.xxh3_64_intdigest(data)
+    return value - (1 << 64) if value >= 1 << 63 else value

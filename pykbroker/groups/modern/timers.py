@@ -1,0 +1,92 @@
+"""Deadlines of one group's members."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class TimerKind(StrEnum):
+    """The timers that a member may have."""
+
+    SESSION = "session"
+    REBALANCE = "rebalance"
+    CLASSIC_JOIN = "join"
+    CLASSIC_SYNC = "sync"
+
+
+class DueTimer(NamedTuple):
+    """A timer that is due; `epoch` is the member epoch with which it was scheduled, if it was given one."""
+
+    kind: TimerKind
+    member_id: str
+    epoch: int | None
+
+
+class MemberTimers:
+    """Deadlines in ms since the epoch.
+
+    `wake_ms` is a lower bound of all deadlines, or None if there are none; it may be below the first one, as a session
+    that is prolonged does not move it.
+    """
+
+    __slots__ = ("_deadlines", "wake_ms")
+
+    def __init__(self) -> None:
+        self._deadlines: dict[tuple[TimerKind, str], tuple[int, int | None]] = {}
+        self.wake_ms: int | None = None
+
+    def schedule(self, kind: TimerKind, member_id: str, deadline_ms: int, epoch: int | None = None) -> None:
+        """Starts a timer, or moves its deadline."""
+        self._deadlines[kind, member_id] = deadline_ms, epoch
+        if self.wake_ms is None or deadline_ms < self.wake_ms:
+            self.wake_ms = deadline_ms
+
+    def schedule_if_absent(self, kind: TimerKind, member_id: str, deadline_ms: int) -> None:
+        """Starts a timer, unless it runs already."""
+        if (kind, member_id) not in self._deadlines:
+            self.schedule(kind, member_id, deadline_ms)
+
+    def cancel(self, kind: TimerKind, member_id: str) -> None:
+        """Stops a timer, if it runs."""
+        self._deadlines.pop((kind, member_id), None)
+
+    def cancel_all(self, member_id: str) -> None:
+        """Stops the timers of a member."""
+        for kind in TimerKind:
+            self.cancel(kind, member_id)
+
+    def pop_due(self, now_ms: int) -> list[DueTimer]:
+        """Removes and returns the timers that are due, the earliest first, and moves `wake_ms` to the next one."""
+        if self.wake_ms is None or self.wake_ms > now_ms:
+            return []
+        due = sorted(
+            (
+                (deadline_ms, DueTimer(kind, member_id, epoch))
+                for (kind, member_id), (deadline_ms, epoch) in self._deadlines.items()
+                if deadline_ms <= now_ms
+            ),
+            key=lambda found: found[0],
+        )
+        for _, timer in due:
+            del self._deadlines[timer.kind, timer.member_id]
+        self.wake_ms = min((deadline_ms for deadline_ms, _ in self._deadlines.values()), default=None)
+        return [timer for _, timer in due]
+
+    def __contains__(self, timer: tuple[TimerKind, str]) -> bool:
+        return timer in self._deadlines
+
+
+class SoftState:
+    """State of a group that is not stored; it outlives the group's object, which a change of protocol replaces.
+
+    Attributes:
+        timers: timers of the members.
+        is_resolving: True while the group's regular expressions are being resolved.
+    """
+
+    __slots__ = ("is_resolving", "timers")
+
+    def __init__(self) -> None:
+        self.timers = MemberTimers()
+        self.is_resolving = False

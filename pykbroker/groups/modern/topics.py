@@ -1,0 +1,88 @@
+"""The topics of the cluster as groups see them: names, ids, partitions, racks and hashes, from one metadata image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pykbroker.controller.metadata.image import ClusterImage, TopicImage
+from pykbroker.groups.assignors.spec import TopicSpec
+from pykbroker.groups.modern.metadata_hash import group_hash, topic_hash
+
+
+class GroupTopics:
+    """A view of the newest metadata image.
+
+    Attributes:
+        version: offset of the image in the metadata log.
+        version_with_new_topics: offset of the newest image that created topics, at least that of the first image.
+    """
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._hashes: dict[str, int] = {}
+        self.version = self.version_with_new_topics = image.offset
+
+    def update(self, image: ClusterImage) -> set[str]:
+        """Follows a new image; returns the names of the topics that it changed or deleted."""
+        delta = image.delta
+        changed = {new.name for _, new in delta.changed_topics} | {topic.name for topic in delta.deleted_topics}
+        changed |= {topic.name for topic in delta.created_topics}
+        if delta.brokers:
+            # Racks are part of the hashes.
+            self._hashes.clear()
+        for name in changed:
+            self._hashes.pop(name, None)
+        self._image = image
+        self.version = image.offset
+        if delta.created_topics:
+            self.version_with_new_topics = image.offset
+        return changed
+
+    @property
+    def names(self) -> Iterable[str]:
+        """Names of all topics."""
+        return self._image.topics_by_name
+
+    def id_of(self, name: str) -> bytes | None:
+        """Id of a topic; None if it does not exist."""
+        topic = self._image.topics_by_name.get(name)
+        return None if topic is None else topic.topic_id
+
+    def ids_of(self, names: Iterable[str]) -> frozenset[bytes]:
+        """Ids of those topics that exist."""
+        topics = self._image.topics_by_name
+        return frozenset(topics[name].topic_id for name in names if name in topics)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Name of a topic; None if it does not exist."""
+        topic = self._image.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def spec(self, topic_id: bytes) -> TopicSpec | None:
+        """Partitions and racks of a topic for assignors; None if it does not exist."""
+        topic = self._image.topics_by_id.get(topic_id)
+        if topic is None:
+            return None
+        racks = {number: frozenset(racks) for number, racks in self._racks(topic).items()}
+        return TopicSpec(len(topic.partitions), racks)
+
+    def hash_of(self, names: Iterable[str]) -> int:
+        """Hash of the existing topics among these names, for a group's epoch record."""
+        found = []
+        for name in names:
+            if name not in self._hashes:
+                topic = self._image.topics_by_name.get(name)
+                if topic is None:
+                    continue
+                self._hashes[name] = topic_hash(name, topic.topic_id, self._racks(topic))
+            found.append((name, self._hashes[name]))
+        return group_hash(found)
+
+    def _racks(self, topic: TopicImage) -> dict[int, list[str]]:
+        brokers = self._image.brokers
+        if not any(broker.rack for broker in brokers.values()):
+            return {number: [] for number in topic.partitions}
+        return {
+            number: [rack for replica in partition.replicas if replica in brokers and (rack := brokers[replica].rack)]
+            for number, partition in topic.partitions.items()
+        }

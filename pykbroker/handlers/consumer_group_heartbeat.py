@@ -1,0 +1,36 @@
+"""ConsumerGroupHeartbeat (key 68): membership of consumer groups and their assignments (KIP-848).
+
+Versions 0-1. v1 regular expressions (`subscribed_topic_regex`); the client makes its member id by itself. Needs READ on
+the group and DESCRIBE on the topics that it names; topics that a regular expression matches are left out without it.
+"""
+
+from __future__ import annotations
+
+from pykbroker.controller.metadata.features import consumer_groups_enabled
+from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, READ, TOPIC
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from pykbroker.requests.context import BrokerContext
+from pykbroker.security.client_address import java_address
+
+
+async def handle_consumer_group_heartbeat(
+    context: BrokerContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse:
+    """Keeps a member in its group and tells it its partitions, once what it is told is stored."""
+    if not consumer_groups_enabled(context.services.metadata.image):
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if not context.authorize(READ, GROUP, request.group_id):
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if context.refused(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return await context.services.groups.consumer_group_heartbeat(
+        request,
+        context.api_version,
+        context.client_id,
+        java_address(context.client_host),
+        lambda topic: context.authorize(DESCRIBE, TOPIC, topic),
+    )
