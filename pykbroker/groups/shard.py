@@ -355,7 +355,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         consumer_group = self.consumer.by_id.get(request.group_id)
         if consumer_group is not None:
             settings = self.consumer.settings_of(request.group_id)
-            return classic_members.leave(consumer_group, request, settings, self.consumer.topics)
+            return classic_members.leave(consumer_group, request, settings, self.consumer.topics, now_ms)
         group = self.groups.get(request.group_id)
         if group is not None:
             responses, result = leaves.leave(group, request.members, now_ms)

@@ -149,7 +149,7 @@ def _downgrade(
         joining = reconcile_member(
             group, joining, target, owned, context, result.records, has_subscription_changed=has_subscription_changed
         )
-    downgrade(group, [], joining, reason, context.topics, result)
+    downgrade(group, [], joining, reason, context.topics, context.now_ms, result)
     return joining
 
 
@@ -228,7 +228,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, now_ms: int) -> E
 
 
 def leave(
-    group: ConsumerGroup, request: LeaveGroupRequest, settings: ConsumerGroupSettings, topics: GroupTopics
+    group: ConsumerGroup, request: LeaveGroupRequest, settings: ConsumerGroupSettings, topics: GroupTopics, now_ms: int
 ) -> GroupResult:
     """Handles LeaveGroup in the form of version 3; members of both protocols can be removed by it."""
     responses, leaving = [], {}
@@ -244,7 +244,7 @@ def leave(
         except GroupError as error:
             response.error_code = error.code
         responses.append(response)
-    result = fence_members(group, list(leaving.values()), settings, topics)
+    result = fence_members(group, list(leaving.values()), settings, topics, now_ms)
     result.response = LeaveGroupResponse(members=responses)
     return result
 

@@ -33,7 +33,7 @@ def expire_due(
         due.setdefault(timer.member_id, timer)
     if not due:
         return None
-    result = fence_members(group, [group.members[member_id] for member_id in due], settings, topics)
+    result = fence_members(group, [group.members[member_id] for member_id in due], settings, topics, now_ms)
     result.notes += [
         f"Group {group.group_id}: member {member_id} is fenced because {_REASONS[timer.kind]}"
         for member_id, timer in due.items()

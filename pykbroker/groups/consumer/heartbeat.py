@@ -250,7 +250,7 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, context:
         member = find_static_member(group, request.instance_id, request.member_id)
     response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     if request.instance_id is None or request.member_epoch != LEAVE_GROUP_STATIC_MEMBER_EPOCH:
-        result = fence_members(group, [member], context.settings, context.topics)
+        result = fence_members(group, [member], context.settings, context.topics, context.now_ms)
         result.notes.append(f"Group {group.group_id}: member {member.member_id} has left")
         result.response = response
         return result

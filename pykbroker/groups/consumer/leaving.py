@@ -17,6 +17,7 @@ def fence_members(
     members: Sequence[ConsumerMember],
     settings: ConsumerGroupSettings,
     topics: GroupTopics,
+    now_ms: int,
 ) -> GroupResult:
     """Records that remove members and raise the group epoch.
 
@@ -30,7 +31,7 @@ def fence_members(
         return result
     if can_downgrade(group, members, settings):
         reason = f"Downgrade group {group.group_id} from consumer to classic for member leaving."
-        downgrade(group, members, None, reason, topics, result)
+        downgrade(group, members, None, reason, topics, now_ms, result)
         return result
     subscriptions = group.subscriptions.copy()
     for member in members:

@@ -161,6 +161,7 @@ def downgrade(
     joining: ConsumerMember | None,
     rebalance_reason: str | None,
     topics: GroupTopics,
+    now_ms: int,
     result: GroupResult,
 ) -> None:
     """Adds the records that make a classic group of a consumer group, and the classic group.
@@ -171,6 +172,7 @@ def downgrade(
         joining: the classic member that takes the place of a static member; its records were made already.
         rebalance_reason: why the classic group rebalances at once; None if it does not.
         topics: the topics of the cluster.
+        now_ms: time, stored with the classic group.
         result: gets the records and the classic group.
 
     Raises:
@@ -194,6 +196,8 @@ def downgrade(
     result.downgrade.assignments = {
         member.member_id: _classic_assignment(member, targets[member.member_id], topics) for member in staying
     }
+    classic = downgraded_group(result.downgrade, GroupSettings(), now_ms)
+    result.records.append(classic.metadata_record(result.downgrade.assignments))
     result.notes.append(f"Group {group.group_id}: the consumer group becomes a classic group")
 
 

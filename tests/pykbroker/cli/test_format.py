@@ -153,7 +153,7 @@ def test_several_configured_voters_need_the_clusters_id(tmp_path: Path) -> None:
         (["-f", "metadata.version"], "is not NAME=LEVEL"),
         (
             ["-f", "no.such.feature=1"],
-            "there is no feature 'no.such.feature'; supported are group.version, kraft.version, ",
+            "there is no feature 'no.such.feature'; supported are group.version, kraft",
         ),
         (["-f", "transaction.version=3"], "transaction.version 3 is not supported, only 0 to 2 are"),
         (["-f", "kraft.version=0"], "it is 1 where the voters can change"),

@@ -18,6 +18,6 @@ def make_shard(
 ) -> GroupShard:
     """A shard over the topics of an image; `configs` are dynamic configs by group id."""
     settings = settings or GroupSettings()
-    found = configs or {}
+    found = {} if configs is None else configs
     groups = ConsumerGroups(settings.consumer, GroupTopics(image), lambda group_id: found.get(group_id, {}))
     return GroupShard(settings, groups)

@@ -1,0 +1,346 @@
+"""Consumer groups (KIP-848) on a shard: members, epochs, assignments, timeouts, static members, regular expressions."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.groups.consumer.member import MemberState
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from tests.pykbroker.groups.consumer.rig import GROUP, Client, Rig, settle, topic_id
+
+
+def all_of(topic: str, count: int) -> set[tuple[str, int]]:
+    return {(topic, number) for number in range(count)}
+
+
+def test_a_member_alone_gets_everything_at_once() -> None:
+    rig = Rig({"t": 3})
+    client = Client(rig, "a", ["t"])
+    response = client.beat()
+    assert (response.error_code, response.member_id, response.member_epoch) == (ErrorCode.NONE, "a", 2)
+    assert response.heartbeat_interval_ms == 5_000
+    assert client.partitions == all_of("t", 3)
+    assert rig.group.state_name == "Stable"
+    assert client.beat().assignment is None
+
+
+def test_a_second_member_gets_partitions_only_after_the_first_gave_them_up() -> None:
+    rig = Rig({"t": 4})
+    first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
+    first.beat()
+    first.holds = True
+    assert second.beat().assignment is not None
+    assert second.partitions == set()
+    response = first.beat()
+    assert response.assignment is not None
+    assert response.member_epoch == 2
+    assert rig.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert rig.group.members["b"].state is MemberState.UNRELEASED_PARTITIONS
+    assert rig.group.state_name == "Reconciling"
+    second.beat()
+    assert second.partitions == set()
+    first.take()
+    first.holds = False
+    assert first.beat().member_epoch == 3
+    second.beat()
+    assert len(first.partitions) == len(second.partitions) == 2
+    assert first.partitions | second.partitions == all_of("t", 4)
+    assert rig.group.state_name == "Stable"
+
+
+def test_a_member_that_leaves_frees_its_partitions() -> None:
+    rig = Rig({"t": 4})
+    first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
+    settle(first, second)
+    response = second.leave()
+    assert (response.member_id, response.member_epoch, response.error_code) == ("b", -1, ErrorCode.NONE)
+    first.beat()
+    assert first.partitions == all_of("t", 4)
+    assert list(rig.group.members) == ["a"]
+
+
+def test_a_session_that_expires_fences_the_member() -> None:
+    rig = Rig({"t": 4})
+    first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
+    settle(first, second)
+    for _ in range(9):
+        rig.advance(5_000)
+        first.beat()
+    assert list(rig.group.members) == ["a"]
+    assert first.partitions == all_of("t", 4)
+    assert second.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
+    rig = Rig({"t": 2})
+    first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
+    first.beat()
+    first.holds = True
+    second.beat()
+    for _ in range(14):
+        rig.advance(5_000)
+        if "a" in rig.group.members:
+            first.beat()
+        second.beat()
+    assert list(rig.group.members) == ["b"]
+    assert second.partitions == all_of("t", 2)
+
+
+def test_epochs_fence() -> None:
+    rig = Rig({"t": 2})
+    client = Client(rig, "a", ["t"])
+    client.beat()
+
+    def beat(epoch: int, partitions: list[int] | None) -> tuple[int, str | None]:
+        owned = None if partitions is None else [TopicPartitions(topic_id=topic_id("t"), partitions=partitions)]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=GROUP, member_id="a", member_epoch=epoch, topic_partitions=owned
+        )
+        response = rig.beat(request)
+        return response.error_code, response.error_message
+
+    assert beat(2, [0, 1])[0] == ErrorCode.NONE
+    assert beat(3, [0, 1]) == (
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        (
+            "The consumer group member has a greater member epoch (3) than the one known by the group coordinator (2). "
+            "The member must abandon all its partitions and rejoin."
+        ),
+    )
+    assert beat(1, [0, 1])[0] == ErrorCode.FENCED_MEMBER_EPOCH
+    rig.set_topics(t=3)
+    assert client.beat().member_epoch == 3
+    assert beat(2, [0])[0] == ErrorCode.NONE, "the response with the new epoch may have been lost"
+    assert beat(2, [0, 7])[0] == ErrorCode.FENCED_MEMBER_EPOCH
+    assert beat(2, None)[0] == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "message"),
+    [
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST, "MemberId can't be empty."),
+        ({"group_id": " "}, ErrorCode.INVALID_REQUEST, "GroupId can't be empty."),
+        ({"instance_id": ""}, ErrorCode.INVALID_REQUEST, "InstanceId can't be empty."),
+        ({"rack_id": ""}, ErrorCode.INVALID_REQUEST, "RackId can't be empty."),
+        (
+            {"rebalance_timeout_ms": -1},
+            ErrorCode.INVALID_REQUEST,
+            "RebalanceTimeoutMs must be provided in first request.",
+        ),
+        (
+            {"topic_partitions": None},
+            ErrorCode.INVALID_REQUEST,
+            "TopicPartitions must be empty when (re-)joining.",
+        ),
+        (
+            {"subscribed_topic_names": None},
+            ErrorCode.INVALID_REQUEST,
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        ),
+        ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST, "InstanceId can't be null."),
+        ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid."),
+        (
+            {"server_assignor": "mine"},
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            "ServerAssignor mine is not supported. Supported assignors: uniform, range.",
+        ),
+        ({"member_epoch": 1}, ErrorCode.GROUP_ID_NOT_FOUND, "Consumer group g not found."),
+        ({"member_epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found."),
+    ],
+)
+def test_requests_that_are_refused(fields: dict[str, object], code: ErrorCode, message: str) -> None:
+    rig = Rig({"t": 1})
+    good = {
+        "group_id": GROUP,
+        "member_id": "a",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 1_000,
+        "subscribed_topic_names": ["t"],
+        "topic_partitions": [],
+    }
+    response = rig.beat(ConsumerGroupHeartbeatRequest(**{**good, **fields}))  # type: ignore[arg-type]
+    assert (response.error_code, response.error_message) == (code, message)
+    assert rig.log == []
+
+
+def test_a_full_group_refuses_a_member() -> None:
+    rig = Rig({"t": 1}, max_size=1)
+    Client(rig, "a", ["t"]).beat()
+    response = Client(rig, "b", ["t"]).beat()
+    assert response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert response.error_message == "The consumer group has reached its maximum capacity of 1 members."
+
+
+def test_a_static_member_comes_back_to_its_partitions() -> None:
+    rig = Rig({"t": 4})
+    first = Client(rig, "a", ["t"], instance_id="i")
+    second = Client(rig, "b", ["t"])
+    settle(first, second)
+    had, epoch = first.partitions, rig.group.epoch
+    assert Client(rig, "c", ["t"], instance_id="i").beat().error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    assert first.leave(-2).member_epoch == -2
+    again = Client(rig, "c", ["t"], instance_id="i")
+    again.beat()
+    assert again.partitions == had
+    assert rig.group.epoch == epoch, "nothing to compute"
+    fenced = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=3, instance_id="i")
+    assert rig.beat(fenced).error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_member_that_stays_away_is_fenced() -> None:
+    rig = Rig({"t": 2})
+    first = Client(rig, "a", ["t"], instance_id="i")
+    first.beat()
+    first.leave(-2)
+    rig.advance(45_000)
+    assert rig.group.members == {}
+
+
+def test_subscriptions_change() -> None:
+    rig = Rig({"t": 2, "u": 2})
+    first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t", "u"])
+    settle(first, second)
+    assert first.partitions == all_of("t", 2)
+    assert second.partitions == all_of("u", 2)
+    first.subscribe(["u"])
+    settle(first, second)
+    assert {topic for topic, _ in first.partitions} == {"u"}
+    assert first.partitions | second.partitions == all_of("t", 2) | all_of("u", 2)
+
+
+def test_new_partitions_are_found_at_the_next_heartbeat() -> None:
+    rig = Rig({"t": 1})
+    client = Client(rig, "a", ["t", "later"])
+    client.beat()
+    rig.set_topics(t=3)
+    client.beat()
+    assert client.partitions == all_of("t", 3)
+    rig.set_topics(later=2)
+    client.beat()
+    assert client.partitions == all_of("t", 3) | all_of("later", 2)
+    rig.set_topics(later=0)
+    client.beat()
+    assert client.partitions == all_of("t", 3)
+
+
+def test_the_assignment_interval_gathers_joins() -> None:
+    rig = Rig({"t": 4}, assignment_interval_ms=1_000)
+    clients = [Client(rig, name, ["t"]) for name in "abcd"]
+    for client in clients:
+        client.beat()
+    assert rig.group.epoch == 5
+    assert rig.group.assignment_epoch == 2
+    assert rig.group.state_name == "Assigning"
+    rig.advance(1_000)
+    settle(*clients)
+    assert rig.group.assignment_epoch == 5
+    assert [len(client.partitions) for client in clients] == [1, 1, 1, 1]
+
+
+def test_settings_of_a_group_override_those_of_the_broker() -> None:
+    rig = Rig({"t": 1})
+    rig.configs[GROUP] = {"consumer.heartbeat.interval.ms": "7000", "consumer.session.timeout.ms": "99999999"}
+    client = Client(rig, "a", ["t"])
+    assert client.beat().heartbeat_interval_ms == 7_000
+    rig.advance(59_999)
+    assert "a" in rig.group.members
+    rig.advance(1)
+    assert rig.group.members == {}
+
+
+def test_a_regular_expression_is_resolved_beside_the_heartbeat() -> None:
+    rig = Rig({"foo-1": 1, "foo-2": 1, "bar": 1, "xfoo-3": 1})
+    client = Client(rig, "a", None, regex="foo-.*")
+    client.beat()
+    assert client.partitions == set()
+    rig.resolve_regexes()
+    client.beat()
+    assert client.partitions == {("foo-1", 0), ("foo-2", 0)}
+    rig.set_topics(**{"foo-9": 1})
+    client.beat()
+    assert rig.refreshes == [], "not within ten seconds"
+    rig.advance(10_001)
+    settle(client)
+    assert ("foo-9", 0) in client.partitions
+
+
+def test_a_regular_expression_that_is_not_one_is_refused() -> None:
+    response = Client(Rig({}), "a", None, regex="(foo").beat()
+    assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert response.error_message is not None
+    assert response.error_message.startswith("SubscribedTopicRegex `(foo` is not a valid regular expression: ")
+
+
+def test_a_regular_expression_that_nobody_uses_is_forgotten() -> None:
+    rig = Rig({"foo": 1, "bar": 1})
+    first, second = Client(rig, "a", None, regex="f.*"), Client(rig, "b", ["bar"])
+    settle(first, second)
+    assert set(rig.group.resolved) == {"f.*"}
+    first.leave()
+    assert rig.group.resolved == {}
+    assert rig.group.subscriptions.topics == {"bar"}
+
+
+def test_the_assignor_that_most_members_ask_for_is_used() -> None:
+    rig = Rig({"t": 4, "u": 4})
+    first = Client(rig, "a", ["t", "u"], assignor="range")
+    second = Client(rig, "b", ["t", "u"], assignor="range")
+    settle(first, second)
+    assert first.partitions == {("t", 0), ("t", 1), ("u", 0), ("u", 1)}
+    assert rig.shard.consumer.describe(GROUP, None).assignor_name == "range"
+
+
+def test_a_failed_append_changes_nothing() -> None:
+    rig = Rig({"t": 2})
+    client = Client(rig, "a", ["t"])
+    client.beat()
+    before = (rig.group.epoch, dict(rig.group.members), dict(rig.group.targets))
+    rig.append_error = ErrorCode.NOT_COORDINATOR
+    assert Client(rig, "b", ["t"]).beat().error_code == ErrorCode.NOT_COORDINATOR
+    assert (rig.group.epoch, dict(rig.group.members), dict(rig.group.targets)) == before
+    rig.append_error = ErrorCode.NONE
+    settle(client)
+    assert client.partitions == all_of("t", 2)
+
+
+def test_records_take_effect_before_they_are_replicated() -> None:
+    rig = Rig({"t": 2}, is_replicated=True)
+    client = Client(rig, "a", ["t"])
+    client.beat()
+    assert client.beat().error_code == ErrorCode.NONE
+    assert list(rig.group.members) == ["a"]
+    rig.replicate()
+    assert client.partitions == all_of("t", 2)
+
+
+def test_described_and_listed() -> None:
+    rig = Rig({"t": 2})
+    Client(rig, "a", ["t"], instance_id="i").beat()
+    described = rig.shard.consumer.describe(GROUP, None)
+    assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Stable", 2, 2)
+    member = described.members[0]
+    assert (member.member_id, member.instance_id, member.member_epoch, member.member_type) == ("a", "i", 2, 1)
+    assert member.assignment.topic_partitions[0].partitions == [0, 1]
+    assert member.target_assignment.topic_partitions[0].topic_name == "t"
+    assert [g.group_type for g in rig.shard.listed(set(), set())] == ["Consumer"]
+    assert rig.shard.listed(set(), {"classic"}) == []
+    assert rig.shard.listed({"empty"}, set()) == []
+    missing = rig.shard.consumer.describe("none", None)
+    assert (missing.error_code, missing.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group none not found.")
+    old = rig.shard.describe(GROUP, 6)
+    assert (old.error_code, old.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")
+
+
+def test_an_empty_group_is_deleted_with_all_its_records() -> None:
+    rig = Rig({"t": 2})
+    client = Client(rig, "a", None, regex="t")
+    settle(client)
+    assert rig.shard.delete(GROUP).response is ErrorCode.NON_EMPTY_GROUP
+    client.leave()
+    result = rig.shard.delete(GROUP)
+    rig.carry_out(result)
+    assert rig.shard.consumer.by_id == {}
+    last = dict(rig.log)
+    assert set(last.values()) == {None}, "only tombstones are left after compaction"
+    assert rig.reloaded().consumer.by_id == {}

@@ -1,0 +1,234 @@
+"""Groups that change between the classic protocol and the consumer protocol while they have members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykbroker.groups.consumer.migration import decode_assignment
+from pykbroker.groups.group import PREPARING, STABLE
+from pykbroker.protocol.codec import encode
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.log_messages.consumer_protocol import (
+    AssignedTopicPartition,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from pykbroker.protocol.messages.heartbeat import HeartbeatRequest
+from pykbroker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from pykbroker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.pykbroker.groups.consumer.rig import GROUP, Client, Rig, Waiter, settle
+
+
+def subscription(*topics: str, owned: dict[str, list[int]] | None = None) -> bytes:
+    partitions = [TopicPartition(topic=topic, partitions=numbers) for topic, numbers in (owned or {}).items()]
+    value = ConsumerProtocolSubscription(topics=list(topics), owned_partitions=partitions)
+    return b"\0\1" + encode(value, 1)
+
+
+def assignment(**partitions: list[int]) -> bytes:
+    topics = [AssignedTopicPartition(topic=topic, partitions=numbers) for topic, numbers in partitions.items()]
+    return b"\0\1" + encode(ConsumerProtocolAssignment(assigned_partitions=topics), 1)
+
+
+def join_request(member_id: str, metadata: bytes, instance_id: str | None = None) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=GROUP,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        session_timeout_ms=45_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+    )
+
+
+def sync_request(member_id: str, generation: int, **assignments: bytes) -> SyncGroupRequest:
+    return SyncGroupRequest(
+        group_id=GROUP,
+        member_id=member_id,
+        generation_id=generation,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[
+            SyncGroupRequestAssignment(member_id=other, assignment=data) for other, data in assignments.items()
+        ],
+    )
+
+
+def sync(rig: Rig, request: SyncGroupRequest) -> Any:
+    waiter = Waiter()
+    rig.carry_out(rig.shard.sync(request, waiter, rig.now_ms))
+    return waiter.response
+
+
+def assigned(response: Any) -> dict[str, list[int]]:
+    return {topic.topic: topic.partitions for topic in decode_assignment(response.assignment).assigned_partitions}
+
+
+def classic_group(rig: Rig, *, instance_id: str | None = None) -> str:
+    """A Stable classic group of one member that owns t-0 and t-1; returns its member id."""
+    waiter = rig.join_classic(join_request("", subscription("t"), instance_id))
+    if instance_id is None:
+        assert waiter.response is not None
+        member_id: str = waiter.response.member_id  # type: ignore[attr-defined]
+        waiter = rig.join_classic(join_request(member_id, subscription("t")))
+    rig.advance(3_000)
+    joined: Any = waiter.response
+    assert joined.error_code == ErrorCode.NONE
+    response = sync(
+        rig, sync_request(joined.member_id, joined.generation_id, **{joined.member_id: assignment(t=[0, 1])})
+    )
+    assert response.error_code == ErrorCode.NONE
+    name: str = joined.member_id
+    return name
+
+
+def heartbeat(rig: Rig, member_id: str, generation: int) -> ErrorCode:
+    request = HeartbeatRequest(group_id=GROUP, member_id=member_id, generation_id=generation)
+    return rig.shard.heartbeat(request, rig.now_ms)
+
+
+def test_a_consumer_that_joins_upgrades_the_group() -> None:
+    """The classic member keeps its partitions until it has joined again."""
+    rig = Rig({"t": 2})
+    classic = classic_group(rig)
+    new = Client(rig, "new", ["t"])
+    assert new.beat().error_code == ErrorCode.NONE
+    assert GROUP not in rig.shard.groups
+    assert new.partitions == set()
+    assert rig.group.members[classic].classic is not None
+    assert heartbeat(rig, classic, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    waiter = rig.join_classic(join_request(classic, subscription("t", owned={"t": [0, 1]})))
+    joined: Any = waiter.response
+    assert joined.error_code == ErrorCode.NONE
+    kept = assigned(sync(rig, sync_request(classic, joined.generation_id)))
+    assert len(kept["t"]) == 1
+    assert heartbeat(rig, classic, joined.generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = rig.join_classic(join_request(classic, subscription("t", owned=kept))).response
+    assert assigned(sync(rig, sync_request(classic, joined.generation_id))) == kept
+    new.beat()
+    assert len(new.partitions) == 1
+    assert heartbeat(rig, classic, joined.generation_id) is ErrorCode.NONE
+    assert rig.group.state_name == "Stable"
+    assert [m.member_type for m in rig.shard.consumer.describe(GROUP, None).members] == [0, 1]
+
+
+def test_the_last_consumer_that_leaves_downgrades_the_group() -> None:
+    rig = Rig({"t": 2})
+    classic = classic_group(rig)
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    rig.join_classic(join_request(classic, subscription("t", owned={"t": [0, 1]})))
+    new.leave()
+    assert rig.shard.consumer.by_id == {}
+    group = rig.shard.groups[GROUP]
+    assert group.state is PREPARING
+    assert list(group.members.by_id) == [classic]
+    reloaded = rig.reloaded()
+    assert reloaded.consumer.by_id == {}
+    assert list(reloaded.groups[GROUP].members.by_id) == [classic]
+
+
+def test_a_classic_member_that_replaces_the_last_static_consumer_downgrades_the_group() -> None:
+    rig = Rig({"t": 2})
+    classic = classic_group(rig)
+    new = Client(rig, "new", ["t"], instance_id="i")
+    new.beat()
+    joined: Any = rig.join_classic(join_request(classic, subscription("t", owned={"t": [0, 1]}))).response
+    left = assigned(sync(rig, sync_request(classic, joined.generation_id)))
+    rig.join_classic(join_request(classic, subscription("t", owned=left)))
+    settle(new)
+    assert len(new.partitions) == 1
+    waiter = rig.join_classic(join_request("", subscription("t"), "i"))
+    replaced: Any = waiter.response
+    assert replaced.error_code == ErrorCode.NONE
+    assert rig.shard.consumer.by_id == {}
+    group = rig.shard.groups[GROUP]
+    assert group.state is STABLE
+    assert set(group.members.by_id) == {classic, replaced.member_id}
+    assert replaced.member_id != "new"
+
+
+@pytest.mark.parametrize(("policy", "is_upgraded"), [("disabled", False), ("downgrade", False), ("upgrade", True)])
+def test_the_policy_decides_about_upgrades(policy: str, is_upgraded: bool) -> None:
+    rig = Rig({"t": 2}, migration_policy=policy)
+    classic_group(rig)
+    response = Client(rig, "new", ["t"]).beat()
+    if is_upgraded:
+        assert response.error_code == ErrorCode.NONE
+        return
+    assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert response.error_message == (
+        "Cannot upgrade classic group g to consumer group because online upgrade is disabled."
+    )
+    assert GROUP in rig.shard.groups
+
+
+def test_parked_joins_of_an_upgraded_group_rebalance() -> None:
+    rig = Rig({"t": 2})
+    classic = classic_group(rig)
+    parked = rig.join_classic(join_request("", subscription("t"), "another"))
+    assert parked.response is None
+    assert rig.shard.groups[GROUP].state is PREPARING
+    assert Client(rig, "new", ["t"]).beat().error_code == ErrorCode.NONE
+    response: Any = parked.response
+    assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert classic in rig.group.members
+
+
+def test_an_empty_classic_group_becomes_a_consumer_group_and_back() -> None:
+    rig = Rig({"t": 2})
+    classic = classic_group(rig)
+    request = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=classic)])
+    rig.carry_out(rig.shard.leave(request, rig.now_ms))
+    new = Client(rig, "new", ["t"])
+    assert new.beat().error_code == ErrorCode.NONE
+    assert GROUP not in rig.shard.groups
+    new.leave()
+    waiter = rig.join_classic(join_request("", subscription("t")))
+    response: Any = waiter.response
+    assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert rig.shard.consumer.by_id == {}
+    assert rig.reloaded().consumer.by_id == {}
+    assert GROUP in rig.reloaded().groups
+
+
+def test_a_failed_append_leaves_the_empty_consumer_group() -> None:
+    rig = Rig({"t": 2})
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    new.leave()
+    rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.join_classic(join_request("", subscription("t")))
+    assert GROUP in rig.shard.consumer.by_id
+    assert GROUP not in rig.shard.groups
+
+
+def test_a_classic_member_leaves_a_consumer_group() -> None:
+    rig = Rig({"t": 2})
+    classic = classic_group(rig)
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    members = [MemberIdentity(member_id=classic), MemberIdentity(member_id="nobody")]
+    result = rig.shard.leave(LeaveGroupRequest(group_id=GROUP, members=members), rig.now_ms)
+    assert [m.error_code for m in result.response.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+    rig.carry_out(result)
+    settle(new)
+    assert new.partitions == {("t", 0), ("t", 1)}
+
+
+def test_a_classic_member_that_does_not_join_again_is_fenced() -> None:
+    rig = Rig({"t": 2})
+    classic = classic_group(rig)
+    new = Client(rig, "new", ["t"])
+    new.beat()
+    for _ in range(13):
+        heartbeat(rig, classic, 1)
+        rig.advance(5_000)
+        new.beat()
+    assert list(rig.group.members) == ["new"]
+    assert new.partitions == {("t", 0), ("t", 1)}
