@@ -91,6 +91,12 @@ UNORDERED = {
     "DescribeGroupsResponse.groups",
     "DescribeGroupsResponse.groups.members",
     "ListGroupsResponse.groups",
+    "ConsumerGroupHeartbeatResponse.assignment.topic_partitions",
+    "ConsumerGroupDescribeResponse.groups",
+    "ConsumerGroupDescribeResponse.groups.members",
+    "ConsumerGroupDescribeResponse.groups.members.subscribed_topic_names",
+    "ConsumerGroupDescribeResponse.groups.members.assignment.topic_partitions",
+    "ConsumerGroupDescribeResponse.groups.members.target_assignment.topic_partitions",
     "DeleteGroupsResponse.results",
     "CreatePartitionsResponse.results",
 }

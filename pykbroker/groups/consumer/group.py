@@ -24,7 +24,7 @@ from pykbroker.protocol.log_messages.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 
-CONSUMER_GROUP_TYPE = "Consumer"
+CONSUMER_GROUP_TYPE = "consumer"
 NO_OWNER_EPOCH = -1
 
 ConsumerGroupKey = (

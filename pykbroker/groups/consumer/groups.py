@@ -141,7 +141,7 @@ class ConsumerGroups:
 
     def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
         """Groups whose state and type are among the lower-case names given; an empty set takes all."""
-        if types and CONSUMER_GROUP_TYPE.lower() not in types:
+        if types and CONSUMER_GROUP_TYPE not in types:
             return []
         return [
             ListedGroup(

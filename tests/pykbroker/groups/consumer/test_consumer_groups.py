@@ -323,7 +323,7 @@ def test_described_and_listed() -> None:
     assert (member.member_id, member.instance_id, member.member_epoch, member.member_type) == ("a", "i", 2, 1)
     assert member.assignment.topic_partitions[0].partitions == [0, 1]
     assert member.target_assignment.topic_partitions[0].topic_name == "t"
-    assert [g.group_type for g in rig.shard.listed(set(), set())] == ["Consumer"]
+    assert [g.group_type for g in rig.shard.listed(set(), set())] == ["consumer"]
     assert rig.shard.listed(set(), {"classic"}) == []
     assert rig.shard.listed({"empty"}, set()) == []
     missing = rig.shard.consumer.describe("none", None)
