@@ -26,12 +26,19 @@ def group() -> None:
 
 
 @group.command("list")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only this type (classic, consumer); repeatable.")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only this state (Stable, Empty); repeatable.")
 @json_option
 @cluster_options
-def list_groups(as_json: bool, bootstrap_servers: str, timeout_s: float) -> None:
+def list_groups(
+    types: tuple[str, ...], states: tuple[str, ...], as_json: bool, bootstrap_servers: str, timeout_s: float
+) -> None:
     """List the groups."""
     with Cluster(bootstrap_servers, timeout_s) as cluster:
         groups = cluster.groups()
+    for key, wanted in (("group_type", types), ("group_state", states)):
+        names = {name.lower() for name in wanted}
+        groups = [item for item in groups if not names or str(item[key]).lower() in names]
     if as_json:
         print_json(groups)
     elif not groups:

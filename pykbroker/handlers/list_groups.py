@@ -2,7 +2,7 @@
 
 v4 filter by state, states in the answer (KIP-518). v5 filter by type, types in the answer (KIP-848).
 
-All groups here are of type Classic; a filter with other types only finds nothing. Without DESCRIBE on the cluster, a
+Without DESCRIBE on the cluster, a
 client sees the groups that it may DESCRIBE.
 """
 

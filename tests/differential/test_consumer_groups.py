@@ -56,7 +56,7 @@ def worlds(brokers: Brokers) -> Iterator[Worlds]:
 
 
 def test_answers_are_kafkas(worlds: Worlds) -> None:
-    """Every step that differs is named."""
+    """P-172 to P-178 as far as requests show them; every step that differs is named."""
     for scenario in SCENARIOS:
         for world in worlds.values():
             world.note("scenario", scenario.__name__)
@@ -96,7 +96,7 @@ def records_of(folder: Path, topics: dict[bytes, str]) -> dict[str, list[str]]:
 
 
 def test_records_are_kafkas(brokers: Brokers, worlds: Worlds) -> None:
-    """The same keys and values in the same versions and partitions; within a batch Kafka's order is of hash tables."""
+    """P-179: the same keys and values, versions and partitions; within a batch Kafka's order is of hash tables."""
     found = {}
     for name, broker in brokers.items():
         assert broker.data_dir is not None

@@ -251,7 +251,7 @@ class Client:
 
     @property
     def partitions(self) -> set[tuple[str, int]]:
-        """What the client owns, with topics' names."""
+        """The partitions that the client owns, with topics' names."""
         return {(t.decode().rstrip("."), number) for t, numbers in self.owned.items() for number in numbers}
 
 

@@ -15,6 +15,7 @@ def all_of(topic: str, count: int) -> set[tuple[str, int]]:
 
 
 def test_a_member_alone_gets_everything_at_once() -> None:
+    """P-172."""
     rig = Rig({"t": 3})
     client = Client(rig, "a", ["t"])
     response = client.beat()
@@ -26,6 +27,7 @@ def test_a_member_alone_gets_everything_at_once() -> None:
 
 
 def test_a_second_member_gets_partitions_only_after_the_first_gave_them_up() -> None:
+    """P-174."""
     rig = Rig({"t": 4})
     first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
     first.beat()
@@ -73,6 +75,7 @@ def test_a_session_that_expires_fences_the_member() -> None:
 
 
 def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
+    """P-174."""
     rig = Rig({"t": 2})
     first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
     first.beat()
@@ -88,6 +91,7 @@ def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
 
 
 def test_epochs_fence() -> None:
+    """P-172."""
     rig = Rig({"t": 2})
     client = Client(rig, "a", ["t"])
     client.beat()
@@ -173,6 +177,7 @@ def test_a_full_group_refuses_a_member() -> None:
 
 
 def test_a_static_member_comes_back_to_its_partitions() -> None:
+    """P-175."""
     rig = Rig({"t": 4})
     first = Client(rig, "a", ["t"], instance_id="i")
     second = Client(rig, "b", ["t"])
@@ -189,6 +194,7 @@ def test_a_static_member_comes_back_to_its_partitions() -> None:
 
 
 def test_a_static_member_that_stays_away_is_fenced() -> None:
+    """P-175."""
     rig = Rig({"t": 2})
     first = Client(rig, "a", ["t"], instance_id="i")
     first.beat()
@@ -210,6 +216,7 @@ def test_subscriptions_change() -> None:
 
 
 def test_new_partitions_are_found_at_the_next_heartbeat() -> None:
+    """P-173."""
     rig = Rig({"t": 1})
     client = Client(rig, "a", ["t", "later"])
     client.beat()
@@ -225,6 +232,7 @@ def test_new_partitions_are_found_at_the_next_heartbeat() -> None:
 
 
 def test_the_assignment_interval_gathers_joins() -> None:
+    """P-173."""
     rig = Rig({"t": 4}, assignment_interval_ms=1_000)
     clients = [Client(rig, name, ["t"]) for name in "abcd"]
     for client in clients:
@@ -250,6 +258,7 @@ def test_settings_of_a_group_override_those_of_the_broker() -> None:
 
 
 def test_a_regular_expression_is_resolved_beside_the_heartbeat() -> None:
+    """P-176."""
     rig = Rig({"foo-1": 1, "foo-2": 1, "bar": 1, "xfoo-3": 1})
     client = Client(rig, "a", None, regex="foo-.*")
     client.beat()
@@ -266,6 +275,7 @@ def test_a_regular_expression_is_resolved_beside_the_heartbeat() -> None:
 
 
 def test_a_regular_expression_that_is_not_one_is_refused() -> None:
+    """P-176."""
     response = Client(Rig({}), "a", None, regex="(foo").beat()
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert response.error_message is not None
@@ -283,6 +293,7 @@ def test_a_regular_expression_that_nobody_uses_is_forgotten() -> None:
 
 
 def test_the_assignor_that_most_members_ask_for_is_used() -> None:
+    """P-173."""
     rig = Rig({"t": 4, "u": 4})
     first = Client(rig, "a", ["t", "u"], assignor="range")
     second = Client(rig, "b", ["t", "u"], assignor="range")

@@ -93,7 +93,7 @@ def heartbeat(rig: Rig, member_id: str, generation: int) -> ErrorCode:
 
 
 def test_a_consumer_that_joins_upgrades_the_group() -> None:
-    """The classic member keeps its partitions until it has joined again."""
+    """P-178: the classic member keeps its partitions until it has joined again."""
     rig = Rig({"t": 2})
     classic = classic_group(rig)
     new = Client(rig, "new", ["t"])
@@ -118,6 +118,7 @@ def test_a_consumer_that_joins_upgrades_the_group() -> None:
 
 
 def test_the_last_consumer_that_leaves_downgrades_the_group() -> None:
+    """P-178."""
     rig = Rig({"t": 2})
     classic = classic_group(rig)
     new = Client(rig, "new", ["t"])
@@ -134,6 +135,7 @@ def test_the_last_consumer_that_leaves_downgrades_the_group() -> None:
 
 
 def test_a_classic_member_that_replaces_the_last_static_consumer_downgrades_the_group() -> None:
+    """P-178."""
     rig = Rig({"t": 2})
     classic = classic_group(rig)
     new = Client(rig, "new", ["t"], instance_id="i")
@@ -155,6 +157,7 @@ def test_a_classic_member_that_replaces_the_last_static_consumer_downgrades_the_
 
 @pytest.mark.parametrize(("policy", "is_upgraded"), [("disabled", False), ("downgrade", False), ("upgrade", True)])
 def test_the_policy_decides_about_upgrades(policy: str, is_upgraded: bool) -> None:
+    """P-178."""
     rig = Rig({"t": 2}, migration_policy=policy)
     classic_group(rig)
     response = Client(rig, "new", ["t"]).beat()

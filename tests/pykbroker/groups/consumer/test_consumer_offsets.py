@@ -1,0 +1,87 @@
+"""Member epochs in offset requests of consumer groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.groups import offset_requests
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pykbroker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from tests.pykbroker.groups.consumer.rig import GROUP, Client, Rig, settle, topic_id
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+def commit(rig: Rig, member_id: str, epoch: int, partitions: list[int], api_version: int = 10) -> ErrorCode:
+    request = OffsetCommitRequest(
+        group_id=GROUP,
+        member_id=member_id,
+        generation_id_or_member_epoch=epoch,
+        topics=[
+            OffsetCommitRequestTopic(
+                name="t",
+                topic_id=topic_id("t"),
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=number, committed_offset=5) for number in partitions
+                ],
+            )
+        ],
+    )
+    result = offset_requests.commit(rig.shard, request, api_version, rig.now_ms)
+    rig.carry_out(result)
+    return ErrorCode(result.response.topics[0].partitions[0].error_code)
+
+
+def test_p177_epochs_of_commits() -> None:
+    """P-177: an older epoch commits what was assigned at it or before."""
+    rig = Rig({"t": 4})
+    first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
+    first.beat()
+    assert commit(rig, "a", 2, [0, 1, 2, 3]) is ErrorCode.NONE
+    assert commit(rig, "a", 2, [0], api_version=8) is ErrorCode.UNSUPPORTED_VERSION
+    assert commit(rig, "a", 3, [0]) is ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(rig, "nobody", 2, [0]) is ErrorCode.UNKNOWN_MEMBER_ID
+    settle(first, second)
+    assert (first.epoch, second.epoch) == (3, 3)
+    mine = [number for _, number in first.partitions]
+    others = [number for _, number in second.partitions]
+    assert commit(rig, "a", 2, mine) is ErrorCode.NONE
+    assert commit(rig, "a", 2, others) is ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(rig, "b", 2, others) is ErrorCode.STALE_MEMBER_EPOCH, "they were assigned at epoch 3"
+
+
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "error"),
+    [
+        ("a", 2, ErrorCode.NONE),
+        (None, -1, ErrorCode.NONE),
+        ("a", 1, ErrorCode.STALE_MEMBER_EPOCH),
+        ("a", -1, ErrorCode.STALE_MEMBER_EPOCH),
+        ("b", 2, ErrorCode.UNKNOWN_MEMBER_ID),
+        (None, 2, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_p177_epochs_of_fetches(member_id: str | None, epoch: int, error: ErrorCode) -> None:
+    """P-177."""
+    rig = Rig({"t": 1})
+    Client(rig, "a", ["t"]).beat()
+    request = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=None)
+    assert offset_requests.fetch(rig.shard, request).error_code == error
+
+
+def test_offsets_expire_only_for_topics_that_the_group_has_left() -> None:
+    rig = Rig({"t": 1, "u": 1})
+    client = Client(rig, "a", ["t"])
+    client.beat()
+    assert commit(rig, "a", 2, [0]) is ErrorCode.NONE
+    assert rig.shard.expire_offsets(rig.now_ms + 8 * DAY_MS).records == []
+    client.subscribe(["u"])
+    assert len(rig.shard.expire_offsets(rig.now_ms + 8 * DAY_MS).records) == 1
+    client.leave()
+    rig.carry_out(rig.shard.expire_offsets(rig.now_ms + 8 * DAY_MS))
+    assert rig.shard.consumer.by_id == {}, "an empty group without offsets goes with them"
