@@ -199,7 +199,7 @@ def test_a_static_java_member_comes_back_to_its_partitions(topic: str, java: Any
 def test_a_classic_member_and_a_consumer_share_a_group(
     quick: BrokerProcess, topic: str, confluent: Any, unique: Unique, tools: JavaTools
 ) -> None:
-    """kafka-python knows the classic protocol only: the group changes when librdkafka joins, and back when it leaves."""
+    """kafka-python knows the classic protocol only: the group changes when librdkafka joins and when it leaves."""
     group = unique("group")
     classic = KafkaPythonMember(quick.bootstrap, topic, group)
     wait_until(lambda: len(classic.assigned) == PARTITIONS, "kafka-python has all", timeout_s=WAIT_S)
