@@ -73,7 +73,8 @@ def test_one_damaged_file(
         log = place.open(is_clean=is_clean, limit=limit, **OPTIONS)  # type: ignore[arg-type]
         assert log.topic_id is None or len(log.topic_id) == 16
         end = log.log_end_offset
-        for offset in range(log.log_start_offset, end, 3):
+        # A damaged base offset, which no CRC covers, may make the log end at any offset.
+        for offset in range(log.log_start_offset, end, max(3, (end - log.log_start_offset) // 100)):
             result = log.read(offset, 500, end, at_least_one=True)
             if result.range is not None:
                 data = result.range.read()
