@@ -1,6 +1,7 @@
 """The uniform assignor: numbers of partitions that differ by one at most, and as few moves as that allows.
 
-Balance comes first, then stickiness: a member keeps what it has up to its quota.
+Balance comes first, then stickiness: a member keeps what it has up to its quota. Free partitions are given in the order
+of topic ids, in Kafka in Java's hash order. Racks play no part, as in Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _assign_homogeneous(members: Mapping[str, MemberSpec], topics: Mapping[bytes
     total = sum(topics[topic_id].partition_count for topic_id in subscribed)
     free = [
         (topic_id, partition)
-        for topic_id in subscribed
+        for topic_id in sorted(subscribed)
         if len(taken[topic_id]) < topics[topic_id].partition_count
         for partition in range(topics[topic_id].partition_count)
         if partition not in taken[topic_id]

@@ -1,13 +1,12 @@
 """The uniform assignor for members with different subscriptions.
 
-Members keep what they may have, the free partitions go to the subscriber with the fewest, and then partitions move from
-the most to the least loaded subscribers of each topic, until no move makes it better or `ROUNDS_MAX` is reached.
+Members keep what they may have, the free partitions go to the subscribers with the fewest, and then partitions move
+from the most to the least loaded subscribers of each topic, until no move makes it better or `ROUNDS_MAX` is reached.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pykbroker.groups.assignors.spec import Assignment, MemberSpec, TopicSpec
 
@@ -20,6 +19,68 @@ NO_OWNER = -1
 def assign_heterogeneous(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[str, Assignment]:
     """Target assignments by member id."""
     return _Balancer(members, topics).assign()
+
+
+def _signed_order(topic_id: bytes) -> tuple[int, int]:
+    """Kafka compares topic ids as two signed numbers."""
+    return int.from_bytes(topic_id[:8], "big", signed=True), int.from_bytes(topic_id[8:], "big", signed=True)
+
+
+class _Loads:
+    """The subscribers of a topic by load, from which the least and the most loaded are taken in turns.
+
+    Members at one end with the same number of partitions form a range. Each member of a range has one turn, then the
+    range takes in the members that are now on a level with it.
+    """
+
+    def __init__(self, sizes: Sequence[int], subscribers: Sequence[int]) -> None:
+        self._sizes = sizes
+        self._members = sorted(subscribers, key=lambda member: (sizes[member], member))
+        self._low_end = 0
+        self._low_size = sizes[self._members[0]] - 1
+        self._low_next = 0
+        self._high_start = self._high_end = len(self._members)
+        self._high_size = sizes[self._members[-1]] + 1
+        self._high_next = len(self._members) - 1
+        self.imbalance = sizes[self._members[-1]] - sizes[self._members[0]]
+
+    @property
+    def is_balanced(self) -> bool:
+        return self._high_size - self._low_size <= 1
+
+    def least(self) -> int:
+        """The next member to get a partition; the caller gives it one."""
+        if self._low_next >= self._low_end:
+            self._low_size += 1
+            while self._low_end < len(self._members) and self._size_at(self._low_end) == self._low_size:
+                self._low_end += 1
+            self._low_next = 0
+        self._low_next += 1
+        return self._members[self._low_next - 1]
+
+    def most(self) -> int:
+        """The next member to lose a partition, or `NO_OWNER`; the caller takes one from it or excludes it."""
+        if self._high_next < self._high_start:
+            if self._high_end <= self._high_start and self._high_start > 0:
+                self._high_size = self._size_at(self._high_start - 1)
+            else:
+                self._high_size -= 1
+            while self._high_start > 0 and self._size_at(self._high_start - 1) == self._high_size:
+                self._high_start -= 1
+            self._high_next = self._high_end - 1
+        if self._high_next < 0:
+            return NO_OWNER
+        self._high_next -= 1
+        return self._members[self._high_next + 1]
+
+    def exclude_most(self) -> None:
+        """Takes the member out that `most` returned last: it has no partition of the topic."""
+        members, index = self._members, self._high_next + 1
+        self._high_end -= 1
+        members[index], members[self._high_end] = members[self._high_end], members[index]
+
+    def _size_at(self, index: int) -> int:
+        return self._sizes[self._members[index]]
 
 
 class _Balancer:
@@ -36,7 +97,7 @@ class _Balancer:
             key=lambda topic_id: (
                 -topics[topic_id].partition_count / len(self._subscribers[topic_id]),
                 len(self._subscribers[topic_id]),
-                topic_id,
+                _signed_order(topic_id),
             ),
         )
 
@@ -70,57 +131,44 @@ class _Balancer:
         free = [partition for partition, owner in enumerate(owners) if owner == NO_OWNER]
         if not free:
             return
-        heap = [(self._sizes[index], index) for index in self._subscribers[topic_id]]
-        heapq.heapify(heap)
+        loads = _Loads(self._sizes, self._subscribers[topic_id])
         for partition in free:
-            size, index = heap[0]
+            index = loads.least()
             owners[partition] = index
-            self._sizes[index] = size + 1
-            heapq.heapreplace(heap, (size + 1, index))
+            self._sizes[index] += 1
 
     def _balance(self) -> None:
         shared = [topic_id for topic_id in self._order if len(self._subscribers[topic_id]) > 1]
+        last_moved = NO_OWNER
         for _ in range(ROUNDS_MAX):
-            moves = [self._balance_topic(topic_id) for topic_id in shared]
-            if not any(moves):
-                return
+            for index, topic_id in enumerate(shared):
+                if index == last_moved:
+                    return
+                if self._balance_topic(topic_id) or last_moved == NO_OWNER:
+                    last_moved = index
 
     def _balance_topic(self, topic_id: bytes) -> bool:
         """Moves partitions of a topic from its most to its least loaded subscribers; True if one was moved."""
-        sizes, owners = self._sizes, self._owners[topic_id]
-        subscribers = self._subscribers[topic_id]
-        loads = [sizes[index] for index in subscribers]
-        if max(loads) - min(loads) <= 1:
+        loads = _Loads(self._sizes, self._subscribers[topic_id])
+        if loads.imbalance <= 1:
             return False
+        owners = self._owners[topic_id]
         owned: dict[int, list[int]] = {}
         for partition, owner in enumerate(owners):
             owned.setdefault(owner, []).append(partition)
-        least = [(sizes[index], index) for index in subscribers]
-        most = [(-sizes[index], -index) for index in owned]
-        heapq.heapify(least)
-        heapq.heapify(most)
         has_moved = False
-        while most:
-            load, negative = most[0]
-            giver = -negative
-            if -load != sizes[giver]:
-                heapq.heapreplace(most, (-sizes[giver], negative))
-                continue
-            if not owned[giver]:
-                heapq.heappop(most)
-                continue
-            size, taker = least[0]
-            if size != sizes[taker]:
-                heapq.heapreplace(least, (sizes[taker], taker))
-                continue
-            if sizes[giver] - size <= 1:
-                break
+        while True:
+            giver = loads.most()
+            while giver != NO_OWNER and not owned.get(giver):
+                loads.exclude_most()
+                giver = loads.most()
+            if giver == NO_OWNER:
+                return has_moved
             partition = owned[giver].pop()
+            taker = loads.least()
+            if loads.is_balanced:
+                return has_moved
             owners[partition] = taker
-            owned.setdefault(taker, [])
-            sizes[giver] -= 1
-            sizes[taker] += 1
-            heapq.heapreplace(least, (sizes[taker], taker))
-            heapq.heapreplace(most, (-sizes[giver], negative))
+            self._sizes[giver] -= 1
+            self._sizes[taker] += 1
             has_moved = True
-        return has_moved

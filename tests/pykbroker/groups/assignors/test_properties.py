@@ -1,0 +1,100 @@
+"""Properties of the assignors over random histories of groups, each result fed back as the present assignment."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykbroker.groups.assignors.range import assign_range
+from pykbroker.groups.assignors.simple import assign_simple
+from pykbroker.groups.assignors.spec import Assignment, Assignor, MemberSpec, TopicSpec
+from pykbroker.groups.assignors.uniform import assign_uniform
+
+TOPIC_IDS = [bytes(15) + bytes((number,)) for number in range(1, 6)]
+
+
+def _topics(counts: list[int]) -> dict[bytes, TopicSpec]:
+    return {topic_id: TopicSpec(count, {}) for topic_id, count in zip(TOPIC_IDS, counts, strict=False)}
+
+
+def _group(
+    seed: int, topics: dict[bytes, TopicSpec], is_homogeneous: bool, before: dict[str, Assignment]
+) -> dict[str, MemberSpec]:
+    chooser = random.Random(seed)
+    common = frozenset(chooser.sample(sorted(topics), chooser.randint(1, len(topics))))
+    members = {}
+    for number in sorted(chooser.sample(range(12), chooser.randint(1, 9))):
+        own = frozenset(chooser.sample(sorted(topics), chooser.randint(1, len(topics))))
+        member_id = f"member-{number:02}"
+        subscribed = common if is_homogeneous else own
+        members[member_id] = MemberSpec(None, None, subscribed, before.get(member_id, {}))
+    return members
+
+
+def _size(assignment: Assignment) -> int:
+    return sum(map(len, assignment.values()))
+
+
+COUNTS = st.lists(st.integers(1, 20), min_size=1, max_size=5)
+SEEDS = st.lists(st.integers(0, 2**32), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("assign", [assign_uniform, assign_range])
+@given(counts=COUNTS, seeds=SEEDS, is_homogeneous=st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_each_partition_goes_to_one_subscriber(
+    assign: Assignor, counts: list[int], seeds: list[int], is_homogeneous: bool
+) -> None:
+    topics = _topics(counts)
+    result: dict[str, Assignment] = {}
+    for seed in seeds:
+        members = _group(seed, topics, is_homogeneous, result)
+        result = assign(members, topics, is_homogeneous)
+        owned = Counter((t, p) for target in result.values() for t, partitions in target.items() for p in partitions)
+        subscribed = frozenset[bytes]().union(*(member.topic_ids for member in members.values()))
+        assert owned == Counter((t, p) for t in subscribed for p in range(topics[t].partition_count))
+        assert all(result[member_id].keys() <= member.topic_ids for member_id, member in members.items())
+        if assign is assign_uniform and is_homogeneous:
+            sizes = [_size(target) for target in result.values()]
+            assert max(sizes) - min(sizes) <= 1
+
+
+@given(counts=COUNTS, seeds=SEEDS, is_homogeneous=st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_uniform_moves_nothing_in_an_unchanged_group(counts: list[int], seeds: list[int], is_homogeneous: bool) -> None:
+    topics = _topics(counts)
+    members = _group(seeds[0], topics, True, {})
+    first = assign_uniform(members, topics, True)
+    again = {member_id: member._replace(assigned=first[member_id]) for member_id, member in members.items()}
+    assert assign_uniform(again, topics, is_homogeneous) == first
+
+
+@given(counts=COUNTS, seeds=SEEDS)
+@settings(max_examples=100, deadline=None)
+def test_simple_gives_all_members_as_much(counts: list[int], seeds: list[int]) -> None:
+    topics = _topics(counts)
+    members = _group(seeds[0], topics, True, {})
+    result = assign_simple(members, topics, True)
+    sizes = [_size(target) for target in result.values()]
+    subscribed = next(iter(members.values())).topic_ids
+    shared = Counter((t, p) for target in result.values() for t, partitions in target.items() for p in partitions)
+    assert max(sizes) - min(sizes) <= 1
+    assert shared.keys() == {(t, p) for t in subscribed for p in range(topics[t].partition_count)}
+    again = {member_id: member._replace(assigned=result[member_id]) for member_id, member in members.items()}
+    assert assign_simple(again, topics, True) == result
+
+
+@given(counts=COUNTS, seeds=SEEDS)
+@settings(max_examples=100, deadline=None)
+def test_simple_gives_subscribed_topics_alone(counts: list[int], seeds: list[int]) -> None:
+    topics = _topics(counts)
+    result: dict[str, Assignment] = {}
+    for seed in seeds:
+        members = _group(seed, topics, False, result)
+        still = frozenset[bytes]().union(*(member.topic_ids for member in members.values()))
+        result = assign_simple(members, topics, False)
+        assert all(result[m].keys() & still <= member.topic_ids for m, member in members.items())
