@@ -7,6 +7,7 @@ answered exactly once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pykbroker.coordination.shard import CoordinatorResult
@@ -115,12 +116,14 @@ class GroupResult(CoordinatorResult):
         applies_at_append: True if the records take effect when they are appended, as those of the newer group
             protocols do: the next heartbeat may come before they are replicated.
         replies_when_stored: responses to parked requests that are sent only if the append succeeds.
+        on_failed_append: called with the time if the records could not be appended.
         downgrade: classic group that takes the place of a consumer group with the records.
     """
 
     stored: Stored | None = None
     applies_at_append: bool = False
     replies_when_stored: list[tuple[Waiter, Message]] = field(default_factory=list)
+    on_failed_append: Callable[[int], None] | None = None
     downgrade: Downgrade | None = None
     replies: list[tuple[Waiter, Message]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

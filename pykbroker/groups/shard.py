@@ -190,6 +190,8 @@ class GroupShard(CoordinatorShard[GroupResult]):
         state that the group in memory has already, so they are replayed only if it was removed or reset because they
         were late.
         """
+        if error is not ErrorCode.NONE and result.on_failed_append is not None:
+            result.on_failed_append(now_ms)
         if error is ErrorCode.NONE and result.applies_at_append:
             self._apply(result, now_ms, first_offset)
         elif error is ErrorCode.NONE:

@@ -73,7 +73,7 @@ def test_answers_are_kafkas(worlds: Worlds) -> None:
 
 def records_of(folder: Path, topics: dict[bytes, str]) -> dict[str, list[str]]:
     """Group id -> its records in `__consumer_offsets`, without times and random parts."""
-    found = defaultdict(list)
+    found: dict[str, list[str]] = defaultdict(list)
     for path in sorted(folder.glob(f"{OFFSETS_TOPIC}-*/*.log")):
         for batch in iter_batches(path.read_bytes()):
             for record in batch.records():
@@ -91,7 +91,8 @@ def records_of(folder: Path, topics: dict[bytes, str]) -> dict[str, list[str]]:
                 if isinstance(decoded.key, ConsumerGroupMetadataKey) and decoded.value is None:
                     text += " the end"
                 key: object = decoded.key
-                found[getattr(key, "group", None) or getattr(key, "group_id", "")].append(text)
+                group_id: str = getattr(key, "group", "") or getattr(key, "group_id", "")
+                found[group_id].append(text)
     return found
 
 

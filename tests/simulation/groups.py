@@ -74,7 +74,7 @@ def _name_of(client: Client, topic_id: bytes) -> str:
     return next((name for name, known in client.topic_ids.items() if known == topic_id), "")
 
 
-class _Rejoin(Exception):
+class Rejoin(Exception):
     """The member must join again."""
 
 
@@ -95,7 +95,7 @@ class GroupMember:
             try:
                 mine = await self._join()
                 await self._consume(mine)
-            except (Unreachable, _Rejoin) as why:
+            except (Unreachable, Rejoin) as why:
                 self._client.say(f"rejoins {self._group}: {why}")
                 await self._client.pause()
 
@@ -112,7 +112,7 @@ class GroupMember:
         joined = await client.call_coordinator(GROUP, self._group, request, REBALANCE_TIMEOUT_MS + 3000)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = joined.member_id
-            raise _Rejoin("with a member id")
+            raise Rejoin("with a member id")
         self._check(joined.error_code)
         self._member_id, self._generation = joined.member_id, joined.generation_id
         assignments = []
@@ -203,4 +203,4 @@ class GroupMember:
             self._member_id = ""
         elif code != ErrorCode.REBALANCE_IN_PROGRESS:
             self._client.forget_coordinator(GROUP, self._group)
-        raise _Rejoin(code.name)
+        raise Rejoin(code.name)

@@ -12,6 +12,7 @@ from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopi
 from tests.simulation.admin import TopicAdministrator
 from tests.simulation.client import Client, Unreachable
 from tests.simulation.cluster import CONTROLLER_PORT, shape_of
+from tests.simulation.consumer_groups import ConsumerProtocolMember, Roster
 from tests.simulation.copier import Copier
 from tests.simulation.faults import Faults
 from tests.simulation.groups import GroupMember, fetch_committed
@@ -30,7 +31,7 @@ REST_S = 90.0
 read."""
 
 TOPICS = {"orders": 2, "copies": 2, "loose": 1}
-COPIER, COPIER_GROUP, GROUP = "copier", "copier-group", "readers"
+COPIER, COPIER_GROUP, GROUP, CONSUMER_GROUP = "copier", "copier-group", "readers", "consumers"
 
 
 class Worker(Protocol):
@@ -165,6 +166,11 @@ class _Run:
             GroupMember(self._client(), history, GROUP, orders),
             TopicAdministrator(self._client(), history, list(self.shape.brokers), partitions),
         ]
+        roster = Roster(self._control, history, orders)
+        workers += [
+            ConsumerProtocolMember(self._client(), history, CONSUMER_GROUP, orders, roster),
+            ConsumerProtocolMember(self._client(), history, CONSUMER_GROUP, orders, roster),
+        ]
         if self.shape.first_voters:
             they_rejoin = self.world.machines["n1"].config.quorum.auto_join_enable
             workers.append(VoterAdministrator(self._client(), history, self.voters, they_rejoin=they_rejoin))
@@ -208,7 +214,7 @@ class _Run:
 
     async def _final_offsets(self) -> None:
         wanted = [("orders", number) for number in range(TOPICS["orders"])]
-        for group in (COPIER_GROUP, GROUP):
+        for group in (COPIER_GROUP, GROUP, CONSUMER_GROUP):
             while True:
                 try:
                     offsets = await fetch_committed(self._control, self.history, group, wanted)

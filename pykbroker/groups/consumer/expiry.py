@@ -10,6 +10,9 @@ from pykbroker.groups.modern.timers import DueTimer, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult
 
+RETRY_BACKOFF_MS = 500
+"""Time after which the coordinator tries again to fence a member; not configurable, as in Kafka."""
+
 _REASONS = {
     TimerKind.SESSION: "the member session expired",
     TimerKind.REBALANCE: "it has not given up its partitions in time",
@@ -23,7 +26,8 @@ def expire_due(
 ) -> GroupResult | None:
     """Fences the members whose timers are due; None if there are none.
 
-    A rebalance timeout counts only while the member still has the epoch at which it was told to give up partitions.
+    A rebalance timeout counts only while the member still has the epoch at which it was told to give up partitions. If
+    the records cannot be appended, the timers are due again after `RETRY_BACKOFF_MS`.
     """
     due: dict[str, DueTimer] = {}
     for timer in group.timers.pop_due(now_ms):
@@ -34,6 +38,13 @@ def expire_due(
     if not due:
         return None
     result = fence_members(group, [group.members[member_id] for member_id in due], settings, topics, now_ms)
+
+    def try_again(failed_at_ms: int) -> None:
+        for timer in due.values():
+            deadline_ms = failed_at_ms + RETRY_BACKOFF_MS
+            group.timers.schedule_if_absent(timer.kind, timer.member_id, deadline_ms, timer.epoch)
+
+    result.on_failed_append = try_again
     result.notes += [
         f"Group {group.group_id}: member {member_id} is fenced because {_REASONS[timer.kind]}"
         for member_id, timer in due.items()

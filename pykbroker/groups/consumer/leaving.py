@@ -44,6 +44,5 @@ def fence_members(
                 subscriptions.replace_resolved(group.resolved[regex].topics, ())
     metadata_hash = topics.hash_of(subscriptions.topics)
     result.records.append(epoch_record(group.group_id, group.epoch + 1, metadata_hash))
-    for member in members:
-        group.timers.cancel_all(member.member_id)
+    # The members' timers go on: if the append fails the members stay. Timers of members that are gone do nothing.
     return result

@@ -42,19 +42,14 @@ class MemberTimers:
         if self.wake_ms is None or deadline_ms < self.wake_ms:
             self.wake_ms = deadline_ms
 
-    def schedule_if_absent(self, kind: TimerKind, member_id: str, deadline_ms: int) -> None:
+    def schedule_if_absent(self, kind: TimerKind, member_id: str, deadline_ms: int, epoch: int | None = None) -> None:
         """Starts a timer, unless it runs already."""
         if (kind, member_id) not in self._deadlines:
-            self.schedule(kind, member_id, deadline_ms)
+            self.schedule(kind, member_id, deadline_ms, epoch)
 
     def cancel(self, kind: TimerKind, member_id: str) -> None:
         """Stops a timer, if it runs."""
         self._deadlines.pop((kind, member_id), None)
-
-    def cancel_all(self, member_id: str) -> None:
-        """Stops the timers of a member."""
-        for kind in TimerKind:
-            self.cancel(kind, member_id)
 
     def pop_due(self, now_ms: int) -> list[DueTimer]:
         """Removes and returns the timers that are due, the earliest first, and moves `wake_ms` to the next one."""

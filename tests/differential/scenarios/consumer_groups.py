@@ -205,11 +205,12 @@ def offsets(world: GroupWorld) -> None:
             )
     member.beat(subscribed_topic_names=["clicks", "views"])
     member.take()
-    for topics in ({"clicks": [(0, 20)]}, {"views": [(0, 20)]}):
-        world.commit("c-offsets", 10, topics, generation_id_or_member_epoch=epoch, member_id="a")
-    for name, generation in (("a", member.epoch), ("a", epoch), ("b", 1), (None, -1), ("a", -1)):
+    for offsets_of in ({"clicks": [(0, 20)]}, {"views": [(0, 20)]}):
+        world.commit("c-offsets", 10, offsets_of, generation_id_or_member_epoch=epoch, member_id="a")
+    asked: tuple[tuple[str | None, int], ...] = (("a", member.epoch), ("a", epoch), ("b", 1), (None, -1), ("a", -1))
+    for asker, generation in asked:
         topics = [OffsetFetchRequestTopics(name="clicks", partition_indexes=[0, 1])]
-        group = OffsetFetchRequestGroup(group_id="c-offsets", member_id=name, member_epoch=generation, topics=topics)
+        group = OffsetFetchRequestGroup(group_id="c-offsets", member_id=asker, member_epoch=generation, topics=topics)
         world.call("fetch with epoch", OffsetFetchRequest(groups=[group]), 9)
     world.delete_offsets("c-offsets", {"clicks": [0]})
     member.leave()

@@ -355,3 +355,30 @@ def test_an_empty_group_is_deleted_with_all_its_records() -> None:
     last = dict(rig.log)
     assert set(last.values()) == {None}, "only tombstones are left after compaction"
     assert rig.reloaded().consumer.by_id == {}
+
+
+def test_a_member_that_could_not_be_fenced_is_fenced_later() -> None:
+    """The append of its removal fails, for want of in-sync replicas for example."""
+    rig = Rig({"t": 2})
+    Client(rig, "a", ["t"]).beat()
+    rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.advance(45_000)
+    assert "a" in rig.group.members
+    rig.advance(400)
+    rig.append_error = ErrorCode.NONE
+    assert "a" in rig.group.members
+    rig.advance(100)
+    assert rig.group.members == {}
+
+
+def test_a_member_whose_leave_could_not_be_stored_keeps_its_session() -> None:
+    rig = Rig({"t": 2})
+    client = Client(rig, "a", ["t"])
+    client.beat()
+    rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert client.leave().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.append_error = ErrorCode.NONE
+    rig.advance(44_999)
+    assert "a" in rig.group.members
+    rig.advance(1)
+    assert rig.group.members == {}

@@ -1,0 +1,173 @@
+"""Members of a consumer group of KIP-848, and who of them works on which partition."""
+
+from __future__ import annotations
+
+import trio
+
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from tests.simulation.client import GROUP, Client, Unreachable
+from tests.simulation.groups import HEARTBEAT_S, GroupMember, Rejoin, fetch_committed
+from tests.simulation.history import History
+
+REBALANCE_TIMEOUT_MS = 3000
+FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+
+Place = tuple[str, int]
+
+
+class Roster:
+    """The partitions that the members of one group work on, as they know it.
+
+    Rule: a member whose heartbeat is accepted with a partition that it has had all the time is the only one that has
+    it. One that was fenced and does not know it yet may have it too, as its next heartbeat is refused.
+    """
+
+    def __init__(self, client: Client, history: History, places: list[Place]) -> None:
+        self._world = client.world
+        self._history = history
+        self._places = set(places)
+        self._holders: dict[Place, dict[str, int]] = {place: {} for place in places}
+        self._waiting: dict[str, set[Place]] = {}
+        self.count = 0
+        self.is_complete = False
+
+    def takes(self, member: str, place: Place) -> None:
+        """A member begins to work on a partition."""
+        self.count += 1
+        self._holders[place][member] = self.count
+        self._history.count("partitions taken")
+
+    def gives_up(self, member: str, place: Place) -> None:
+        """A member has ended its work on a partition."""
+        self._holders[place].pop(member, None)
+
+    def confirmed(self, member: str, places: set[Place], before: int) -> None:
+        """A heartbeat with these partitions was accepted; `before` is the roster's count when it was sent."""
+        for place in places:
+            mine = self._holders[place].get(member)
+            others = [
+                other for other, number in self._holders[place].items() if mine is not None and mine < number <= before
+            ]
+            if others:
+                self._world.broken(f"{member} has {place} by an accepted heartbeat, and {others} took it meanwhile")
+
+    def is_done(self, member: str, places: set[Place]) -> None:
+        """A member that is to stop has these partitions; all have stopped well when together they have each one."""
+        self._waiting[member] = places
+        together = [place for owned in self._waiting.values() for place in owned]
+        if sorted(together) == sorted(self._places):
+            self.is_complete = True
+
+
+class ConsumerProtocolMember(GroupMember):
+    """Heartbeats, works on what it is given, commits with its epoch, and begins again when it is fenced.
+
+    When it is to stop it goes on until the group has assigned every partition once.
+    """
+
+    def __init__(self, client: Client, history: History, group: str, partitions: list[Place], roster: Roster) -> None:
+        super().__init__(client, history, group, partitions)
+        self._roster = roster
+        self._life = 0
+        self._epoch = 0
+        self._owned: set[Place] = set()
+        self._positions: dict[Place, int] = {}
+        self._must_be_full = True
+        self._begin_again()
+
+    async def run(self) -> None:
+        client = self._client
+        while not (self.must_stop and self._roster.is_complete):
+            try:
+                await self._beat()
+                if self.must_stop:
+                    self._roster.is_done(client.name, set(self._owned))
+                await self._work()
+            except Rejoin as why:
+                client.say(f"begins again in {self._group}: {why}")
+                self._begin_again()
+                await client.pause()
+            except Unreachable as why:
+                client.say(f"no heartbeat of {self._group}: {why}")
+                self._must_be_full = True
+                await client.pause()
+
+    def _begin_again(self) -> None:
+        """As a new member: what the one of before has sent may still arrive."""
+        for place in self._owned:
+            self._roster.gives_up(self._client.name, place)
+        self._life += 1
+        self._member_id = f"{self._client.name}-{self._life}"
+        self._epoch = self._generation = 0
+        self._owned, self._positions = set(), {}
+        self._must_be_full = True
+
+    async def _beat(self) -> None:
+        client, roster = self._client, self._roster
+        missing = [topic for topic, _ in self._partitions if topic not in client.topic_ids]
+        if missing:
+            await client.refresh(missing)
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(self._owned):
+            topics.setdefault(topic, []).append(partition)
+        is_full = self._must_be_full
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._group,
+            member_id=self._member_id,
+            member_epoch=self._epoch,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if is_full else -1,
+            subscribed_topic_names=sorted({topic for topic, _ in self._partitions}) if is_full else None,
+            topic_partitions=[
+                TopicPartitions(topic_id=client.topic_ids.get(topic, bytes(16)), partitions=numbers)
+                for topic, numbers in topics.items()
+            ],
+        )
+        before, owned = roster.count, set(self._owned)
+        response = await client.call_coordinator(GROUP, self._group, request)
+        code = ErrorCode(response.error_code)
+        if code in FENCED:
+            raise Rejoin(code.name)
+        if code != ErrorCode.NONE:
+            client.forget_coordinator(GROUP, self._group)
+            raise Unreachable(code.name)
+        roster.confirmed(client.name, owned, before)
+        self._must_be_full = False
+        self._epoch = self._generation = response.member_epoch
+        if response.assignment is not None:
+            names = {topic_id: name for name, topic_id in client.topic_ids.items()}
+            self._take(
+                {(names[t.topic_id], number) for t in response.assignment.topic_partitions for number in t.partitions}
+            )
+
+    def _take(self, places: set[Place]) -> None:
+        name = self._client.name
+        for place in sorted(self._owned - places):
+            self._roster.gives_up(name, place)
+            self._positions.pop(place, None)
+        for place in sorted(places - self._owned):
+            self._roster.takes(name, place)
+        self._owned = places
+        self._client.say(f"epoch {self._epoch} of {self._group}: {sorted(places)}")
+        self._history.count("assignments taken")
+
+    async def _work(self) -> None:
+        """Until the next heartbeat. After a commit without an answer it begins again."""
+        client = self._client
+        beat_at = trio.current_time() + HEARTBEAT_S
+        while trio.current_time() < beat_at:
+            await trio.sleep(client.random.uniform(0.02, 0.1))
+            if not self._owned:
+                continue
+            place = client.random.choice(sorted(self._owned))
+            if place not in self._positions:
+                found = await fetch_committed(client, self._history, self._group, [place])
+                self._positions[place] = max(found.get(place, 0), 0)
+            end = await self._read(*place, self._positions[place])
+            if end > self._positions[place]:
+                await trio.sleep(client.random.uniform(0.05, 0.2))
+                try:
+                    await self._commit(*place, end)
+                except Unreachable as error:
+                    raise Rejoin(f"a commit has no answer: {error}") from None
+                self._positions[place] = end
