@@ -93,7 +93,7 @@ def partitions_of(consumer: confluent_kafka.Consumer) -> set[int]:
 
 
 def consumed(consumers: list[confluent_kafka.Consumer]) -> list[str]:
-    """What the consumers give in one round of polls."""
+    """Values that the consumers give in one round of polls."""
     values = []
     for consumer in consumers:
         message = consumer.poll(0.05)

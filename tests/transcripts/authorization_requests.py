@@ -323,6 +323,22 @@ def _groups(ids: Mapping[str, bytes]) -> Iterator[tuple[int, Any]]:
         yield 0, request("leave_group", group_id=group, member_id="m")
         member = message("leave_group", "MemberIdentity", member_id="m")
         yield 5, request("leave_group", group_id=group, members=[member])
+    for group in ("g", "other"):
+        for topic in ("open", "closed"):
+            for version in (0, 1):
+                yield (
+                    version,
+                    request(
+                        "consumer_group_heartbeat",
+                        group_id=group,
+                        member_id="m",
+                        member_epoch=5,
+                        subscribed_topic_names=[topic],
+                    ),
+                )
+    for version in (0, 1):
+        names = ["g", "other"]
+        yield version, request("consumer_group_describe", group_ids=names, include_authorized_operations=version == 1)
     yield from _offset_fetch(ids)
     for version in (0, 6):
         yield version, request("describe_groups", groups=["g", "other"], include_authorized_operations=version == 6)
