@@ -103,6 +103,7 @@ def consumed(consumers: list[confluent_kafka.Consumer]) -> list[str]:
 
 
 def test_confluent_members_share_a_topic(quick: BrokerProcess, topic: str, confluent: Any, unique: Unique) -> None:
+    """Two consumers of librdkafka have two partitions each; one that stays takes all when the other closes."""
     group = unique("group")
     consumers = [confluent(group, topic), confluent(group, topic)]
     seen: list[str] = []
@@ -148,6 +149,7 @@ def test_confluent_subscribes_by_pattern(quick: BrokerProcess, unique: Unique, c
 
 
 def test_committed_offsets_outlive_the_member(quick: BrokerProcess, topic: str, confluent: Any, unique: Unique) -> None:
+    """A second consumer of the group begins where the first committed."""
     group = unique("group")
     confluent_produce(quick.bootstrap, topic, numbered(50))
     first = confluent(group, topic, **{"enable.auto.commit": False})
@@ -173,6 +175,7 @@ def test_committed_offsets_outlive_the_member(quick: BrokerProcess, topic: str, 
 def test_java_members_take_over_from_one_that_was_killed(
     quick: BrokerProcess, topic: str, java: Any, unique: Unique
 ) -> None:
+    """Partitions of a killed Java member go to the other when its session ends."""
     group = unique("group")
     first, second = java(group, topic), java(group, topic)
     wait_until(lambda: (len(first.assigned), len(second.assigned)) == (2, 2), "both have two", timeout_s=WAIT_S)
@@ -185,6 +188,7 @@ def test_java_members_take_over_from_one_that_was_killed(
 
 
 def test_a_static_java_member_comes_back_to_its_partitions(topic: str, java: Any, unique: Unique) -> None:
+    """A static member that stops and returns has the partitions of before."""
     group = unique("group")
     first = java(group, topic, "--group-instance-id", "one")
     second = java(group, topic, "--group-instance-id", "two")
@@ -227,6 +231,7 @@ def type_of(tools: JavaTools, group: str) -> str:
 def test_the_tools_see_and_change_consumer_groups(
     quick: BrokerProcess, topic: str, java: Any, unique: Unique, tools: JavaTools
 ) -> None:
+    """`kafka-consumer-groups` describes, lists by type, resets offsets and deletes."""
     group = unique("group")
     confluent_produce(quick.bootstrap, topic, numbered(40))
     consumer = java(group, topic)
@@ -236,8 +241,9 @@ def test_the_tools_see_and_change_consumer_groups(
     state = tools.check(CONSUMER_GROUPS, "--describe", "--group", group, "--state").stdout
     assert "Stable" in state
     assert "uniform" in state
-    assert group in tools.check(CONSUMER_GROUPS, "--list", "--type", "consumer").lines
-    assert group not in tools.check(CONSUMER_GROUPS, "--list", "--type", "classic").lines
+    of_type = {name: tools.check(CONSUMER_GROUPS, "--list", "--type", name).rows for name in ("consumer", "classic")}
+    assert group in [row["GROUP"] for row in of_type["consumer"]]
+    assert group not in [row["GROUP"] for row in of_type["classic"]]
     refused = tools.run(CONSUMER_GROUPS, "--delete", "--group", group)
     assert "not empty" in refused.stdout + refused.stderr
     consumer.stop()
@@ -253,6 +259,7 @@ def test_the_tools_see_and_change_consumer_groups(
 
 
 def test_settings_of_one_group(quick: BrokerProcess, topic: str, java: Any, unique: Unique, tools: JavaTools) -> None:
+    """`kafka-configs --entity-type groups` sets the session timeout of one group."""
     group = unique("group")
     place = ("--entity-type", "groups", "--entity-name", group)
     tools.check(CONFIGS, *place, "--alter", "--add-config", "consumer.session.timeout.ms=60000")
@@ -265,6 +272,7 @@ def test_settings_of_one_group(quick: BrokerProcess, topic: str, java: Any, uniq
 def test_kafkas_formatter_reads_the_records(
     quick: BrokerProcess, topic: str, confluent: Any, unique: Unique, tools: JavaTools
 ) -> None:
+    """`kafka-dump-log --offsets-decoder` reads every record of a consumer group."""
     group = unique("group")
     consumer = confluent(group, topic)
 

@@ -120,9 +120,7 @@ def test_a_member_without_partitions(cli: Cli, address: str, topic: str, new_nam
     assert [item["lag"] for item in found["members"]] == [None, None]
 
 
-def test_a_group_of_the_newer_protocol(cli: Cli, address: str, topic: str, request: pytest.FixtureRequest) -> None:
-    if "[pykbroker]" in request.node.name:
-        pytest.skip("pykbroker does not serve KIP-848")
+def test_a_group_of_the_newer_protocol(cli: Cli, address: str, topic: str) -> None:
     newer = {"group_protocol": "consumer"}
     with member(address, topic, topic, "one", **newer), member(address, topic, topic, "two", **newer):
         found = described(cli, topic, members=2, partitions=3)
