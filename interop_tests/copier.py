@@ -185,10 +185,15 @@ def copy_kafka_python(job: Job) -> None:
         require_membership(metadata.member_id)
         while True:
             producer.begin_transaction()
-            for records in polled.values():
-                for record in records:
-                    producer.send(job.target, record.value, partition=record.partition)
+            sent = [
+                producer.send(job.target, record.value, partition=record.partition)
+                for records in polled.values()
+                for record in records
+            ]
             producer.send_offsets_to_transaction(offsets, metadata)
+            # The library commits even if a batch has expired and its partition was never added to the transaction.
+            for future in sent:
+                future.get(TIMEOUT_S)
             if not is_aborted():
                 producer.commit_transaction()
                 break

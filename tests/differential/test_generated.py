@@ -26,8 +26,6 @@ NOT_HERE_YET = {
     39: "RenewDelegationToken",
     40: "ExpireDelegationToken",
     41: "DescribeDelegationToken",
-    68: "ConsumerGroupHeartbeat",
-    69: "ConsumerGroupDescribe",
     76: "ShareGroupHeartbeat",
     77: "ShareGroupDescribe",
     78: "ShareFetch",
