@@ -132,6 +132,7 @@ class GroupCoordinator:
             changed = self._group_topics.update(new)
             for shard in self._runtime.shards.values():
                 shard.consumer.topics_changed(changed)
+                shard.share.topics_changed(changed)
         self._runtime.on_metadata_change(old, new)
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
         if deleted:
@@ -146,8 +147,13 @@ class GroupCoordinator:
     def _make_shard(self, leader_epoch: int) -> GroupShard:
         from pykbroker.groups.consumer.groups import ConsumerGroups
         from pykbroker.groups.shard import GroupShard
+        from pykbroker.groups.share.groups import ShareGroups
 
-        return GroupShard(self._settings, ConsumerGroups(self._settings.consumer, self._topics, self._configs_of))
+        return GroupShard(
+            self._settings,
+            ConsumerGroups(self._settings.consumer, self._topics, self._configs_of),
+            ShareGroups(self._settings.share, self._topics, self._configs_of),
+        )
 
     @property
     def _topics(self) -> GroupTopics:

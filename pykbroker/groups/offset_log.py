@@ -16,6 +16,7 @@ from pykbroker.groups.subscription import subscribed_topics
 from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_versioned
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages import consumer_group_records as consumer_records
+from pykbroker.protocol.log_messages import share_group_records as share_records
 from pykbroker.protocol.log_messages.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -101,6 +102,12 @@ _PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
         consumer_records.ConsumerGroupCurrentMemberAssignmentValue,
     ),
     (consumer_records.ConsumerGroupRegularExpressionKey, consumer_records.ConsumerGroupRegularExpressionValue),
+    (share_records.ShareGroupMemberMetadataKey, share_records.ShareGroupMemberMetadataValue),
+    (share_records.ShareGroupMetadataKey, share_records.ShareGroupMetadataValue),
+    (share_records.ShareGroupTargetAssignmentMetadataKey, share_records.ShareGroupTargetAssignmentMetadataValue),
+    (share_records.ShareGroupTargetAssignmentMemberKey, share_records.ShareGroupTargetAssignmentMemberValue),
+    (share_records.ShareGroupCurrentMemberAssignmentKey, share_records.ShareGroupCurrentMemberAssignmentValue),
+    (share_records.ShareGroupStatePartitionMetadataKey, share_records.ShareGroupStatePartitionMetadataValue),
 )
 
 _CLASSES: dict[int, tuple[type[Message], type[Message]]] = {key.KEY: (key, value) for key, value in _PAIRS}

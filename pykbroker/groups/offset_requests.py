@@ -105,6 +105,8 @@ def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: i
     consumer_group = shard.consumer.by_id.get(request.group_id)
     if consumer_group is not None:
         return consumer_offsets.check_commit(consumer_group, request, api_version)
+    if request.group_id in shard.share.by_id:
+        return ErrorCode.GROUP_ID_NOT_FOUND
     group = shard.groups.get(request.group_id)
     if group is None:
         if generation_id >= 0:
@@ -137,6 +139,8 @@ def _check_transactional_commit(shard: GroupShard, request: OffsetCommitRequest,
     consumer_group = shard.consumer.by_id.get(request.group_id)
     if consumer_group is not None:
         return consumer_offsets.check_transactional_commit(consumer_group, request)
+    if request.group_id in shard.share.by_id:
+        return ErrorCode.GROUP_ID_NOT_FOUND
     group = shard.groups.get(request.group_id)
     if group is None:
         if generation_id >= 0:
@@ -176,6 +180,8 @@ def fetch(
         error = consumer_offsets.check_fetch(consumer_group, request.member_id, request.member_epoch)
         if error is not ErrorCode.NONE:
             return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
+    if group_id in shard.share.by_id:
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
     committed_topics = shard.offsets.of_group(group_id)
     pending = shard.pending if require_stable else ()
 

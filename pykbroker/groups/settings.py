@@ -8,6 +8,7 @@ from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
+from pykbroker.groups.share.settings import ShareGroupSettings
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """A member whose first join is parked is removed after this, whatever its timeouts are (P-95); not configurable."""
@@ -29,6 +30,7 @@ class GroupSettings(NamedTuple):
     offsets_topic_segment_bytes: int = 104_857_600
     offsets_topic_compression_codec: int = 0
     consumer: ConsumerGroupSettings = ConsumerGroupSettings()
+    share: ShareGroupSettings = ShareGroupSettings()
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> GroupSettings:

@@ -2,7 +2,7 @@
 
 A classic group is created by its first join or commit or replayed from the log, and deleted by an administrator, or by
 expiry when it is Empty and has no offsets left. Requests for offsets are in `offset_requests`. Consumer groups are in
-`consumer/groups.py`; a group id belongs to one group of either type.
+`consumer/groups.py`, share groups in `share/groups.py`; a group id belongs to one group of one type.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from pykbroker.groups.result import (
     StaticMemberStored,
 )
 from pykbroker.groups.settings import GroupSettings
+from pykbroker.groups.share.group import ShareGroup, ShareGroupKey
+from pykbroker.groups.share.groups import ShareGroups
 from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_offsets import (
@@ -71,9 +73,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
     log with one replica and for an append that failed; `appended`, `late` and `replicated` are the single steps.
     """
 
-    def __init__(self, settings: GroupSettings, consumer: ConsumerGroups) -> None:
+    def __init__(self, settings: GroupSettings, consumer: ConsumerGroups, share: ShareGroups) -> None:
         self.settings = settings
         self.consumer = consumer
+        self.share = share
         self.groups: dict[str, Group] = {}
         """Classic groups."""
         self.offsets = CommittedOffsets()
@@ -141,9 +144,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 assert isinstance(value, GroupMetadataValue)
                 self.groups[key.group] = group_from(key.group, value, self.settings, now_ms)
         else:
-            self.consumer.replay(record)
-            group_id: str = key.group_id  # type: ignore[attr-defined]  # every key of consumer groups has it
-            if group_id in self.consumer.by_id:
+            modern = self.share if isinstance(key, ShareGroupKey) else self.consumer
+            modern.replay(record, now_ms)
+            group_id: str = key.group_id  # type: ignore[attr-defined]  # every key of the newer groups has it
+            if group_id in modern.by_id:
                 # A classic group without records, made for offsets that were committed before.
                 self.groups.pop(group_id, None)
                 self._unstored.discard(group_id)
@@ -167,6 +171,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         for group_id in self.offsets.group_ids():
             self._get_stored(group_id, now_ms)
         self.consumer.schedule_loaded(now_ms)
+        self.share.schedule_loaded(now_ms)
 
     def loaded(self, now_ms: int) -> GroupResult:
         """Begins a rebalance of groups with more members than the limit, which may have been lowered."""
@@ -269,10 +274,14 @@ class GroupShard(CoordinatorShard[GroupResult]):
         return group
 
     def _get_stored(self, group_id: str, now_ms: int) -> None:
-        """As `get_or_create`, for a group that has a stored record; nothing if it is a consumer group."""
-        if group_id not in self.consumer.by_id:
+        """As `get_or_create`, for a group that has a stored record; nothing if it is of a newer type."""
+        if self.newer(group_id) is None:
             self.get_or_create(group_id, now_ms)
             self._unstored.discard(group_id)
+
+    def newer(self, group_id: str) -> ConsumerGroup | ShareGroup | None:
+        """The group of one of the newer types with this id, if there is one."""
+        return self.consumer.by_id.get(group_id) or self.share.by_id.get(group_id)
 
     def _known(self, group_id: str) -> Group | None:
         """The group, if it exists and is not hidden from readers."""
@@ -283,6 +292,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
         consumer_group = self.consumer.by_id.get(request.group_id)
         if consumer_group is not None and consumer_group.members:
             return self._join_consumer_group(consumer_group, request, requester, waiter, now_ms)
+        if request.group_id in self.share.by_id:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error, member_id=request.member_id))])
         is_new = self._is_empty_again(request.group_id) or request.group_id not in self.groups
         is_ending = self.in_flight.is_ending(request.group_id)
         if is_ending or (is_new and request.member_id != ""):
@@ -379,7 +391,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             missing = DescribedGroup(group_id=group_id, group_state="Dead")
             if api_version >= GROUP_ID_NOT_FOUND_VERSION:
                 missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                reason = "is not a classic group." if group_id in self.consumer.by_id else "not found."
+                reason = "is not a classic group." if self.newer(group_id) is not None else "not found."
                 missing.error_message = f"Group {group_id} {reason}"
             return missing
         is_stable = group.state is STABLE
@@ -403,10 +415,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
         """Groups whose state and type are among the lower-case names given; an empty set takes all (P-106)."""
-        consumer_groups = self.consumer.listed(states, types)
+        newer_groups = self.consumer.listed(states, types) + self.share.listed(states, types)
         if types and CLASSIC_GROUP_TYPE.lower() not in types:
-            return consumer_groups
-        return consumer_groups + [
+            return newer_groups
+        return newer_groups + [
             ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
@@ -419,10 +431,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def delete(self, group_id: str) -> GroupResult:
         """Deletes an Empty group with all its offsets (P-107); the response is an error code."""
-        group, consumer_group = self.groups.get(group_id), self.consumer.by_id.get(group_id)
-        if group is None and consumer_group is None:
+        group, newer_group = self.groups.get(group_id), self.newer(group_id)
+        if group is None and newer_group is None:
             return GroupResult(response=ErrorCode.GROUP_ID_NOT_FOUND)
-        if (group is not None and group.state is not EMPTY) or (consumer_group is not None and consumer_group.members):
+        if (group is not None and group.state is not EMPTY) or (newer_group is not None and newer_group.members):
             return GroupResult(response=ErrorCode.NON_EMPTY_GROUP)
         if self.in_flight.is_ending(group_id):
             return GroupResult(response=ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -438,23 +450,30 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def _tombstones(self, group_id: str) -> list[LogRecord]:
         """Tombstones of a group, without those of its offsets."""
-        return self.consumer.tombstones(group_id) if group_id in self.consumer.by_id else [group_tombstone(group_id)]
+        for modern in (self.consumer, self.share):
+            if group_id in modern.by_id:
+                return modern.tombstones(group_id)
+        return [group_tombstone(group_id)]
 
     # Time
 
     def timer_keys(self) -> Iterable[str]:
         """Ids of all groups."""
-        return [*self.groups, *self.consumer.by_id]
+        return [*self.groups, *self.consumer.by_id, *self.share.by_id]
 
     def wake_ms(self, key: str) -> int | None:
         """Time of the group's next timer, in ms since the epoch; None for no timer or no such group."""
         group = self.groups.get(key)
-        return self.consumer.wake_ms(key) if group is None else group.wake_ms
+        if group is not None:
+            return group.wake_ms
+        return self.share.wake_ms(key) if key in self.share.by_id else self.consumer.wake_ms(key)
 
     def expire_due(self, key: str, now_ms: int) -> GroupResult | None:
         """Expires the sessions and rebalance phases of a group that are due."""
         group = self.groups.get(key)
-        return self.consumer.expire_due(key, now_ms) if group is None else group.expire_due(now_ms)
+        if group is not None:
+            return group.expire_due(now_ms)
+        return (self.share if key in self.share.by_id else self.consumer).expire_due(key, now_ms)
 
     def expire_offsets(self, now_ms: int) -> GroupResult:
         """Tombstones of expired offsets, and of Empty groups that have none left (P-114).
@@ -503,6 +522,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if event.replaced is not None:
             del self.groups[group_id]
             self._unstored.discard(group_id)
+            assert isinstance(event.replaced, ConsumerGroup)
             self.consumer.restore(event.replaced)
             return group.unload(now_ms, error)
         del self.groups[group_id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from pykbroker.groups.consumer import heartbeat as heartbeats
 from pykbroker.groups.consumer.describe import describe
@@ -16,21 +16,20 @@ from pykbroker.groups.consumer.regexes import RegexRefresh, resolved
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.group import EMPTY, Group
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.modern.timers import SoftState
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.offset_log import group_tombstone
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
 from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pykbroker.protocol.messages.list_groups import ListedGroup
 
 LEAVING_EPOCHS = (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH)
 
 
-class ConsumerGroups:
+class ConsumerGroups(ModernGroups[ConsumerGroup]):
     """Consumer groups by id.
 
     Args:
@@ -39,33 +38,31 @@ class ConsumerGroups:
         configs_of: dynamic configs of a group's GROUP resource.
     """
 
+    group_type = CONSUMER_GROUP_TYPE
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+    group_key = ConsumerGroupMetadataKey
+
     def __init__(
         self,
         settings: ConsumerGroupSettings,
         topics: GroupTopics,
         configs_of: Callable[[str], Mapping[str, str]],
     ) -> None:
+        super().__init__(topics)
         self._settings = settings
         self._configs_of = configs_of
-        self._soft_states: dict[str, SoftState] = {}
-        self.topics = topics
-        self.by_id: dict[str, ConsumerGroup] = {}
+
+    def make(self, group_id: str, soft_state: SoftState) -> ConsumerGroup:
+        """A new group without members."""
+        return ConsumerGroup(group_id, soft_state)
+
+    def apply(self, group: ConsumerGroup, record: LogRecord, now_ms: int) -> None:
+        """Has a group replay one of its records."""
+        group.replay(record)
 
     def settings_of(self, group_id: str) -> ConsumerGroupSettings:
         """The settings of a group."""
         return self._settings.of_group(self._configs_of(group_id))
-
-    def find(self, group_id: str, other: object | None) -> ConsumerGroup:
-        """A consumer group; `other` is the group of another type with this id, if there is one.
-
-        Raises:
-            GroupError: GROUP_ID_NOT_FOUND.
-        """
-        group = self.by_id.get(group_id)
-        if group is None:
-            reason = "not found." if other is None else "is not a consumer group."
-            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}")
-        return group
 
     # Requests
 
@@ -96,16 +93,12 @@ class ConsumerGroups:
         conversion: GroupResult,
     ) -> ConsumerGroup:
         group_id, is_joining = request.group_id, request.member_epoch == 0
+        if classic is None or not is_joining:
+            return self.get_or_make(group_id, classic, is_joining=is_joining)
         group = self.by_id.get(group_id)
         if group is not None:
             return group
-        if not is_joining:
-            if classic is not None:
-                raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
-        soft_state = self._soft_states.setdefault(group_id, SoftState())
-        if classic is None:
-            return ConsumerGroup(group_id, soft_state)
+        soft_state = self.soft_state_of(group_id)
         if classic.state is EMPTY:
             conversion.records.append(group_tombstone(group_id))
             return ConsumerGroup(group_id, soft_state)
@@ -139,53 +132,7 @@ class ConsumerGroups:
             return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
         return describe(group, self._settings.assignors[0], self.topics)
 
-    def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
-        """Groups whose state and type are among the lower-case names given; an empty set takes all."""
-        if types and CONSUMER_GROUP_TYPE not in types:
-            return []
-        return [
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=CONSUMER_PROTOCOL_TYPE,
-                group_state=state,
-                group_type=CONSUMER_GROUP_TYPE,
-            )
-            for group in self.by_id.values()
-            if (state := group.state_name) and (not states or state.lower() in states)
-        ]
-
-    def topics_changed(self, names: Iterable[str]) -> None:
-        """Has the next heartbeats of the groups that subscribe to these topics look at them again."""
-        for group in self.by_id.values():
-            if any(name in group.subscriptions for name in names):
-                group.request_metadata_refresh()
-
     # The log
-
-    def replay(self, record: LogRecord) -> None:
-        """Applies one record; one with a value creates its group, the tombstone of a group removes it."""
-        group_id: str = record.key.group_id  # type: ignore[attr-defined]  # every key has it
-        group = self.by_id.get(group_id)
-        if record.value is None and isinstance(record.key, ConsumerGroupMetadataKey):
-            self.remove(group_id)
-            return
-        if group is None:
-            if record.value is None:
-                return
-            soft_state = self._soft_states.setdefault(group_id, SoftState())
-            group = self.by_id[group_id] = ConsumerGroup(group_id, soft_state)
-        group.replay(record)
-
-    def remove(self, group_id: str) -> None:
-        """Forgets a group, if there is one."""
-        self.by_id.pop(group_id, None)
-        self._soft_states.pop(group_id, None)
-
-    def restore(self, group: object) -> None:
-        """Puts back a group that was removed before its tombstones failed to be appended."""
-        assert isinstance(group, ConsumerGroup)
-        self.by_id[group.group_id] = group
-        self._soft_states[group.group_id] = group.soft_state
 
     def tombstones(self, group_id: str) -> list[LogRecord]:
         """Tombstones of everything that is stored for a group."""
@@ -198,11 +145,6 @@ class ConsumerGroups:
         """Starts the timers of all groups, which were loaded."""
         for group_id, group in self.by_id.items():
             schedule_loaded(group, self.settings_of(group_id), now_ms)
-
-    def wake_ms(self, group_id: str) -> int | None:
-        """Time of a group's next timer, in ms since the epoch; None for no timer."""
-        group = self.by_id.get(group_id)
-        return None if group is None else group.timers.wake_ms
 
     def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
         """Fences the members of a group whose timers are due."""

@@ -58,6 +58,11 @@ class GroupTopics:
         topic = self._image.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
 
+    def partition_count(self, topic_id: bytes) -> int:
+        """Number of partitions of a topic; 0 if it does not exist."""
+        topic = self._image.topics_by_id.get(topic_id)
+        return 0 if topic is None else len(topic.partitions)
+
     def spec(self, topic_id: bytes) -> TopicSpec | None:
         """Partitions and racks of a topic for assignors; None if it does not exist."""
         topic = self._image.topics_by_id.get(topic_id)

@@ -9,6 +9,7 @@ from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.shard import GroupShard
+from pykbroker.groups.share.groups import ShareGroups
 
 
 def make_shard(
@@ -19,5 +20,10 @@ def make_shard(
     """A shard over the topics of an image; `configs` are dynamic configs by group id."""
     settings = settings or GroupSettings()
     found = {} if configs is None else configs
-    groups = ConsumerGroups(settings.consumer, GroupTopics(image), lambda group_id: found.get(group_id, {}))
-    return GroupShard(settings, groups)
+
+    def configs_of(group_id: str) -> Mapping[str, str]:
+        return found.get(group_id, {})
+
+    topics = GroupTopics(image)
+    consumer = ConsumerGroups(settings.consumer, topics, configs_of)
+    return GroupShard(settings, consumer, ShareGroups(settings.share, topics, configs_of))

@@ -1,0 +1,137 @@
+"""The groups of one newer type in one partition of `__consumer_offsets`: what is the same for each type."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.group import ModernGroup
+from pykbroker.groups.modern.timers import SoftState
+from pykbroker.groups.modern.topics import GroupTopics
+from pykbroker.groups.result import LogRecord
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.fields import Message
+from pykbroker.protocol.messages.list_groups import ListedGroup
+
+AnyGroup = TypeVar("AnyGroup", bound=ModernGroup[Any])
+
+
+class ModernGroups(ABC, Generic[AnyGroup]):
+    """Groups of one type by id.
+
+    Args:
+        topics: the topics of the cluster.
+
+    Attributes:
+        group_type: name of the type, as ListGroups shows it.
+        protocol_type: protocol type of these groups in ListGroups.
+        group_key: type of the record key whose tombstone removes a group.
+    """
+
+    group_type: ClassVar[str]
+    protocol_type: ClassVar[str]
+    group_key: ClassVar[type[Message]]
+
+    def __init__(self, topics: GroupTopics) -> None:
+        self.topics = topics
+        self.by_id: dict[str, AnyGroup] = {}
+        self._soft_states: dict[str, SoftState] = {}
+
+    @abstractmethod
+    def make(self, group_id: str, soft_state: SoftState) -> AnyGroup:
+        """A new group without members."""
+
+    @abstractmethod
+    def apply(self, group: AnyGroup, record: LogRecord, now_ms: int) -> None:
+        """Has a group replay one of its records."""
+
+    @abstractmethod
+    def tombstones(self, group_id: str) -> list[LogRecord]:
+        """Tombstones of everything that is stored for a group."""
+
+    def find(self, group_id: str, other: object | None) -> AnyGroup:
+        """A group of this type; `other` is the group of another type with this id, if there is one.
+
+        Raises:
+            GroupError: GROUP_ID_NOT_FOUND.
+        """
+        group = self.by_id.get(group_id)
+        if group is None:
+            reason = "not found." if other is None else f"is not a {self.group_type} group."
+            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}")
+        return group
+
+    def get_or_make(self, group_id: str, other: object | None, *, is_joining: bool) -> AnyGroup:
+        """A group of this type, which a member that joins creates; it is stored when its records are replayed.
+
+        Raises:
+            GroupError: GROUP_ID_NOT_FOUND: it does not exist and nobody joins, or is of another type.
+        """
+        group = self.by_id.get(group_id)
+        if group is not None:
+            return group
+        if other is not None:
+            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {self.group_type} group.")
+        if not is_joining:
+            message = f"{self.group_type.capitalize()} group {group_id} not found."
+            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+        return self.make(group_id, self.soft_state_of(group_id))
+
+    def soft_state_of(self, group_id: str) -> SoftState:
+        """The state of a group that is not stored; it is made with the first member's join."""
+        return self._soft_states.setdefault(group_id, SoftState())
+
+    def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
+        """Groups whose state and type are among the lower-case names given; an empty set takes all."""
+        if types and self.group_type not in types:
+            return []
+        return [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=self.protocol_type,
+                group_state=state,
+                group_type=self.group_type,
+            )
+            for group in self.by_id.values()
+            if (state := group.state_name) and (not states or state.lower() in states)
+        ]
+
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """Has the next heartbeats of the groups that subscribe to these topics look at them again."""
+        for group in self.by_id.values():
+            if any(name in group.subscriptions for name in names):
+                group.request_metadata_refresh()
+
+    # The log
+
+    def replay(self, record: LogRecord, now_ms: int) -> None:
+        """Applies one record; one with a value creates its group, the tombstone of a group removes it."""
+        group_id: str = record.key.group_id  # type: ignore[attr-defined]  # every key has it
+        group = self.by_id.get(group_id)
+        if record.value is None and isinstance(record.key, self.group_key):
+            self.remove(group_id)
+            return
+        if group is None:
+            if record.value is None:
+                return
+            group = self.by_id[group_id] = self.make(group_id, self.soft_state_of(group_id))
+        self.apply(group, record, now_ms)
+
+    def remove(self, group_id: str) -> None:
+        """Forgets a group, if there is one."""
+        self.by_id.pop(group_id, None)
+        self._soft_states.pop(group_id, None)
+
+    def restore(self, group: AnyGroup) -> None:
+        """Puts back a group that was removed before its tombstones failed to be appended."""
+        self.by_id[group.group_id] = group
+        self._soft_states[group.group_id] = group.soft_state
+
+    # Time
+
+    def wake_ms(self, group_id: str) -> int | None:
+        """Time of a group's next timer, in ms since the epoch; None for no timer."""
+        group = self.by_id.get(group_id)
+        return None if group is None else group.timers.wake_ms

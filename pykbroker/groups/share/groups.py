@@ -1,0 +1,132 @@
+"""The share groups of one partition of `__consumer_offsets`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pykbroker.groups.consumer.expiry import RETRY_BACKOFF_MS
+from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.groups import ModernGroups
+from pykbroker.groups.modern.timers import SoftState, TimerKind
+from pykbroker.groups.modern.topics import GroupTopics
+from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.groups.share import heartbeat as heartbeats
+from pykbroker.groups.share.describe import describe
+from pykbroker.groups.share.group import SHARE_GROUP_TYPE, ShareGroup
+from pykbroker.groups.share.heartbeat import Initialization, ShareHeartbeatContext
+from pykbroker.groups.share.initialization import initialized_record, uninitialized_record
+from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH
+from pykbroker.groups.share.records import group_tombstones
+from pykbroker.groups.share.settings import ShareGroupSettings
+from pykbroker.protocol.log_messages.share_group_records import ShareGroupMetadataKey
+from pykbroker.protocol.messages.share_group_describe import DescribedGroup
+from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+
+class ShareGroups(ModernGroups[ShareGroup]):
+    """Share groups by id.
+
+    Args:
+        settings: the broker's settings of share groups.
+        topics: the topics of the cluster.
+        configs_of: dynamic configs of a group's GROUP resource.
+    """
+
+    group_type = SHARE_GROUP_TYPE
+    protocol_type = SHARE_GROUP_TYPE
+    group_key = ShareGroupMetadataKey
+
+    def __init__(
+        self, settings: ShareGroupSettings, topics: GroupTopics, configs_of: Callable[[str], Mapping[str, str]]
+    ) -> None:
+        super().__init__(topics)
+        self._settings = settings
+        self._configs_of = configs_of
+
+    def make(self, group_id: str, soft_state: SoftState) -> ShareGroup:
+        """A new group without members."""
+        return ShareGroup(group_id, soft_state)
+
+    def apply(self, group: ShareGroup, record: LogRecord, now_ms: int) -> None:
+        """Has a group replay one of its records."""
+        group.replay(record, now_ms)
+
+    def tombstones(self, group_id: str) -> list[LogRecord]:
+        """Tombstones of everything that is stored for a group."""
+        return group_tombstones(group_id, self.by_id[group_id].members)
+
+    def settings_of(self, group_id: str) -> ShareGroupSettings:
+        """The settings of a group."""
+        return self._settings.of_group(self._configs_of(group_id))
+
+    # Requests
+
+    def heartbeat(
+        self, request: ShareGroupHeartbeatRequest, other: object | None, context: ShareHeartbeatContext
+    ) -> GroupResult:
+        """Handles ShareGroupHeartbeat; a member that joins creates the group.
+
+        Args:
+            request: the request, which was checked.
+            other: the group of another type with this id, if there is one.
+            context: the surroundings of the request.
+
+        Raises:
+            GroupError: the request is refused.
+        """
+        if request.member_epoch == LEAVE_GROUP_MEMBER_EPOCH:
+            return heartbeats.leave(self.find(request.group_id, other), request, context)
+        group = self.get_or_make(request.group_id, other, is_joining=request.member_epoch == 0)
+        return heartbeats.heartbeat(group, request, context)
+
+    def describe(self, group_id: str, other: object | None) -> DescribedGroup:
+        """A group for ShareGroupDescribe."""
+        try:
+            group = self.find(group_id, other)
+        except GroupError as error:
+            return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+        return describe(group, self.topics)
+
+    def initialized(self, done: Initialization, now_ms: int) -> GroupResult:
+        """Notes share partitions as initialized, if the group is still there."""
+        group = self.by_id.get(done.group_id)
+        if group is None or not done.partitions:
+            return GroupResult()
+        record = initialized_record(group, done.partitions, self.topics, now_ms)
+        return GroupResult(records=[record], applies_at_append=True)
+
+    def not_initialized(self, failed: Initialization) -> GroupResult:
+        """Forgets that share partitions are being initialized, so that a later heartbeat tries again."""
+        group = self.by_id.get(failed.group_id)
+        record = None if group is None else uninitialized_record(group, failed.partitions, self.topics)
+        return GroupResult() if record is None else GroupResult(records=[record], applies_at_append=True)
+
+    # Time
+
+    def schedule_loaded(self, now_ms: int) -> None:
+        """Starts the sessions of the members of all groups, which were loaded."""
+        for group_id, group in self.by_id.items():
+            deadline_ms = now_ms + self.settings_of(group_id).session_timeout_ms
+            for member_id in group.members:
+                group.timers.schedule(TimerKind.SESSION, member_id, deadline_ms)
+
+    def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
+        """Removes the members of a group whose sessions have expired."""
+        group = self.by_id.get(group_id)
+        if group is None:
+            return None
+        due = [timer for timer in group.timers.pop_due(now_ms) if timer.member_id in group.members]
+        if not due:
+            return None
+        result = heartbeats.remove_members(group, [group.members[timer.member_id] for timer in due], self.topics)
+
+        def try_again(failed_at_ms: int) -> None:
+            for timer in due:
+                deadline_ms = failed_at_ms + RETRY_BACKOFF_MS
+                group.timers.schedule_if_absent(timer.kind, timer.member_id, deadline_ms)
+
+        result.on_failed_append = try_again
+        result.notes += [
+            f"Group {group_id}: member {timer.member_id} is fenced because the member session expired" for timer in due
+        ]
+        return result

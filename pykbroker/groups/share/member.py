@@ -1,0 +1,73 @@
+"""One member of a share group, as an immutable value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment
+from pykbroker.protocol.log_messages.share_group_records import (
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataValue,
+)
+
+LEAVE_GROUP_MEMBER_EPOCH = -1
+
+STABLE = 0
+"""The only state that the coordinator gives a member; the number is that of the records."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMember:
+    """A member of a share group; members share partitions, so that none waits for another to give one up.
+
+    `previous_member_epoch` is -1 before the first assignment.
+    """
+
+    member_id: str
+    member_epoch: int = 0
+    previous_member_epoch: int = -1
+    state: int = STABLE
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: frozenset[str] = frozenset()
+    assigned: Assignment = field(default_factory=dict)
+
+    @property
+    def instance_id(self) -> str | None:
+        """None: share groups have no static members."""
+        return None
+
+    @property
+    def subscribed_topic_regex(self) -> str | None:
+        """None: share groups have no regular expressions."""
+        return None
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        """True if the member has the target assignment of this epoch."""
+        return self.state == STABLE and self.member_epoch == assignment_epoch
+
+
+def with_metadata(member: ShareMember, value: ShareGroupMemberMetadataValue) -> ShareMember:
+    """The member with the subscription of a record."""
+    return replace(
+        member,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        subscribed_topic_names=frozenset(value.subscribed_topic_names),
+    )
+
+
+def with_current_assignment(member: ShareMember, value: ShareGroupCurrentMemberAssignmentValue | None) -> ShareMember:
+    """The member with the current assignment of a record; without any for a tombstone."""
+    if value is None:
+        epoch = LEAVE_GROUP_MEMBER_EPOCH
+        return replace(member, member_epoch=epoch, previous_member_epoch=epoch, assigned=NO_PARTITIONS)
+    return replace(
+        member,
+        member_epoch=value.member_epoch,
+        previous_member_epoch=value.previous_member_epoch,
+        state=value.state,
+        assigned={topic.topic_id: frozenset(topic.partitions) for topic in value.assigned_partitions},
+    )

@@ -1,0 +1,128 @@
+"""The records of share groups in `__consumer_offsets`, with Kafka's keys, versions and values (KIP-932)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pykbroker.groups.modern.group import Assignment
+from pykbroker.groups.result import LogRecord
+from pykbroker.groups.share.group import TopicState
+from pykbroker.groups.share.member import ShareMember
+from pykbroker.protocol.log_messages.share_group_records import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+    TopicInfo,
+    TopicPartition,
+    TopicPartitions,
+    TopicPartitionsInfo,
+)
+
+
+def member_record(group_id: str, member: ShareMember) -> LogRecord:
+    """The subscription and the other properties of a member."""
+    value = ShareGroupMemberMetadataValue(
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.subscribed_topic_names),
+    )
+    return LogRecord(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
+
+
+def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> LogRecord:
+    """The group epoch and the hash of the subscribed topics."""
+    value = ShareGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+    return LogRecord(ShareGroupMetadataKey(group_id=group_id), value)
+
+
+def target_record(group_id: str, member_id: str, target: Assignment) -> LogRecord:
+    """The target assignment of a member."""
+    topics = [
+        TopicPartition(topic_id=topic_id, partitions=sorted(partitions)) for topic_id, partitions in target.items()
+    ]
+    key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    return LogRecord(key, ShareGroupTargetAssignmentMemberValue(topic_partitions=topics))
+
+
+def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> LogRecord:
+    """The group epoch of the target assignment and the time at which it was computed."""
+    value = ShareGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
+    return LogRecord(ShareGroupTargetAssignmentMetadataKey(group_id=group_id), value)
+
+
+def current_record(group_id: str, member: ShareMember) -> LogRecord:
+    """The current assignment of a member."""
+    value = ShareGroupCurrentMemberAssignmentValue(
+        member_epoch=member.member_epoch,
+        previous_member_epoch=member.previous_member_epoch,
+        state=member.state,
+        assigned_partitions=[
+            TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in member.assigned.items()
+        ],
+    )
+    return LogRecord(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
+
+
+def state_record(
+    group_id: str,
+    initializing: Mapping[bytes, TopicState],
+    initialized: Mapping[bytes, TopicState],
+    deleting: Mapping[bytes, str],
+) -> LogRecord:
+    """The topics whose share partitions have a state or are about to get or to lose it.
+
+    Args:
+        group_id: id of the group.
+        initializing: topic id -> partitions that the share coordinator was asked to initialize.
+        initialized: topic id -> partitions that it has initialized.
+        deleting: topic id -> name of topics that it was asked to forget.
+    """
+    value = ShareGroupStatePartitionMetadataValue(
+        initializing_topics=_topic_partitions(initializing),
+        initialized_topics=_topic_partitions(initialized),
+        deleting_topics=[TopicInfo(topic_id=topic_id, topic_name=name) for topic_id, name in deleting.items()],
+    )
+    return LogRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), value)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[LogRecord]:
+    """Tombstones of everything that is stored for a member, in the order in which they must be replayed."""
+    return [
+        LogRecord(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
+        LogRecord(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
+        LogRecord(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+    ]
+
+
+def group_tombstones(group_id: str, member_ids: Iterable[str]) -> list[LogRecord]:
+    """Tombstones of everything that is stored for a group."""
+    members = list(member_ids)
+    currents = [ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member) for member in members]
+    targets = [ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member) for member in members]
+    subscriptions = [ShareGroupMemberMetadataKey(group_id=group_id, member_id=member) for member in members]
+    return [
+        *(LogRecord(key, None) for key in currents),
+        *(LogRecord(key, None) for key in targets),
+        LogRecord(ShareGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        *(LogRecord(key, None) for key in subscriptions),
+        LogRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), None),
+        LogRecord(ShareGroupMetadataKey(group_id=group_id), None),
+    ]
+
+
+def _topic_partitions(topics: Mapping[bytes, TopicState]) -> list[TopicPartitionsInfo]:
+    return [
+        TopicPartitionsInfo(topic_id=topic_id, topic_name=state.name, partitions=sorted(state.partitions))
+        for topic_id, state in topics.items()
+    ]

@@ -1,0 +1,49 @@
+"""Settings of share groups' membership: those of the broker, and those of a group that override them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class ShareGroupSettings(NamedTuple):
+    """Times in milliseconds; Kafka's defaults. The names are those of Kafka's keys after `group.share.`."""
+
+    session_timeout_ms: int = 45_000
+    min_session_timeout_ms: int = 45_000
+    max_session_timeout_ms: int = 60_000
+    heartbeat_interval_ms: int = 5_000
+    min_heartbeat_interval_ms: int = 5_000
+    max_heartbeat_interval_ms: int = 15_000
+    assignment_interval_ms: int = 1_000
+    min_assignment_interval_ms: int = 0
+    max_assignment_interval_ms: int = 15_000
+    max_size: int = 200
+    initialize_retry_interval_ms: int = 30_000
+
+    def of_group(self, configs: Mapping[str, str]) -> ShareGroupSettings:
+        """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
+
+        def bounded(key: str, default: int, lowest: int, highest: int) -> int:
+            return min(max(int(configs[key]), lowest), highest) if key in configs else default
+
+        return self._replace(
+            session_timeout_ms=bounded(
+                "share.session.timeout.ms",
+                self.session_timeout_ms,
+                self.min_session_timeout_ms,
+                self.max_session_timeout_ms,
+            ),
+            heartbeat_interval_ms=bounded(
+                "share.heartbeat.interval.ms",
+                self.heartbeat_interval_ms,
+                self.min_heartbeat_interval_ms,
+                self.max_heartbeat_interval_ms,
+            ),
+            assignment_interval_ms=bounded(
+                "share.assignment.interval.ms",
+                self.assignment_interval_ms,
+                self.min_assignment_interval_ms,
+                self.max_assignment_interval_ms,
+            ),
+        )

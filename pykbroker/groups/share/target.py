@@ -1,0 +1,54 @@
+"""Computation of a share group's target assignment."""
+
+from __future__ import annotations
+
+from pykbroker.groups.assignors.simple import assign_simple
+from pykbroker.groups.assignors.spec import MemberSpec
+from pykbroker.groups.modern.group import NO_PARTITIONS, Assignment
+from pykbroker.groups.modern.topics import GroupTopics
+from pykbroker.groups.result import LogRecord
+from pykbroker.groups.share.group import ShareGroup
+from pykbroker.groups.share.member import ShareMember
+from pykbroker.groups.share.records import target_epoch_record, target_record
+
+ASSIGNOR = "simple"
+
+
+def compute_target(
+    group: ShareGroup, epoch: int, joining: ShareMember, topics: GroupTopics, now_ms: int, *, is_homogeneous: bool
+) -> tuple[list[LogRecord], Assignment]:
+    """Records of the new target assignments that differ from the old ones, and the new one of a member.
+
+    Only partitions whose state is initialized are assigned.
+
+    Args:
+        group: the group as its records say.
+        epoch: the group epoch for which the assignment is.
+        joining: the member whose request this is, in the place of its old value.
+        topics: the topics of the cluster.
+        now_ms: time, stored with the assignment.
+        is_homogeneous: True if all members subscribe to the same topics.
+    """
+    members = {**group.members, joining.member_id: joining}
+    ids_of: dict[frozenset[str], frozenset[bytes]] = {}
+    specs = {}
+    for member_id, member in members.items():
+        names = member.subscribed_topic_names
+        if names not in ids_of:
+            ids_of[names] = topics.ids_of(names)
+        specs[member_id] = MemberSpec(None, member.rack_id, ids_of[names], group.target_of(member_id))
+    found = {topic_id: topics.spec(topic_id) for ids in set(ids_of.values()) for topic_id in ids}
+    existing = {topic_id: spec for topic_id, spec in found.items() if spec is not None}
+    initialized = group.initialized
+
+    def is_assignable(topic_id: bytes, partition: int) -> bool:
+        return topic_id in initialized and partition in initialized[topic_id].partitions
+
+    targets = assign_simple(specs, existing, is_homogeneous, is_assignable)
+    records = []
+    for member_id in specs:
+        new = targets.get(member_id, NO_PARTITIONS)
+        if group.targets.get(member_id) != new:
+            records.append(target_record(group.group_id, member_id, new))
+    records.append(target_epoch_record(group.group_id, epoch, now_ms))
+    return records, targets.get(joining.member_id, NO_PARTITIONS)
