@@ -277,7 +277,7 @@ class GroupCoordinator:
         def beat(shard: GroupShard, now_ms: int) -> GroupResult:
             context.now_ms, context.settings = now_ms, shard.consumer.settings_of(group_id)
             try:
-                return shard.consumer.heartbeat(request, shard.groups.get(group_id), context)
+                return shard.consumer.heartbeat(request, shard.any_group(group_id), context)
             except GroupError as error:
                 refusal = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
                 return GroupResult(response=refusal)
@@ -388,7 +388,7 @@ class GroupCoordinator:
         place = self._runtime.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
         if isinstance(place, ErrorCode):
             return DescribedGroup(group_id=group_id, error_code=place)
-        return place[1].consumer.describe(group_id, place[1].groups.get(group_id))
+        return place[1].consumer.describe(group_id, place[1].any_group(group_id))
 
     def list_groups(self, states: set[str], types: set[str]) -> ListGroupsResponse:
         """All groups of this broker; COORDINATOR_LOAD_IN_PROGRESS while some are still being loaded."""

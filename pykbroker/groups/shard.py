@@ -283,6 +283,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """The group of one of the newer types with this id, if there is one."""
         return self.consumer.by_id.get(group_id) or self.share.by_id.get(group_id)
 
+    def any_group(self, group_id: str) -> Group | ConsumerGroup | ShareGroup | None:
+        """The group of any type with this id, if there is one."""
+        return self.groups.get(group_id) or self.newer(group_id)
+
     def _known(self, group_id: str) -> Group | None:
         """The group, if it exists and is not hidden from readers."""
         return None if group_id in self._unstored else self.groups.get(group_id)

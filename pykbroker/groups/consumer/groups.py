@@ -67,17 +67,19 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
     # Requests
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, classic: Group | None, context: HeartbeatContext
+        self, request: ConsumerGroupHeartbeatRequest, other: object | None, context: HeartbeatContext
     ) -> GroupResult:
         """Handles ConsumerGroupHeartbeat; a member that joins creates the group or converts a classic group.
+
+        `other` is the group of another type with this id, if there is one.
 
         Raises:
             GroupError: the request is refused.
         """
         if request.member_epoch in LEAVING_EPOCHS:
-            return heartbeats.leave(self.find(request.group_id, classic), request, context)
+            return heartbeats.leave(self.find(request.group_id, other), request, context)
         conversion = GroupResult()
-        group = self._get_or_create(request, classic, context, conversion)
+        group = self._get_or_create(request, other, context, conversion)
         result = heartbeats.heartbeat(group, request, context)
         if conversion.records:
             result.records = conversion.records + result.records
@@ -88,22 +90,22 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
     def _get_or_create(
         self,
         request: ConsumerGroupHeartbeatRequest,
-        classic: Group | None,
+        other: object | None,
         context: HeartbeatContext,
         conversion: GroupResult,
     ) -> ConsumerGroup:
         group_id, is_joining = request.group_id, request.member_epoch == 0
-        if classic is None or not is_joining:
-            return self.get_or_make(group_id, classic, is_joining=is_joining)
+        if not isinstance(other, Group) or not is_joining:
+            return self.get_or_make(group_id, other, is_joining=is_joining)
         group = self.by_id.get(group_id)
         if group is not None:
             return group
         soft_state = self.soft_state_of(group_id)
-        if classic.state is EMPTY:
+        if other.state is EMPTY:
             conversion.records.append(group_tombstone(group_id))
             return ConsumerGroup(group_id, soft_state)
-        check_upgrade(classic, context.settings)
-        return upgrade(classic, soft_state, context.topics, context.now_ms, conversion)
+        check_upgrade(other, context.settings)
+        return upgrade(other, soft_state, context.topics, context.now_ms, conversion)
 
     def resolve(
         self,

@@ -138,7 +138,7 @@ class Rig:
         try:
             if malformed is not None:
                 raise malformed
-            result = consumer.heartbeat(request, self.shard.groups.get(request.group_id), context)
+            result = consumer.heartbeat(request, self.shard.any_group(request.group_id), context)
         except GroupError as error:
             return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
         if context.regex_refresh is not None:
