@@ -212,8 +212,9 @@ class LoadedShards(Generic[Shard]):
     async def _read(self, number: int, load: Load, partition: Any) -> Shard | None:
         from pykbroker.coordination.loader import read_records
 
+        shard = self._make_shard(load.epoch)
         try:
-            logged = await read_records(partition.log)
+            logged = await read_records(partition.log, keeps_every=shard.replays_every_record)
         except (LogError, RecordError) as error:
             if self._loads.get(number) is not load:
                 return None  # this broker has become a follower, whose log is truncated while it is read
@@ -221,7 +222,6 @@ class LoadedShards(Generic[Shard]):
                 log.error("%s-%d cannot be read, what it coordinates is not served: %s", self._topic, number, error)
             self._unreadable[number] = load.epoch
             return None
-        shard = self._make_shard(load.epoch)
         shard.load(logged, self._now_ms())
         return shard
 

@@ -15,11 +15,11 @@ BATCHES_PER_STEP = 100
 NO_PRODUCER_ID = -1
 
 
-async def read_records(partition_log: PartitionLog) -> LoggedRecords:
+async def read_records(partition_log: PartitionLog, *, keeps_every: bool = False) -> LoggedRecords:
     """Reads a log from its start to its end, without decoding keys and values.
 
     A coordinator writes the same few keys over and over, so that decoding only the last record of each is several times
-    faster than decoding all.
+    faster than decoding all. With `keeps_every` all are kept nevertheless, for a shard that replays every record.
 
     Raises:
         LogError, RecordError: the log cannot be read.
@@ -27,6 +27,7 @@ async def read_records(partition_log: PartitionLog) -> LoggedRecords:
     last: LastRecords = {}
     pending: dict[int, LastRecords] = {}
     aborted: LastRecords = {}
+    every: list[tuple[bytes, bytes | None, int]] = []
     for count, batch in enumerate(partition_log.iter_batches(), start=1):
         if count % BATCHES_PER_STEP == 0:
             await trio.lowlevel.checkpoint()
@@ -41,6 +42,8 @@ async def read_records(partition_log: PartitionLog) -> LoggedRecords:
             records = pending.setdefault(batch.producer_id, {})
             for record in batch.records():
                 records[record.key or b""] = (record.offset, record.value)
+        elif keeps_every:
+            every += [(record.key or b"", record.value, record.offset) for record in batch.records()]
         else:
             for record in batch.records():
                 key = record.key or b""
@@ -49,7 +52,7 @@ async def read_records(partition_log: PartitionLog) -> LoggedRecords:
                 if record.value is None:
                     for records in pending.values():
                         records.pop(key, None)
-    return LoggedRecords(last, pending, aborted, partition_log.path)
+    return LoggedRecords(last, pending, aborted, partition_log.path, every)
 
 
 def _commit(last: LastRecords, records: LastRecords) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
@@ -59,12 +59,15 @@ class LoggedRecords(NamedTuple):
         pending: records of open transactions, by producer id.
         aborted: records of aborted transactions.
         source: the log's path, for log lines.
+        every: key, value and offset of every record outside of transactions, for shards with `replays_every_record`;
+            then `last` is empty.
     """
 
     last: LastRecords
     pending: dict[int, LastRecords]
     aborted: LastRecords
     source: str
+    every: Sequence[tuple[bytes, bytes | None, int]] = ()
 
     def decoded(
         self, records: LastRecords, decode: Callable[[bytes, bytes | None], Record | None]
@@ -74,7 +77,18 @@ class LoggedRecords(NamedTuple):
         A record that cannot be decoded is skipped and logged, as in Kafka: it must not make all keys of the partition
         unavailable.
         """
-        for key, (offset, value) in records.items():
+        return self._decoded(((key, value, offset) for key, (offset, value) in records.items()), decode)
+
+    def decoded_all(self, decode: Callable[[bytes, bytes | None], Record | None]) -> Iterator[tuple[Record, int]]:
+        """As `decoded`, for every record."""
+        return self._decoded(self.every, decode)
+
+    def _decoded(
+        self,
+        records: Iterable[tuple[bytes, bytes | None, int]],
+        decode: Callable[[bytes, bytes | None], Record | None],
+    ) -> Iterator[tuple[Record, int]]:
+        for key, value, offset in records:
             try:
                 record = decode(key, value)
             except ProtocolError as error:
@@ -88,7 +102,13 @@ class CoordinatorShard(ABC, Generic[Result]):
     """The state of one partition of an internal topic, and the decisions of its coordinator.
 
     Every method is synchronous. Those that return a result may return None for an empty one.
+
+    Attributes:
+        replays_every_record: True for a kind whose records depend on earlier ones with the same key. False, if the last
+            record of each key says everything: then the others are not even decoded.
     """
+
+    replays_every_record: ClassVar[bool] = False
 
     # Loading
 

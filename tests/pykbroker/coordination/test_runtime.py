@@ -205,9 +205,9 @@ async def test_while_a_log_is_read_clients_are_told_to_come_again(
     rig = Rig(tmp_path, has_topic=False)
     may_read = trio.Event()
 
-    async def read(log: PartitionLog) -> LoggedRecords:
+    async def read(log: PartitionLog, *, keeps_every: bool) -> LoggedRecords:
         await may_read.wait()
-        return await read_records(log)
+        return await read_records(log, keeps_every=keeps_every)
 
     monkeypatch.setattr("pykbroker.coordination.loader.read_records", read)
     async with rig.running():

@@ -1,0 +1,87 @@
+"""State of a share partition: a start offset, and batches of records with their delivery state and count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.uuids import uuid_to_text
+
+AVAILABLE = 0
+ACQUIRED = 1
+"""Delivery state of records that a consumer holds; it is not stored."""
+ACKNOWLEDGED = 2
+ARCHIVED = 4
+
+UNINITIALIZED_START_OFFSET = -1
+NO_DELIVERY_COMPLETE_COUNT = -1
+NO_EPOCH = -1
+"""Leader or state epoch of a request that asks for no check of it."""
+
+
+class SharePartitionKey(NamedTuple):
+    """A topic partition as one share group consumes it."""
+
+    group_id: str
+    topic_id: bytes
+    partition: int
+
+    @property
+    def coordinator_key(self) -> str:
+        """The key by which FindCoordinator finds the share coordinator: group:topic id:partition."""
+        return f"{self.group_id}:{uuid_to_text(self.topic_id)}:{self.partition}"
+
+
+class StateBatch(NamedTuple):
+    """Offsets from `first_offset` to `last_offset`, both inclusive, with one delivery state and delivery count."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+class PartitionState(NamedTuple):
+    """State of a share partition as the share coordinator answers it.
+
+    Attributes:
+        start_offset: first offset that may be delivered; -1 before the first fetch has found one.
+        batches: records from the start offset on that are not simply available for the first time.
+        delivery_complete_count: number of records from the start offset on that are acknowledged or archived; -1 if it
+            is unknown.
+        leader_epoch: greatest leader epoch of the topic partition that the coordinator was told.
+    """
+
+    state_epoch: int
+    start_offset: int
+    batches: Sequence[StateBatch]
+    delivery_complete_count: int = NO_DELIVERY_COMPLETE_COUNT
+    leader_epoch: int = 0
+
+
+class SharePersister(Protocol):
+    """Access to the share coordinator, wherever it is, for leaders of share partitions and the group coordinator."""
+
+    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> ErrorCode:
+        """Creates the state of a share partition, or replaces it."""
+
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
+        """The state of a share partition; requests with a smaller leader epoch are refused from now on."""
+
+    async def write(
+        self,
+        key: SharePartitionKey,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        batches: Sequence[StateBatch],
+    ) -> ErrorCode:
+        """Stores batches that have changed, and the start offset unless it is -1."""
+
+    async def delete(self, key: SharePartitionKey) -> ErrorCode:
+        """Deletes the state of a share partition, if there is one."""
+
+    async def read_summary(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
+        """The state of a share partition without its batches; with start offset -1 if there is none."""
