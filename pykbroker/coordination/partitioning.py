@@ -1,9 +1,10 @@
-"""Partition of an internal topic that stores a group or a transactional id (P-88)."""
+"""Partition of an internal topic that stores a group, a transactional id or a share partition (P-88)."""
 
 from __future__ import annotations
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
+SHARE_STATE_TOPIC = "__share_group_state"
 
 
 def java_string_hash(text: str) -> int:

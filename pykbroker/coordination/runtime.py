@@ -255,6 +255,19 @@ class CoordinatorRuntime(Generic[Shard]):
         else:
             action()
 
+    async def wait_replicated(self, number: int) -> ErrorCode:
+        """Waits until everything that is in a partition's log now is replicated; returns the error for the client."""
+        partition = self.partition(number)
+        if partition is None:
+            return ErrorCode.NOT_COORDINATOR
+        end_offset = partition.log.log_end_offset
+        if not self._queues.must_wait(number, partition, end_offset):
+            return ErrorCode.NONE
+        from pykbroker.coordination.partition_writer import response_error
+
+        waiting = self._queues.push(number, end_offset, lambda: None, lambda error: None, self.nursery)
+        return response_error(await waiting.wait_answer())
+
     def _append(
         self, number: int, shard: Shard, result: Any, verification: Verification | None
     ) -> tuple[ErrorCode, int, int]:

@@ -84,6 +84,8 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
         self._leader_epochs: dict[SharePartitionKey, int] = {}
         self._state_epochs: dict[SharePartitionKey, int] = {}
         self._update_counts: dict[SharePartitionKey, int] = {}
+        self._snapshot_offsets: dict[SharePartitionKey, int] = {}
+        self._tombstone_offset = 0
 
     # The log
 
@@ -93,16 +95,24 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
 
     def load(self, logged: LoggedRecords, now_ms: int) -> None:
         """Replays the records of the log, each in its order."""
-        for record, _ in logged.decoded_all(decode_record):
-            self.replay(record)
+        for record, offset in logged.decoded_all(decode_record):
+            self.replay(record, offset)
 
-    def replay(self, record: StateRecord) -> None:
+    @property
+    def redundant_offset(self) -> int:
+        """Offset before which no record is needed any more; 0 if there may be none."""
+        return min(self._snapshot_offsets.values(), default=self._tombstone_offset)
+
+    def replay(self, record: StateRecord, offset: int) -> None:
         """Applies one record of the log."""
         key, value = record.key, record.value
         if value is None:
+            self._snapshot_offsets.pop(key, None)
+            self._tombstone_offset = offset
             for states in (self.states, self._leader_epochs, self._state_epochs, self._update_counts):
                 states.pop(key, None)
         elif isinstance(value, ShareSnapshotValue):
+            self._snapshot_offsets[key] = offset
             self._leader_epochs[key] = max(self._leader_epochs.get(key, value.leader_epoch), value.leader_epoch)
             self._state_epochs[key] = max(self._state_epochs.get(key, value.state_epoch), value.state_epoch)
             self.states[key] = StoredState(
@@ -132,8 +142,8 @@ class ShareStateShard(CoordinatorShard[CoordinatorResult]):
 
     def appended(self, result: CoordinatorResult, now_ms: int, first_offset: int) -> None:
         """Lets the records of a result take effect."""
-        for record in result.records:
-            self.replay(record)
+        for offset, record in enumerate(result.records, first_offset):
+            self.replay(record, offset)
 
     def replicated(self, result: CoordinatorResult, now_ms: int, first_offset: int) -> CoordinatorResult | None:
         """Does nothing, as the records have taken effect already."""

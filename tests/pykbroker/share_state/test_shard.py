@@ -238,9 +238,8 @@ operations = st.lists(
 )
 
 
-@given(operations, st.integers(0, 4))
-def test_a_reloaded_shard_is_the_same(history: list[tuple[object, ...]], updates_per_snapshot: int) -> None:
-    rig = Rig(updates_per_snapshot)
+def play(rig: Rig, history: list[tuple[object, ...]]) -> None:
+    """Carries out the operations one after the other."""
     for kind, partition, first, second in history:
         rig.now_ms += 1
         key = KEY._replace(partition=partition or 0)  # type: ignore[arg-type]
@@ -254,8 +253,40 @@ def test_a_reloaded_shard_is_the_same(history: list[tuple[object, ...]], updates
             rig.do(rig.shard.delete(key))
         else:
             rig.do(rig.shard.snapshot_cold(first, rig.now_ms))  # type: ignore[arg-type]
+
+
+@given(operations, st.integers(0, 4))
+def test_a_reloaded_shard_is_the_same(history: list[tuple[object, ...]], updates_per_snapshot: int) -> None:
+    rig = Rig(updates_per_snapshot)
+    play(rig, history)
     other = rig.reloaded()
     assert other.states == rig.shard.states
     assert other._leader_epochs == rig.shard._leader_epochs
     assert other._state_epochs == rig.shard._state_epochs
     assert other._update_counts == rig.shard._update_counts
+    assert other.redundant_offset == rig.shard.redundant_offset
+
+
+@given(operations)
+def test_records_before_the_redundant_offset_are_not_needed(history: list[tuple[object, ...]]) -> None:
+    rig = Rig(updates_per_snapshot=2)
+    play(rig, history)
+    start = rig.shard.redundant_offset
+    rig.log[:start] = [(b"\xff\xff", None)] * start
+    assert rig.reloaded().states == rig.shard.states
+
+
+def test_the_redundant_offset_is_that_of_the_oldest_snapshot() -> None:
+    rig = Rig(updates_per_snapshot=1)
+    other = KEY._replace(partition=1)
+    rig.initialize()
+    rig.initialize(key=other)
+    assert rig.shard.redundant_offset == 0
+    rig.write((0, 0, ACKNOWLEDGED, 1))
+    rig.write((1, 1, ACKNOWLEDGED, 1))
+    assert rig.kinds() == "ssus"
+    assert rig.shard.redundant_offset == 1
+    rig.do(rig.shard.delete(other))
+    assert rig.shard.redundant_offset == 3
+    rig.do(rig.shard.delete(KEY))
+    assert rig.shard.redundant_offset == 5

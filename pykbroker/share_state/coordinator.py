@@ -1,0 +1,178 @@
+"""The share coordinator of one broker: requests about share partitions, each an operation on a shard (KIP-932).
+
+`ShareStateShard` decides, `CoordinatorRuntime` does what is the same for each kind of coordinator. This module has the
+rest: deletion of the state of deleted topics, snapshots of share partitions that have become cold, and deletion of
+records that later snapshots make redundant. The state machine is imported with the first share partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pykbroker.coordination.internal_topic import InternalTopic
+from pykbroker.coordination.loaded_shards import MetadataSource, PartitionRegistry
+from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC
+from pykbroker.coordination.runtime import CoordinatorRuntime
+from pykbroker.logstore.errors import LogError
+from pykbroker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.share_state.settings import ShareStateSettings
+    from pykbroker.share_state.shard import Refusal, ShareStateShard, WriteState
+    from pykbroker.share_state.state import PartitionState, SharePartitionKey
+    from pykbroker.wall_clock import WallClock
+
+log = logging.getLogger(__name__)
+
+
+class ShareCoordinator:
+    """All share partitions whose partition of `__share_group_state` this broker leads.
+
+    Args:
+        settings: sizes and intervals.
+        node_id, clock, partitions, metadata, create_internal_topic: as for `CoordinatorRuntime`.
+
+    `run`, `stop`, `load_missing` and `leader` are those of the runtime.
+    """
+
+    def __init__(
+        self,
+        settings: ShareStateSettings,
+        node_id: int,
+        clock: WallClock,
+        partitions: PartitionRegistry,
+        metadata: MetadataSource,
+        create_internal_topic: Callable[[InternalTopic], Awaitable[None]],
+    ) -> None:
+        self._settings = settings
+        self._metadata = metadata
+        self._runtime: CoordinatorRuntime[ShareStateShard] = CoordinatorRuntime(
+            SHARE_STATE_TOPIC,
+            node_id,
+            clock,
+            partitions,
+            metadata,
+            create_internal_topic,
+            make_shard=self._make_shard,
+            deliver=self._deliver,
+            append_timeout_ms=settings.write_timeout_ms,
+            codec=settings.state_topic_compression_codec,
+        )
+        self.run = self._runtime.run
+        self.stop = self._runtime.stop
+        self.load_missing = self._runtime.load_missing
+        self.leader = self._runtime.leader
+
+    def on_metadata_change(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Loads and unloads shards; deletes the state of share partitions of deleted topics."""
+        self._runtime.on_metadata_change(old, new)
+        deleted = [topic.topic_id for topic in new.delta.deleted_topics]
+        if deleted:
+            for number, shard in self._runtime.shards.items():
+                self._runtime.carry_out(number, shard, shard.delete_topics(deleted))
+
+    def request_topic_creation(self, live_broker_count: int) -> None:
+        """Starts the creation of `__share_group_state`, unless one is in flight (P-89)."""
+        topic = self._settings.state_topic(live_broker_count)
+        self._runtime.request_topic_creation(topic, self._settings.state_topic_replication_factor)
+
+    def _make_shard(self, leader_epoch: int) -> ShareStateShard:
+        from pykbroker.share_state.shard import ShareStateShard
+
+        return ShareStateShard(self._settings.snapshot_update_records_per_snapshot, self._partition_count)
+
+    def _partition_count(self, topic_id: bytes) -> int:
+        topic = self._metadata.image.topics_by_id.get(topic_id)
+        return 0 if topic is None else len(topic.partitions)
+
+    # Requests; each result is None or a state for success, a refusal of the shard, or an error of the coordinator
+
+    async def initialize(
+        self, key: SharePartitionKey, state_epoch: int, start_offset: int
+    ) -> Refusal | ErrorCode | None:
+        """Creates the state of a share partition or replaces it."""
+        found: Refusal | ErrorCode | None = await self._write(
+            key, lambda shard, now_ms: shard.initialize(key, state_epoch, start_offset, now_ms)
+        )
+        return found
+
+    async def write(self, key: SharePartitionKey, write: WriteState) -> Refusal | ErrorCode | None:
+        """Stores what has changed of a share partition."""
+        found: Refusal | ErrorCode | None = await self._write(
+            key, lambda shard, now_ms: shard.write(key, write, now_ms)
+        )
+        return found
+
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | Refusal | ErrorCode:
+        """The state of a share partition; older leaders are refused from now on."""
+        found: PartitionState | Refusal | ErrorCode = await self._write(
+            key, lambda shard, now_ms: shard.read(key, leader_epoch, now_ms)
+        )
+        return found
+
+    async def delete(self, key: SharePartitionKey) -> Refusal | ErrorCode | None:
+        """Deletes the state of a share partition, if there is one."""
+        found: Refusal | ErrorCode | None = await self._write(key, lambda shard, now_ms: shard.delete(key))
+        return found
+
+    async def read_summary(self, key: SharePartitionKey) -> PartitionState | Refusal | ErrorCode:
+        """The state of a share partition without its batches."""
+        place = self._runtime.find(key.coordinator_key)
+        if isinstance(place, ErrorCode):
+            return place
+        found = place[1].read_summary(key)
+        error = await self._runtime.wait_replicated(place[0])
+        return found if error is ErrorCode.NONE else error
+
+    async def _write(self, key: SharePartitionKey, operation: Callable[[ShareStateShard, int], Any]) -> Any:
+        """Runs an operation and waits until all that its response may tell is replicated, even by earlier records."""
+        write = self._runtime.begin_write(key.coordinator_key, operation)
+        if isinstance(write, ErrorCode):
+            return write
+        error = await write.wait()
+        if error is not ErrorCode.NONE:
+            return error
+        if not write.result.records:
+            place = self._runtime.find(key.coordinator_key)
+            error = place if isinstance(place, ErrorCode) else await self._runtime.wait_replicated(place[0])
+        return write.result.response if error is ErrorCode.NONE else error
+
+    # Housekeeping
+
+    def _deliver(self, number: int, shard: ShareStateShard, result: Any) -> None:
+        """Schedules the housekeeping, as there is a share partition now."""
+        if result.records:
+            settings = self._settings
+            self._runtime.schedule("cold", settings.cold_partition_snapshot_interval_ms, self._snapshot_cold)
+            self._runtime.schedule("prune", settings.state_topic_prune_interval_ms, self._prune)
+
+    async def _snapshot_cold(self) -> None:
+        """Makes snapshots of share partitions whose last one is old; again after the interval, if there are any."""
+        interval_ms = self._settings.cold_partition_snapshot_interval_ms
+        now_ms = self._runtime.now_ms()
+        for number, shard in list(self._runtime.shards.items()):
+            self._runtime.carry_out(number, shard, shard.snapshot_cold(interval_ms, now_ms))
+        if any(shard.states for shard in self._runtime.shards.values()):
+            self._runtime.schedule("cold", interval_ms, self._snapshot_cold)
+
+    async def _prune(self) -> None:
+        """Deletes records that later snapshots make redundant, as far as they are replicated."""
+        for number, shard in list(self._runtime.shards.items()):
+            partition = self._runtime.partition(number)
+            offset = shard.redundant_offset
+            if partition is None or offset <= partition.log.log_start_offset:
+                continue
+            self._runtime.when_replicated(number, partition.log.log_end_offset, partial(_delete, partition, offset))
+        if any(shard.states for shard in self._runtime.shards.values()):
+            self._runtime.schedule("prune", self._settings.state_topic_prune_interval_ms, self._prune)
+
+
+def _delete(partition: Any, offset: int) -> None:
+    try:
+        partition.advance_log_start(offset)
+    except LogError as error:
+        log.warning("%s: records before offset %d cannot be deleted: %s", SHARE_STATE_TOPIC, offset, error)

@@ -1,0 +1,40 @@
+"""The broker settings of the share coordinator, as one immutable value with Kafka's defaults."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pykbroker.coordination.internal_topic import InternalTopic
+from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC
+
+
+class ShareStateSettings(NamedTuple):
+    """Names are those of Kafka's keys after `share.coordinator.`; times in milliseconds, sizes in bytes."""
+
+    write_timeout_ms: int = 5_000
+    snapshot_update_records_per_snapshot: int = 500
+    cold_partition_snapshot_interval_ms: int = 300_000
+    state_topic_compression_codec: int = 0
+    state_topic_min_isr: int = 2
+    state_topic_num_partitions: int = 50
+    state_topic_prune_interval_ms: int = 300_000
+    state_topic_replication_factor: int = 3
+    state_topic_segment_bytes: int = 104_857_600
+
+    def state_topic(self, live_broker_count: int) -> InternalTopic:
+        """`__share_group_state` as it is created (KIP-932): records are deleted by the coordinator alone.
+
+        Its replication factor and min.insync.replicas are at most the number of live brokers.
+        """
+        return InternalTopic(
+            SHARE_STATE_TOPIC,
+            self.state_topic_num_partitions,
+            max(1, min(self.state_topic_replication_factor, live_broker_count)),
+            {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(min(self.state_topic_min_isr, max(live_broker_count, 1))),
+                "retention.ms": "-1",
+                "segment.bytes": str(self.state_topic_segment_bytes),
+            },
+        )

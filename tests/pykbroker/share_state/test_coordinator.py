@@ -1,0 +1,137 @@
+"""The share coordinator on real logs under trio's virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from pykbroker.controller.metadata.image import TopicImage
+from pykbroker.controller.metadata.image_delta import delta_between
+from pykbroker.coordination.internal_topic import InternalTopic
+from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC, coordinator_partition
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.uuids import uuid_to_text
+from pykbroker.share_state.coordinator import ShareCoordinator
+from pykbroker.share_state.settings import ShareStateSettings
+from pykbroker.share_state.shard import Refusal, WriteState
+from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, SharePartitionKey, StateBatch
+from tests.support.data_path import NODE_ID, DataPath, cluster_image, topic_id, topic_image
+
+KEY = SharePartitionKey("g", topic_id("clicks"), 1)
+SETTINGS = ShareStateSettings(snapshot_update_records_per_snapshot=5, state_topic_prune_interval_ms=100_000)
+
+
+class Rig(DataPath):
+    """One broker with topic "clicks" (2 partitions) and, unless said otherwise, `__share_group_state`."""
+
+    def __init__(self, folder: Path, *, is_fresh: bool = False) -> None:
+        topics = [topic_image("clicks", 2)] + ([] if is_fresh else [topic_image(SHARE_STATE_TOPIC, 3)])
+        super().__init__(folder, cluster_image(*topics))
+        self.created: list[InternalTopic] = []
+        self.coordinator = self.make()
+
+    def make(self) -> ShareCoordinator:
+        return ShareCoordinator(
+            SETTINGS, NODE_ID, self.clock, self.partitions, self.services.metadata, self.create_internal_topic
+        )
+
+    async def create_internal_topic(self, topic: InternalTopic) -> None:
+        self.created.append(topic)
+        self.change(*self.services.metadata.image.topics_by_name.values(), topic_image(topic.name, 3))
+
+    def change(self, *topics: TopicImage) -> None:
+        """The metadata changes to these topics."""
+        old = self.services.metadata.image
+        new = cluster_image(*topics)
+        new.delta = delta_between(old, new)
+        self.services.metadata.apply(old, new)
+        self.partitions.apply(old, new)
+        self.coordinator.on_metadata_change(old, new)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[trio.Nursery]:
+        """Runs the coordinator; closes the logs in the end."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.coordinator.run)
+            yield nursery
+            nursery.cancel_scope.cancel()
+        self.close()
+
+    async def write(self, offset: int) -> object:
+        """Notes one record as acknowledged."""
+        batch = StateBatch(offset, offset, ACKNOWLEDGED, 1)
+        return await self.coordinator.write(KEY, WriteState(1, 0, 0, -1, [batch]))
+
+    @property
+    def log_start_offset(self) -> int:
+        partition = self.partitions.get(SHARE_STATE_TOPIC, coordinator_partition(KEY.coordinator_key, 3))
+        assert partition is not None
+        return partition.log_start_offset
+
+
+def test_the_key_is_that_of_find_coordinator() -> None:
+    assert KEY.coordinator_key == f"g:{uuid_to_text(topic_id('clicks'))}:1"
+
+
+async def test_a_state_outlives_the_coordinator(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running() as nursery:
+        assert await rig.coordinator.initialize(KEY, 1, 0) is None
+        for offset in range(7):
+            assert await rig.write(offset) is None
+        state = PartitionState(1, 0, (StateBatch(0, 6, ACKNOWLEDGED, 1),), -1, 0)
+        assert await rig.coordinator.read(KEY, 0) == state
+        rig.coordinator.stop()
+        assert await rig.coordinator.read(KEY, 0) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        rig.coordinator = rig.make()
+        await nursery.start(rig.coordinator.run)
+        assert await rig.coordinator.read(KEY, 0) == state
+        assert await rig.coordinator.read_summary(KEY) == state._replace(batches=())
+
+
+async def test_the_topic_is_created_as_kafka_does(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, is_fresh=True)
+    async with rig.running():
+        assert await rig.coordinator.initialize(KEY, 1, 0) is ErrorCode.NOT_COORDINATOR
+        rig.coordinator.request_topic_creation(1)
+        await trio.sleep(1)
+        assert [(topic.name, topic.partition_count, topic.replication_factor) for topic in rig.created] == [
+            (SHARE_STATE_TOPIC, 50, 1)
+        ]
+        assert rig.created[0].configs["cleanup.policy"] == "delete"
+        assert await rig.coordinator.initialize(KEY, 1, 0) is None
+
+
+async def test_a_deleted_topic_takes_its_state_along(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.coordinator.initialize(KEY, 1, 0)
+        rig.change(topic_image(SHARE_STATE_TOPIC, 3))
+        unknown = await rig.coordinator.read(KEY, 0)
+        assert isinstance(unknown, Refusal)
+        rig.change(topic_image(SHARE_STATE_TOPIC, 3), topic_image("clicks", 2))
+        assert await rig.coordinator.read_summary(KEY) == PartitionState(0, -1, ())
+
+
+async def test_records_that_snapshots_make_redundant_are_deleted(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.coordinator.initialize(KEY, 1, 0)
+        for offset in range(6):
+            await rig.write(offset)
+        assert rig.log_start_offset == 0
+        await trio.sleep(101)
+        assert rig.log_start_offset == 6
+
+
+async def test_cold_share_partitions_get_a_snapshot_and_are_pruned(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        await rig.coordinator.initialize(KEY, 1, 0)
+        await rig.write(0)
+        await trio.sleep(650)
+        assert rig.log_start_offset == 2
+        assert await rig.coordinator.read(KEY, 0) == PartitionState(1, 0, (StateBatch(0, 0, ACKNOWLEDGED, 1),), -1, 0)
