@@ -212,6 +212,20 @@ class SecurityValues(Frozen):
     super_users: frozenset[str]
 
 
+class ShareCoordinatorValues(Frozen):
+    """The share coordinator and its topic __share_group_state."""
+
+    cold_partition_snapshot_interval_ms: int
+    snapshot_update_records_per_snapshot: int
+    state_topic_compression_codec: int
+    state_topic_min_isr: int
+    state_topic_num_partitions: int
+    state_topic_prune_interval_ms: int
+    state_topic_replication_factor: int
+    state_topic_segment_bytes: int
+    write_timeout_ms: int
+
+
 class SocketValues(Frozen):
     """Sizes of requests, and of the kernel's buffers and backlog of a socket."""
 
@@ -277,6 +291,7 @@ class ConfigValues(Frozen):
     quorum: QuorumValues
     replication: ReplicationValues
     security: SecurityValues
+    share_coordinator: ShareCoordinatorValues
     sockets: SocketValues
     topics: TopicValues
     transactions: TransactionValues

@@ -27,6 +27,8 @@ from pykbroker.replication.partitions import Partitions
 from pykbroker.replication.replica_environment import ReplicaEnvironment
 from pykbroker.replication.transaction_markers import MarkerWriter
 from pykbroker.requests.context import BrokerServices, NodeServices
+from pykbroker.share_state.coordinator import ShareCoordinator
+from pykbroker.share_state.settings import ShareStateSettings
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 
@@ -109,6 +111,7 @@ class BrokerServer:
         await nursery.start(services.groups.run)
         # After the groups: completing a loaded transaction may commit or abort offsets of groups.
         await nursery.start(services.transactions.run)
+        await nursery.start(services.share_state.run)
         if replication is not None:
             await nursery.start(replication.replicas.run)
             nursery.start_soon(replication.full_disk.run)
@@ -135,6 +138,7 @@ class BrokerServer:
         assert services is not None
         services.groups.stop()
         services.transactions.stop()
+        services.share_state.stop()
         self._parts.directory.close(services.metadata.broker_epoch(), dict(high_watermarks(services)))
 
 
@@ -189,12 +193,21 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         write_marker=MarkerWriter(partitions, groups, host.clock).write,
         connect=partial(_connect, broker_clients),
     )
+    share_state = ShareCoordinator(
+        ShareStateSettings.from_config(config),
+        config.node_id,
+        host.clock,
+        partitions,
+        metadata,
+        create_internal_topic,
+    )
     controller.subscribe(partitions.apply)
     if replication is not None:
         controller.subscribe(replication.replicas.apply)
         controller.subscribe(replication.full_disk.apply)
     controller.subscribe(groups.on_metadata_change)
     controller.subscribe(transactions.on_metadata_change)
+    controller.subscribe(share_state.on_metadata_change)
     node = NodeServices(
         config=config,
         cluster_id=parts.identity.cluster_id,
@@ -213,6 +226,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         partitions=partitions,
         groups=groups,
         transactions=transactions,
+        share_state=share_state,
         producer_ids=producer_ids,
         fetch_sessions=FetchSessions(config.fetch.max_incremental_session_cache_slots, host.random),
         broker_clients=broker_clients,

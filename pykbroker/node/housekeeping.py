@@ -301,3 +301,4 @@ async def _open_offline_logs(services: BrokerServices, replicas: ReplicaManager 
                 replicas.follow_all()
         services.groups.load_missing()
         services.transactions.load_missing()
+        services.share_state.load_missing()

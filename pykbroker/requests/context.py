@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
     from pykbroker.security.standard_authorizer import StandardAuthorizer
+    from pykbroker.share_state.coordinator import ShareCoordinator
     from pykbroker.transactions.coordinator import TransactionCoordinator
     from pykbroker.wall_clock import WallClock
 
@@ -93,6 +94,7 @@ class BrokerServices(NodeServices):
         partitions: Partitions,
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
+        share_state: ShareCoordinator,
         producer_ids: ProducerIds,
         fetch_sessions: FetchSessions,
         broker_clients: BrokerClients | None = None,
@@ -102,6 +104,7 @@ class BrokerServices(NodeServices):
         self.partitions = partitions
         self.groups = groups
         self.transactions = transactions
+        self.share_state = share_state
         self.producer_ids = producer_ids
         self.fetch_sessions = fetch_sessions
         self.broker_clients = broker_clients

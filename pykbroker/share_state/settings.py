@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC
 
@@ -20,6 +21,22 @@ class ShareStateSettings(NamedTuple):
     state_topic_prune_interval_ms: int = 300_000
     state_topic_replication_factor: int = 3
     state_topic_segment_bytes: int = 104_857_600
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> ShareStateSettings:
+        """Settings from the broker's configuration."""
+        share_coordinator = config.share_coordinator
+        return cls(
+            write_timeout_ms=share_coordinator.write_timeout_ms,
+            snapshot_update_records_per_snapshot=share_coordinator.snapshot_update_records_per_snapshot,
+            cold_partition_snapshot_interval_ms=share_coordinator.cold_partition_snapshot_interval_ms,
+            state_topic_compression_codec=share_coordinator.state_topic_compression_codec,
+            state_topic_min_isr=share_coordinator.state_topic_min_isr,
+            state_topic_num_partitions=share_coordinator.state_topic_num_partitions,
+            state_topic_prune_interval_ms=share_coordinator.state_topic_prune_interval_ms,
+            state_topic_replication_factor=share_coordinator.state_topic_replication_factor,
+            state_topic_segment_bytes=share_coordinator.state_topic_segment_bytes,
+        )
 
     def state_topic(self, live_broker_count: int) -> InternalTopic:
         """`__share_group_state` as it is created (KIP-932): records are deleted by the coordinator alone.

@@ -143,6 +143,7 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
         controller=controller,
         groups=unused,
         transactions=transactions,
+        share_state=unused,
         producer_ids=producer_ids,
         fetch_sessions=unused,
         log_directory=unused,

@@ -126,6 +126,7 @@ class DataPath:
             controller=unused,
             groups=unused,
             transactions=unused,
+            share_state=unused,
             producer_ids=unused,
             fetch_sessions=FetchSessions(config.fetch.max_incremental_session_cache_slots, generator),
             log_directory=self.directory,

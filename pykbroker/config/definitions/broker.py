@@ -466,14 +466,28 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "share.coordinator.append.linger.ms": ConfigDefinition(INT, "-1", Range(-1)),
     "share.coordinator.cached.buffer.max.bytes": ConfigDefinition(INT, "1048588", Range(524288), CLUSTER_WIDE),
     "share.coordinator.load.buffer.size": ConfigDefinition(INT, "5242880", AT_LEAST_1),
-    "share.coordinator.snapshot.update.records.per.snapshot": ConfigDefinition(INT, "500", Range(0, 500)),
-    "share.coordinator.state.topic.compression.codec": ConfigDefinition(INT, "0"),
-    "share.coordinator.state.topic.min.isr": ConfigDefinition(SHORT, "2", AT_LEAST_1),
-    "share.coordinator.state.topic.num.partitions": ConfigDefinition(INT, "50", AT_LEAST_1),
-    "share.coordinator.state.topic.replication.factor": ConfigDefinition(SHORT, "3", AT_LEAST_1),
-    "share.coordinator.state.topic.segment.bytes": ConfigDefinition(INT, "104857600", AT_LEAST_1),
+    "share.coordinator.snapshot.update.records.per.snapshot": ConfigDefinition(
+        INT, "500", Range(0, 500), attribute="share_coordinator.snapshot_update_records_per_snapshot"
+    ),
+    "share.coordinator.state.topic.compression.codec": ConfigDefinition(
+        INT, "0", attribute="share_coordinator.state_topic_compression_codec"
+    ),
+    "share.coordinator.state.topic.min.isr": ConfigDefinition(
+        SHORT, "2", AT_LEAST_1, attribute="share_coordinator.state_topic_min_isr"
+    ),
+    "share.coordinator.state.topic.num.partitions": ConfigDefinition(
+        INT, "50", AT_LEAST_1, attribute="share_coordinator.state_topic_num_partitions"
+    ),
+    "share.coordinator.state.topic.replication.factor": ConfigDefinition(
+        SHORT, "3", AT_LEAST_1, attribute="share_coordinator.state_topic_replication_factor"
+    ),
+    "share.coordinator.state.topic.segment.bytes": ConfigDefinition(
+        INT, "104857600", AT_LEAST_1, attribute="share_coordinator.state_topic_segment_bytes"
+    ),
     "share.coordinator.threads": ConfigDefinition(INT, "1", AT_LEAST_1),
-    "share.coordinator.write.timeout.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
+    "share.coordinator.write.timeout.ms": ConfigDefinition(
+        INT, "5000", AT_LEAST_1, attribute="share_coordinator.write_timeout_ms"
+    ),
     "share.fetch.purgatory.purge.interval.requests": ConfigDefinition(INT, "1000"),
     "socket.connection.setup.timeout.max.ms": ConfigDefinition(LONG, "30000"),
     "socket.connection.setup.timeout.ms": ConfigDefinition(LONG, "10000"),
@@ -560,8 +574,12 @@ INTERNAL_BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "remote.log.manager.task.retry.backoff.ms": ConfigDefinition(LONG, "500", AT_LEAST_1),
     "remote.log.manager.task.retry.jitter": ConfigDefinition(DOUBLE, "0.2", Range(0, 0.5)),
     "server.max.startup.time.ms": ConfigDefinition(LONG, "9223372036854775807", AT_LEAST_0),
-    "share.coordinator.cold.partition.snapshot.interval.ms": ConfigDefinition(INT, "300000", AT_LEAST_1),
-    "share.coordinator.state.topic.prune.interval.ms": ConfigDefinition(INT, "300000", AT_LEAST_1),
+    "share.coordinator.cold.partition.snapshot.interval.ms": ConfigDefinition(
+        INT, "300000", AT_LEAST_1, attribute="share_coordinator.cold_partition_snapshot_interval_ms"
+    ),
+    "share.coordinator.state.topic.prune.interval.ms": ConfigDefinition(
+        INT, "300000", AT_LEAST_1, attribute="share_coordinator.state_topic_prune_interval_ms"
+    ),
     "unclean.leader.election.interval.ms": ConfigDefinition(
         LONG, "300000", AT_LEAST_1, attribute="replication.unclean_leader_election_interval_ms"
     ),

@@ -1,0 +1,47 @@
+"""WriteShareGroupState (key 85): stores what has changed of share partitions (KIP-932).
+
+Versions 0-1. v1 delivery complete count. Sent by brokers; needs CLUSTER_ACTION on the cluster.
+"""
+
+from __future__ import annotations
+
+from pykbroker.protocol.messages.write_share_group_state import (
+    PartitionData,
+    PartitionResult,
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+    WriteStateResult,
+)
+from pykbroker.requests.context import BrokerContext
+from pykbroker.requests.share_state_calls import error_of, for_each_partition
+from pykbroker.share_state.shard import WriteState
+from pykbroker.share_state.state import StateBatch
+
+
+async def handle_write_share_group_state(
+    context: BrokerContext, request: WriteShareGroupStateRequest
+) -> WriteShareGroupStateResponse:
+    """Stores the batches and the start offset of each share partition."""
+    coordinator = context.services.share_state
+    found = await for_each_partition(
+        context,
+        request.group_id,
+        request.topics,
+        lambda key, asked: coordinator.write(key, _write_of(asked)),
+    )
+    results = []
+    for topic_id, outcomes in found:
+        partitions = []
+        for partition, outcome in outcomes:
+            code, message = error_of(outcome)
+            partitions.append(PartitionResult(partition=partition, error_code=code, error_message=message))
+        results.append(WriteStateResult(topic_id=topic_id, partitions=partitions))
+    return WriteShareGroupStateResponse(results=results)
+
+
+def _write_of(asked: PartitionData) -> WriteState:
+    batches = [
+        StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+        for batch in asked.state_batches
+    ]
+    return WriteState(asked.state_epoch, asked.leader_epoch, asked.start_offset, asked.delivery_complete_count, batches)

@@ -1,0 +1,208 @@
+"""Access to the share coordinator of a share partition, in this process or on another broker (KIP-932).
+
+A call whose coordinator is not there yet is tried again, with a growing pause and for a limited time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from pykbroker.controller.node_client import NodeUnreachable
+from pykbroker.errors import answered_error
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.messages import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    write_share_group_state,
+)
+from pykbroker.share_state.shard import Refusal, WriteState
+from pykbroker.share_state.state import PartitionState, SharePartitionKey, StateBatch
+
+if TYPE_CHECKING:
+    from pykbroker.coordination.broker_sender import Connect, NodeConnection
+    from pykbroker.share_state.coordinator import ShareCoordinator
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+DEADLINE_S = 15.0
+"""Seconds after which a call gives up."""
+REQUEST_TIMEOUT_MS = 5_000
+
+RETRIABLE = frozenset(
+    (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        # The metadata of the share coordinator may be older than those of its caller.
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
+
+Found = Any
+"""A state, or an error; None for success without a state."""
+
+
+class CoordinatorPersister:
+    """A `SharePersister` that calls share coordinators.
+
+    Args:
+        coordinator: the share coordinator of this broker, which knows the leaders of all share partitions.
+        node_id: id of this broker.
+        connect: returns a connection to another broker.
+        request_topic_creation: has `__share_group_state` created, if it does not exist.
+    """
+
+    def __init__(
+        self,
+        coordinator: ShareCoordinator,
+        node_id: int,
+        connect: Connect,
+        request_topic_creation: Callable[[], None],
+    ) -> None:
+        self._coordinator = coordinator
+        self._node_id = node_id
+        self._connect = connect
+        self._request_topic_creation = request_topic_creation
+        self._connections: dict[int, tuple[NodeConnection, trio.Lock]] = {}
+
+    async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> ErrorCode:
+        """Creates the state of a share partition, or replaces it."""
+        m = initialize_share_group_state
+        asked = m.PartitionData(partition=key.partition, state_epoch=state_epoch, start_offset=start_offset)
+        topic = m.InitializeStateData(topic_id=key.topic_id, partitions=[asked])
+        request = m.InitializeShareGroupStateRequest(group_id=key.group_id, topics=[topic])
+        return _error(
+            await self._call(key, lambda: self._coordinator.initialize(key, state_epoch, start_offset), request)
+        )
+
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
+        """The state of a share partition; requests with a smaller leader epoch are refused from now on."""
+        m = read_share_group_state
+        asked = m.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
+        topic = m.ReadStateData(topic_id=key.topic_id, partitions=[asked])
+        request = m.ReadShareGroupStateRequest(group_id=key.group_id, topics=[topic])
+        found = await self._call(key, lambda: self._coordinator.read(key, leader_epoch), request)
+        return _state_or_error(found)
+
+    async def write(
+        self,
+        key: SharePartitionKey,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        batches: Sequence[StateBatch],
+    ) -> ErrorCode:
+        """Stores batches that have changed, and the start offset unless it is -1."""
+        write = WriteState(state_epoch, leader_epoch, start_offset, delivery_complete_count, batches)
+        m = write_share_group_state
+        asked = m.PartitionData(
+            partition=key.partition,
+            state_epoch=state_epoch,
+            leader_epoch=leader_epoch,
+            start_offset=start_offset,
+            delivery_complete_count=delivery_complete_count,
+            state_batches=[
+                m.StateBatch(
+                    first_offset=batch.first_offset,
+                    last_offset=batch.last_offset,
+                    delivery_state=batch.delivery_state,
+                    delivery_count=batch.delivery_count,
+                )
+                for batch in batches
+            ],
+        )
+        topic = m.WriteStateData(topic_id=key.topic_id, partitions=[asked])
+        request = m.WriteShareGroupStateRequest(group_id=key.group_id, topics=[topic])
+        return _error(await self._call(key, lambda: self._coordinator.write(key, write), request))
+
+    async def delete(self, key: SharePartitionKey) -> ErrorCode:
+        """Deletes the state of a share partition, if there is one."""
+        m = delete_share_group_state
+        topic = m.DeleteStateData(topic_id=key.topic_id, partitions=[m.PartitionData(partition=key.partition)])
+        request = m.DeleteShareGroupStateRequest(group_id=key.group_id, topics=[topic])
+        return _error(await self._call(key, lambda: self._coordinator.delete(key), request))
+
+    async def read_summary(self, key: SharePartitionKey, leader_epoch: int) -> PartitionState | ErrorCode:
+        """The state of a share partition without its batches; with start offset -1 if there is none."""
+        m = read_share_group_state_summary
+        asked = m.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
+        topic = m.ReadStateSummaryData(topic_id=key.topic_id, partitions=[asked])
+        request = m.ReadShareGroupStateSummaryRequest(group_id=key.group_id, topics=[topic])
+        found = await self._call(key, lambda: self._coordinator.read_summary(key), request)
+        return _state_or_error(found)
+
+    async def _call(self, key: SharePartitionKey, local: Callable[[], Awaitable[Found]], request: Any) -> Found:
+        """Calls the coordinator of a share partition until it has an answer that is final."""
+        deadline = trio.current_time() + DEADLINE_S
+        pause_s = FIRST_PAUSE_S
+        while True:
+            found = await self._try(key, local, request)
+            code = found if isinstance(found, ErrorCode) else found.code if isinstance(found, Refusal) else None
+            if code not in RETRIABLE or trio.current_time() + pause_s > deadline:
+                return found
+            await trio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+    async def _try(self, key: SharePartitionKey, local: Callable[[], Awaitable[Found]], request: Any) -> Found:
+        leader_id = self._coordinator.leader(key.coordinator_key)
+        if leader_id is None:
+            self._request_topic_creation()
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if leader_id < 0:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if leader_id == self._node_id:
+            return await local()
+        try:
+            if leader_id not in self._connections:
+                self._connections[leader_id] = self._connect(leader_id), trio.Lock()
+            connection, lock = self._connections[leader_id]
+            async with lock:
+                response = await connection.request(request, REQUEST_TIMEOUT_MS)
+        except (NodeUnreachable, ProtocolError) as error:
+            log.info("the share coordinator on broker %d does not answer: %s", leader_id, error)
+            # The broker may come back with another address.
+            self._connections.pop(leader_id, None)
+            return ErrorCode.NETWORK_EXCEPTION
+        return _found(response)
+
+
+def _found(response: Any) -> Found:
+    """The outcome of a request about one share partition."""
+    if not response.results or not response.results[0].partitions:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    result = response.results[0].partitions[0]
+    if result.error_code != ErrorCode.NONE:
+        return Refusal(answered_error(result.error_code), result.error_message)
+    if isinstance(result, read_share_group_state.PartitionResult):
+        batches = [
+            StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+            for batch in result.state_batches
+        ]
+        return PartitionState(result.state_epoch, result.start_offset, batches)
+    if isinstance(result, read_share_group_state_summary.PartitionResult):
+        count = result.delivery_complete_count
+        return PartitionState(result.state_epoch, result.start_offset, (), count, result.leader_epoch)
+    return None
+
+
+def _error(found: Found) -> ErrorCode:
+    if found is None:
+        return ErrorCode.NONE
+    code: ErrorCode = found.code if isinstance(found, Refusal) else found
+    return code
+
+
+def _state_or_error(found: Found) -> PartitionState | ErrorCode:
+    return found if isinstance(found, PartitionState) else _error(found)

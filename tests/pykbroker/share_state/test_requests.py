@@ -1,0 +1,177 @@
+"""The five requests to the share coordinator, as handlers get them, and the persister that sends them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from pykbroker.controller.node_client import NodeUnreachable
+from pykbroker.handlers.delete_share_group_state import handle_delete_share_group_state
+from pykbroker.handlers.initialize_share_group_state import handle_initialize_share_group_state
+from pykbroker.handlers.read_share_group_state import handle_read_share_group_state
+from pykbroker.handlers.read_share_group_state_summary import handle_read_share_group_state_summary
+from pykbroker.handlers.write_share_group_state import handle_write_share_group_state
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages import initialize_share_group_state, read_share_group_state
+from pykbroker.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
+from pykbroker.protocol.messages.read_share_group_state import ReadShareGroupStateRequest
+from pykbroker.share_state.persister import CoordinatorPersister
+from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, SharePartitionKey, StateBatch
+from tests.pykbroker.share_state.test_coordinator import KEY, Rig
+from tests.support.data_path import NODE_ID, topic_id, topic_image
+
+HANDLERS = {
+    83: handle_initialize_share_group_state,
+    84: handle_read_share_group_state,
+    85: handle_write_share_group_state,
+    86: handle_delete_share_group_state,
+    87: handle_read_share_group_state_summary,
+}
+VERSIONS = {83: 0, 84: 0, 85: 1, 86: 0, 87: 1}
+REMOTE_ID = NODE_ID + 1
+
+
+class Remote:
+    """A connection to the rig's broker, as another broker has it.
+
+    Attributes:
+        failures: number of requests that fail before one succeeds.
+    """
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.failures = 0
+        self.asked = 0
+
+    async def request(self, message: Any, timeout_ms: int) -> Any:
+        self.asked += 1
+        if self.failures:
+            self.failures -= 1
+            raise NodeUnreachable("it is gone")
+        return await self.rig.call(HANDLERS[message.KEY], message, VERSIONS[message.KEY])
+
+    async def close(self) -> None:
+        pass
+
+
+class Elsewhere:
+    """A share coordinator of a broker that leads nothing: the other one leads all share partitions."""
+
+    def leader(self, key: str) -> int | None:
+        return REMOTE_ID
+
+
+def persisters(rig: Rig, remote: Remote) -> list[CoordinatorPersister]:
+    """One on the broker of the coordinator, and one on another."""
+    rig.services = rig.services.replaced(share_state=rig.coordinator)
+
+    def create() -> None:
+        rig.coordinator.request_topic_creation(1)
+
+    elsewhere: Any = Elsewhere()
+    return [
+        CoordinatorPersister(rig.coordinator, NODE_ID, lambda broker_id: remote, create),
+        CoordinatorPersister(elsewhere, NODE_ID, lambda broker_id: remote, create),
+    ]
+
+
+async def test_a_state_by_both_ways(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        batch = StateBatch(5, 9, ACKNOWLEDGED, 2)
+        for partition, persister in enumerate(persisters(rig, Remote(rig))):
+            key = KEY._replace(partition=partition)
+            assert await persister.initialize(key, 3, -1) is ErrorCode.NONE
+            assert await persister.write(key, 3, 1, 5, 5, [batch]) is ErrorCode.NONE
+            found = await persister.read(key, 2)
+            assert isinstance(found, PartitionState)
+            assert (found.state_epoch, found.start_offset, list(found.batches)) == (3, 5, [batch])
+            summary = PartitionState(3, 5, (), 5, 2)
+            assert await persister.read_summary(key, 2) == summary
+            assert await persister.write(key, 3, 1, 5, 5, [batch]) is ErrorCode.FENCED_LEADER_EPOCH
+            assert await persister.write(key, 2, 2, 5, 5, [batch]) is ErrorCode.FENCED_STATE_EPOCH
+            assert await persister.delete(key) is ErrorCode.NONE
+            assert await persister.read_summary(key, 2) == PartitionState(0, -1, (), -1, 0)
+            assert await persister.read(key, 2) is ErrorCode.INVALID_REQUEST
+
+
+async def test_a_coordinator_that_comes_back_is_asked_again(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    remote = Remote(rig)
+    remote.failures = 3
+    async with rig.running():
+        assert await persisters(rig, remote)[1].initialize(KEY, 1, 0) is ErrorCode.NONE
+        assert remote.asked == 4
+
+
+async def test_a_coordinator_that_stays_away_is_given_up(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    remote = Remote(rig)
+    remote.failures = 1000
+    async with rig.running():
+        began = trio.current_time()
+        assert await persisters(rig, remote)[1].initialize(KEY, 1, 0) is ErrorCode.NETWORK_EXCEPTION
+        assert 14 < trio.current_time() - began <= 15
+
+
+async def test_the_first_call_has_the_topic_created(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, is_fresh=True)
+    async with rig.running():
+        assert await persisters(rig, Remote(rig))[0].initialize(KEY, 1, 0) is ErrorCode.NONE
+        assert [topic.name for topic in rig.created] == ["__share_group_state"]
+
+
+async def test_a_topic_that_a_coordinator_learns_of_later(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    key = SharePartitionKey("g", topic_id("later"), 0)
+    async with rig.running() as nursery:
+
+        async def create_later() -> None:
+            await trio.sleep(1)
+            rig.change(*rig.services.metadata.image.topics_by_name.values(), topic_image("later", 1))
+
+        nursery.start_soon(create_later)
+        assert await persisters(rig, Remote(rig))[0].initialize(key, 1, 0) is ErrorCode.NONE
+
+
+async def test_errors_have_kafkas_texts(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        persisters(rig, Remote(rig))
+        m = read_share_group_state
+        asked = [m.PartitionData(partition=number, leader_epoch=0) for number in (0, 9, -1)]
+        request = ReadShareGroupStateRequest(
+            group_id="g", topics=[m.ReadStateData(topic_id=KEY.topic_id, partitions=asked)]
+        )
+        response = await rig.call(handle_read_share_group_state, request, 0)
+        assert [(p.partition, p.error_code, p.error_message) for p in response.results[0].partitions] == [
+            (0, ErrorCode.INVALID_REQUEST, "Read operation on uninitialized share partition not allowed."),
+            (9, ErrorCode.INVALID_REQUEST, "Read operation on uninitialized share partition not allowed."),
+            (-1, ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number."),
+        ]
+        i = initialize_share_group_state
+        topic = i.InitializeStateData(topic_id=KEY.topic_id, partitions=[i.PartitionData(partition=9)])
+        refused = await rig.call(
+            handle_initialize_share_group_state, InitializeShareGroupStateRequest(group_id="g", topics=[topic]), 0
+        )
+        result = refused.results[0].partitions[0]
+        assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert result.error_message == "This server does not host this topic-partition."
+
+
+async def test_a_request_about_nothing_has_an_empty_answer(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    async with rig.running():
+        persisters(rig, Remote(rig))
+        m = read_share_group_state
+        empty = m.ReadStateData(topic_id=KEY.topic_id, partitions=[])
+        for request in (
+            ReadShareGroupStateRequest(group_id="g", topics=[]),
+            ReadShareGroupStateRequest(group_id="g", topics=[empty]),
+            ReadShareGroupStateRequest(
+                group_id="", topics=[m.ReadStateData(topic_id=KEY.topic_id, partitions=[m.PartitionData(partition=0)])]
+            ),
+        ):
+            assert (await rig.call(handle_read_share_group_state, request, 0)).results == []
