@@ -23,6 +23,7 @@ from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
 KRAFT_VERSION = "kraft.version"
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_LATEST),
@@ -51,6 +52,11 @@ def default_levels(metadata_version: int) -> dict[str, int]:
 def consumer_groups_enabled(image: ClusterImage) -> bool:
     """True if the cluster's group.version serves the consumer group protocol (KIP-848)."""
     return image.features.get(GROUP_VERSION, 0) >= 1
+
+
+def share_groups_enabled(image: ClusterImage) -> bool:
+    """True if the cluster's share.version serves share groups (KIP-932)."""
+    return image.features.get(SHARE_VERSION, 0) >= 1
 
 
 BOOTSTRAP_LEVELS: Mapping[str, int] = default_levels(METADATA_VERSION_LATEST)
@@ -139,7 +145,7 @@ _KNOWN_FEATURES = frozenset(
         TRANSACTION_VERSION,
         GROUP_VERSION,
         "eligible.leader.replicas.version",
-        "share.version",
+        SHARE_VERSION,
         "streams.version",
     )
 )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pykbroker.groups.result import GroupResult
     from pykbroker.groups.settings import GroupSettings
     from pykbroker.groups.shard import GroupShard
+    from pykbroker.groups.share.coordinator import InitializePartition, ShareGroupRequests
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerDescribedGroup
     from pykbroker.protocol.messages.consumer_group_heartbeat import (
@@ -92,6 +93,7 @@ class GroupCoordinator:
         settings: limits and timeouts.
         node_id, clock, partitions, metadata, create_internal_topic: as for `CoordinatorRuntime`.
         random: for member ids.
+        initialize_share_partition: as `share.coordinator.InitializePartition`.
 
     `run`, `stop`, `load_missing` are those of the runtime.
     """
@@ -105,11 +107,14 @@ class GroupCoordinator:
         metadata: MetadataSource,
         create_internal_topic: Callable[[InternalTopic], Awaitable[None]],
         random: random.Random,
+        initialize_share_partition: InitializePartition,
     ) -> None:
         self._settings = settings
         self._random = random
         self._metadata = metadata
         self._group_topics: GroupTopics | None = None
+        self._initialize_share_partition = initialize_share_partition
+        self._share: ShareGroupRequests | None = None  # made with the first request about a share group
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             OFFSETS_TOPIC,
             node_id,
@@ -299,6 +304,15 @@ class GroupCoordinator:
             refresh.group_id,
             lambda shard, now_ms: shard.consumer.resolve(refresh, visible, version, started_ms, now_ms),
         )
+
+    @property
+    def share(self) -> ShareGroupRequests:
+        """Requests about share groups."""
+        if self._share is None:
+            from pykbroker.groups.share.coordinator import ShareGroupRequests
+
+            self._share = ShareGroupRequests(self._runtime, lambda: self._topics, self._initialize_share_partition)
+        return self._share
 
     # Offsets
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -33,7 +33,7 @@ from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.full_disk import FullDisk
     from pykbroker.replication.replica_manager import ReplicaManager
     from pykbroker.replication.throttle import ReplicationThrottle
+    from pykbroker.share_state.state import SharePersister
 
 log = logging.getLogger(__name__)
 
@@ -172,6 +173,27 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         partitions, replication = _replicate(parts, call, brokers, broker_clients)
     channel = make_channel(parts, call, "forwarding")
     create_internal_topic = partial(_create_internal_topic, channel)
+    share_state = ShareCoordinator(
+        ShareStateSettings.from_config(config),
+        config.node_id,
+        host.clock,
+        partitions,
+        metadata,
+        create_internal_topic,
+    )
+
+    @cache
+    def share_persister() -> SharePersister:
+        from pykbroker.share_state.persister import CoordinatorPersister
+
+        connect = partial(_connect, broker_clients, purpose="share")
+        return CoordinatorPersister(
+            share_state,
+            config.node_id,
+            connect,
+            lambda: share_state.request_topic_creation(metadata.expected_broker_count),
+        )
+
     groups = GroupCoordinator(
         GroupSettings.from_config(config),
         config.node_id,
@@ -180,6 +202,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         metadata,
         create_internal_topic,
         host.random,
+        partial(_initialize_share_partition, share_persister),
     )
     producer_ids = ProducerIds(channel, metadata, config.node_id)
     transactions = TransactionCoordinator(
@@ -191,15 +214,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         next_producer_id=producer_ids.next,
         create_internal_topic=create_internal_topic,
         write_marker=MarkerWriter(partitions, groups, host.clock).write,
-        connect=partial(_connect, broker_clients),
-    )
-    share_state = ShareCoordinator(
-        ShareStateSettings.from_config(config),
-        config.node_id,
-        host.clock,
-        partitions,
-        metadata,
-        create_internal_topic,
+        connect=partial(_connect, broker_clients, purpose="transactions"),
     )
     controller.subscribe(partitions.apply)
     if replication is not None:
@@ -312,10 +327,24 @@ async def _create_internal_topic(channel: ControllerChannel, topic: InternalTopi
             raise KafkaError(code, result.error_message or "")
 
 
-def _connect(clients: BrokerClients | None, broker_id: int) -> NodeConnection:
+async def _initialize_share_partition(
+    persister: Callable[[], SharePersister],
+    group_id: str,
+    topic_id: bytes,
+    partition: int,
+    state_epoch: int,
+    start_offset: int,
+) -> ErrorCode:
+    """As `groups.share.coordinator.InitializePartition`."""
+    from pykbroker.share_state.state import SharePartitionKey
+
+    return await persister().initialize(SharePartitionKey(group_id, topic_id, partition), state_epoch, start_offset)
+
+
+def _connect(clients: BrokerClients | None, broker_id: int, purpose: str) -> NodeConnection:
     """A connection to another broker; raises NodeUnreachable as `BrokerClients.connect`."""
     if clients is not None:
-        return clients.connect(broker_id, "transactions")
+        return clients.connect(broker_id, purpose)
     from pykbroker.controller.node_client import NodeUnreachable
 
     raise NodeUnreachable(f"broker {broker_id} is not registered")

@@ -35,6 +35,7 @@ from pykbroker.protocol.messages.offset_fetch import (
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from tests.pykbroker.groups.driver import subscription
 from tests.support.data_path import NODE_ID, DataPath, cluster_image, topic_id, topic_image
+from tests.support.share_state import initialize_share_partition
 
 
 class Rig(DataPath):
@@ -53,6 +54,7 @@ class Rig(DataPath):
             self.services.metadata,
             self.create_internal_topic,
             random.Random(3),
+            initialize_share_partition,
         )
         self.services = self.services.replaced(groups=self.groups)
 

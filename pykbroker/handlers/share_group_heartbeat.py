@@ -1,0 +1,32 @@
+"""ShareGroupHeartbeat (key 76): membership of share groups and their assignments (KIP-932).
+
+Version 1. Needs READ on the group and DESCRIBE on the topics that it names.
+"""
+
+from __future__ import annotations
+
+from pykbroker.controller.metadata.features import share_groups_enabled
+from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, READ, TOPIC
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from pykbroker.requests.context import BrokerContext
+from pykbroker.security.client_address import java_address
+
+MEMBER_ID_LENGTH_MAX = 36
+"""Length of a member id, which clients make: that of a UUID as text."""
+INVALID_MEMBER_ID = "Invalid member id in the request."
+
+
+async def handle_share_group_heartbeat(
+    context: BrokerContext, request: ShareGroupHeartbeatRequest
+) -> ShareGroupHeartbeatResponse:
+    """Keeps a member in its group and tells it its partitions, once what it is told is stored."""
+    if not share_groups_enabled(context.services.metadata.image):
+        return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if not context.authorize(READ, GROUP, request.group_id):
+        return ShareGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX:
+        return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=INVALID_MEMBER_ID)
+    if context.refused(DESCRIBE, TOPIC, request.subscribed_topic_names or ()):
+        return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return await context.services.groups.share.heartbeat(request, context.client_id, java_address(context.client_host))
