@@ -1,0 +1,90 @@
+"""ShareGroupHeartbeat and ShareGroupDescribe, with the share coordinator behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from pykbroker.controller.metadata.features import SHARE_VERSION
+from pykbroker.handlers.share_group_describe import handle_share_group_describe
+from pykbroker.handlers.share_group_heartbeat import handle_share_group_heartbeat
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from tests.pykbroker.groups.rig import Rig
+from tests.support.data_path import topic_id
+
+
+def share_rig(folder: Path, *, share_version: int = 1) -> Rig:
+    rig = Rig(folder)
+    rig.services.metadata.image.features = {SHARE_VERSION: share_version}
+    return rig
+
+
+async def beat(rig: Rig, member_id: str, epoch: int, *topics: str) -> Any:
+    request = ShareGroupHeartbeatRequest(
+        group_id="g", member_id=member_id, member_epoch=epoch, subscribed_topic_names=list(topics) or None
+    )
+    return await rig.call(handle_share_group_heartbeat, request, 1)
+
+
+async def describe(rig: Rig, *group_ids: str, operations: bool = False) -> Any:
+    request = ShareGroupDescribeRequest(group_ids=list(group_ids), include_authorized_operations=operations)
+    return (await rig.call(handle_share_group_describe, request, 1)).groups
+
+
+async def test_a_member_gets_partitions_once_they_are_initialized(tmp_path: Path) -> None:
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        first = await beat(rig, "m", 0, "clicks")
+        assert (first.error_code, first.member_epoch) == (ErrorCode.NONE, 2)
+        assert first.assignment.topic_partitions == []
+        await trio.sleep(2)
+        second = await beat(rig, "m", 2)
+        assert second.member_epoch == 3
+        assigned = [(t.topic_id, t.partitions) for t in second.assignment.topic_partitions]
+        assert assigned == [(topic_id("clicks"), [0, 1])]
+
+
+async def test_a_described_group(tmp_path: Path) -> None:
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        await beat(rig, "m", 0, "clicks")
+        await trio.sleep(2)
+        await beat(rig, "m", 2)
+        found, missing, empty = await describe(rig, "g", "h", "", operations=True)
+        assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", 3, 3)
+        assert found.authorized_operations != -(2**31)
+        member = found.members[0]
+        assert (member.client_id, member.client_host) == ("test", "/127.0.0.1")
+        assert [(t.topic_name, t.partitions) for t in member.assignment.topic_partitions] == [("clicks", [0, 1])]
+        assert (missing.error_code, missing.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group h not found.")
+        assert empty.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+async def test_a_cluster_without_share_groups(tmp_path: Path) -> None:
+    rig = share_rig(tmp_path, share_version=0)
+    async with rig.running():
+        assert (await beat(rig, "m", 0, "clicks")).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert [group.error_code for group in await describe(rig, "g")] == [ErrorCode.UNSUPPORTED_VERSION]
+
+
+@pytest.mark.parametrize("member_id", ["", "m" * 37])
+async def test_member_ids_that_no_client_makes(tmp_path: Path, member_id: str) -> None:
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        refused = await beat(rig, member_id, 0, "clicks")
+        assert (refused.error_code, refused.error_message) == (
+            ErrorCode.INVALID_REQUEST,
+            "Invalid member id in the request.",
+        )
+
+
+async def test_a_malformed_request(tmp_path: Path) -> None:
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        refused = await beat(rig, "m", 0)
+        assert refused.error_message == "SubscribedTopicNames must be set in first request."
