@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pykbroker.groups.consumer.expiry import RETRY_BACKOFF_MS
 from pykbroker.groups.modern.errors import GroupError
@@ -11,6 +11,7 @@ from pykbroker.groups.modern.timers import SoftState, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.groups.share import heartbeat as heartbeats
+from pykbroker.groups.share import offsets
 from pykbroker.groups.share.describe import describe
 from pykbroker.groups.share.group import SHARE_GROUP_TYPE, ShareGroup
 from pykbroker.groups.share.heartbeat import Initialization, ShareHeartbeatContext
@@ -18,6 +19,7 @@ from pykbroker.groups.share.initialization import initialized_record, uninitiali
 from pykbroker.groups.share.member import LEAVE_GROUP_MEMBER_EPOCH
 from pykbroker.groups.share.records import group_tombstones
 from pykbroker.groups.share.settings import ShareGroupSettings
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.share_group_records import ShareGroupMetadataKey
 from pykbroker.protocol.messages.share_group_describe import DescribedGroup
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -100,6 +102,55 @@ class ShareGroups(ModernGroups[ShareGroup]):
         group = self.by_id.get(failed.group_id)
         record = None if group is None else uninitialized_record(group, failed.partitions, self.topics)
         return GroupResult() if record is None else GroupResult(records=[record], applies_at_append=True)
+
+    def empty_group(self, group_id: str, other: object | None) -> ShareGroup:
+        """A share group without members, for administration.
+
+        Raises:
+            GroupError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        group = self.find(group_id, other)
+        if group.members:
+            raise GroupError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+        return group
+
+    def alter_offsets(
+        self, group_id: str, other: object | None, wanted: Mapping[str, Mapping[int, int]], now_ms: int
+    ) -> GroupResult:
+        """Handles AlterShareGroupOffsets, which creates the group if it does not exist; see `offsets.alter`.
+
+        Raises:
+            GroupError: GROUP_ID_NOT_FOUND: the group is of another type, NON_EMPTY_GROUP.
+        """
+        group = self.get_or_make(group_id, other, is_joining=True)
+        if group.members:
+            raise GroupError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+        return offsets.alter(group, wanted, self.topics, now_ms)
+
+    def delete_offsets(self, group_id: str, other: object | None, names: Iterable[str]) -> GroupResult:
+        """Begins DeleteShareGroupOffsets; see `offsets.begin_deletion`.
+
+        Raises:
+            GroupError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        return offsets.begin_deletion(self.empty_group(group_id, other), names, self.topics)
+
+    def offsets_deleted(self, group_id: str, topic_ids: Iterable[bytes]) -> GroupResult:
+        """Ends DeleteShareGroupOffsets, if the group is still there."""
+        group = self.by_id.get(group_id)
+        return GroupResult() if group is None else offsets.end_deletion(group, topic_ids, self.topics)
+
+    def begin_deletion(self, group_id: str) -> GroupResult:
+        """The share partitions whose state must be deleted before an empty group; see `offsets`."""
+        group = self.by_id.get(group_id)
+        if group is None or group.members:
+            return GroupResult(response={})
+        return offsets.begin_group_deletion(group, self.topics)
+
+    def delete_topics(self, topic_ids: Iterable[bytes]) -> list[GroupResult]:
+        """Has every group forget deleted topics."""
+        ended = frozenset(topic_ids)
+        return [offsets.forget_topics(group, ended, self.topics) for group in self.by_id.values()]
 
     # Time
 

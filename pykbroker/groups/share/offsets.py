@@ -1,0 +1,124 @@
+"""Administration of share groups' start offsets and their deletion, as records of the group and work for the persister.
+
+Operations return records and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pykbroker.groups.modern.topics import GroupTopics
+from pykbroker.groups.result import GroupResult
+from pykbroker.groups.share.group import ShareGroup, TopicState
+from pykbroker.groups.share.initialization import TopicPartitionNumbers, initializing_record, merged, with_names
+from pykbroker.groups.share.records import state_record
+from pykbroker.protocol.error_codes import ErrorCode
+
+NO_OFFSETS = "There is no offset information to delete."
+
+
+class Alteration(NamedTuple):
+    """New start offsets for the share coordinator, at the group's epoch.
+
+    Attributes:
+        state_epoch: the group epoch.
+        offsets: topic id -> partition -> start offset, of partitions that exist.
+    """
+
+    state_epoch: int
+    offsets: Mapping[bytes, Mapping[int, int]]
+
+
+class Deletion(NamedTuple):
+    """Share partitions whose state is to be deleted, and topics that have none.
+
+    Attributes:
+        partitions: topic id -> partitions.
+        errors: name of a topic -> the error, with its text if it has one of its own.
+    """
+
+    partitions: TopicPartitionNumbers
+    errors: Mapping[str, tuple[ErrorCode, str | None]]
+
+
+def alter(group: ShareGroup, wanted: Mapping[str, Mapping[int, int]], topics: GroupTopics, now_ms: int) -> GroupResult:
+    """Notes partitions as initializing from new start offsets (AlterShareGroupOffsets); the group is empty.
+
+    The response is an `Alteration`.
+    """
+    offsets: dict[bytes, dict[int, int]] = {}
+    states = {}
+    for name, partitions in wanted.items():
+        topic_id = topics.id_of(name)
+        if topic_id is None:
+            continue
+        count = topics.partition_count(topic_id)
+        existing = {number: offset for number, offset in partitions.items() if number < count}
+        states[topic_id] = TopicState(name, frozenset(existing), now_ms)
+        if existing:
+            offsets[topic_id] = existing
+    result = GroupResult(response=Alteration(group.epoch, offsets), applies_at_append=True)
+    if states:
+        result.records.append(initializing_record(group, states, topics))
+    return result
+
+
+def begin_deletion(group: ShareGroup, names: Iterable[str], topics: GroupTopics) -> GroupResult:
+    """Notes topics as deleting (DeleteShareGroupOffsets); the group is empty. The response is a `Deletion`."""
+    partitions: dict[bytes, frozenset[int]] = {}
+    errors: dict[str, tuple[ErrorCode, str | None]] = {}
+    if not group.has_state_record:
+        return GroupResult(response=Deletion(partitions, errors))
+    initialized = dict(group.initialized)
+    deleting = set(group.deleting)
+    for name in names:
+        topic_id = topics.id_of(name)
+        if topic_id is None:
+            errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        elif topic_id in initialized:
+            partitions[topic_id] = initialized.pop(topic_id).partitions
+            deleting.add(topic_id)
+        elif topic_id in deleting:
+            # An earlier deletion has not come to its end.
+            partitions[topic_id] = frozenset(range(topics.partition_count(topic_id)))
+        else:
+            errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSETS
+    record = state_record(group.group_id, group.initializing, initialized, with_names(deleting, topics))
+    return GroupResult(records=[record], response=Deletion(partitions, errors), applies_at_append=True)
+
+
+def end_deletion(group: ShareGroup, topic_ids: Iterable[bytes], topics: GroupTopics) -> GroupResult:
+    """Forgets topics whose state is deleted."""
+    deleting = with_names(group.deleting - frozenset(topic_ids), topics)
+    record = state_record(group.group_id, group.initializing, group.initialized, deleting)
+    return GroupResult(records=[record], applies_at_append=True)
+
+
+def begin_group_deletion(group: ShareGroup, topics: GroupTopics) -> GroupResult:
+    """Notes all topics of an empty group as deleting; the response has the partitions whose state goes first."""
+    if not group.has_state_record:
+        return GroupResult(response={})
+    doomed = merged(group.initialized, group.initializing)
+    # Topics that an earlier deletion has left, unless they do not exist any more.
+    left = {
+        topic_id: TopicState(name, frozenset(range(topics.partition_count(topic_id))), -1)
+        for topic_id in group.deleting
+        if (name := topics.name_of(topic_id)) is not None
+    }
+    doomed = merged(doomed, left)
+    record = state_record(group.group_id, {}, {}, {topic_id: state.name for topic_id, state in doomed.items()})
+    partitions = {topic_id: state.partitions for topic_id, state in doomed.items()}
+    return GroupResult(records=[record], response=partitions, applies_at_append=True)
+
+
+def forget_topics(group: ShareGroup, topic_ids: frozenset[bytes], topics: GroupTopics) -> GroupResult:
+    """Forgets deleted topics; the share coordinator deletes their state by itself."""
+    known = group.initializing.keys() | group.initialized.keys() | group.deleting
+    if not known & topic_ids:
+        return GroupResult()
+    initializing = {topic_id: state for topic_id, state in group.initializing.items() if topic_id not in topic_ids}
+    initialized = {topic_id: state for topic_id, state in group.initialized.items() if topic_id not in topic_ids}
+    deleting = with_names(group.deleting - topic_ids, topics)
+    record = state_record(group.group_id, initializing, initialized, deleting)
+    return GroupResult(records=[record], applies_at_append=True)
