@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pykbroker.groups.result import GroupResult
     from pykbroker.groups.settings import GroupSettings
     from pykbroker.groups.shard import GroupShard
-    from pykbroker.groups.share.coordinator import InitializePartition, ShareGroupRequests
+    from pykbroker.groups.share.coordinator import ShareGroupRequests, ShareStates
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerDescribedGroup
     from pykbroker.protocol.messages.consumer_group_heartbeat import (
@@ -93,7 +93,7 @@ class GroupCoordinator:
         settings: limits and timeouts.
         node_id, clock, partitions, metadata, create_internal_topic: as for `CoordinatorRuntime`.
         random: for member ids.
-        initialize_share_partition: as `share.coordinator.InitializePartition`.
+        share_states: the state of share partitions.
 
     `run`, `stop`, `load_missing` are those of the runtime.
     """
@@ -107,13 +107,13 @@ class GroupCoordinator:
         metadata: MetadataSource,
         create_internal_topic: Callable[[InternalTopic], Awaitable[None]],
         random: random.Random,
-        initialize_share_partition: InitializePartition,
+        share_states: ShareStates,
     ) -> None:
         self._settings = settings
         self._random = random
         self._metadata = metadata
         self._group_topics: GroupTopics | None = None
-        self._initialize_share_partition = initialize_share_partition
+        self._share_states = share_states
         self._share: ShareGroupRequests | None = None  # made with the first request about a share group
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             OFFSETS_TOPIC,
@@ -143,6 +143,8 @@ class GroupCoordinator:
         if deleted:
             for number, shard in self._runtime.shards.items():
                 self._append_tombstones(number, shard, shard.delete_topics(deleted))
+                for result in shard.share.delete_topics(deleted.values()):
+                    self._runtime.carry_out(number, shard, result)
 
     def request_topic_creation(self, live_broker_count: int) -> None:
         """Starts the creation of `__consumer_offsets`, unless one is in flight (P-89)."""
@@ -311,7 +313,7 @@ class GroupCoordinator:
         if self._share is None:
             from pykbroker.groups.share.coordinator import ShareGroupRequests
 
-            self._share = ShareGroupRequests(self._runtime, lambda: self._topics, self._initialize_share_partition)
+            self._share = ShareGroupRequests(self._runtime, lambda: self._topics, self._share_states)
         return self._share
 
     # Offsets
@@ -416,8 +418,15 @@ class GroupCoordinator:
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Deletes Empty groups; returns the error code of each group."""
-        writes = {group_id: self._delete_group(group_id) for group_id in group_ids}
         codes: dict[str, ErrorCode] = {}
+        wanted = list(group_ids)
+        for group_id in wanted:
+            place = self._runtime.find(group_id)
+            if not isinstance(place, ErrorCode) and group_id in place[1].share.by_id:
+                error = await self.share.delete_states(group_id)
+                if error is not ErrorCode.NONE:
+                    codes[group_id] = error
+        writes = {group_id: self._delete_group(group_id) for group_id in wanted if group_id not in codes}
         for group_id, write in writes.items():
             if isinstance(write, ErrorCode):
                 codes[group_id] = write

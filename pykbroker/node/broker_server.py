@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -19,6 +19,7 @@ from pykbroker.node.broker_registration import Registration, refuse_unknown_feat
 from pykbroker.node.housekeeping import high_watermarks, start_housekeeping
 from pykbroker.node.node_parts import make_authorizer, sasl_maker
 from pykbroker.node.quorum_node import LocalCall, is_quorum_gone, make_channel, opener
+from pykbroker.node.share_states import GroupShareStates
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.replication.fetch_sessions import FetchSessions
@@ -33,7 +34,7 @@ from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
@@ -182,8 +183,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         create_internal_topic,
     )
 
-    @cache
-    def share_persister() -> SharePersister:
+    def make_persister() -> SharePersister:
         from pykbroker.share_state.persister import CoordinatorPersister
 
         connect = partial(_connect, broker_clients, purpose="share")
@@ -202,7 +202,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         metadata,
         create_internal_topic,
         host.random,
-        partial(_initialize_share_partition, share_persister),
+        GroupShareStates(make_persister),
     )
     producer_ids = ProducerIds(channel, metadata, config.node_id)
     transactions = TransactionCoordinator(
@@ -325,20 +325,6 @@ async def _create_internal_topic(channel: ControllerChannel, topic: InternalTopi
         code = ErrorCode(result.error_code)
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise KafkaError(code, result.error_message or "")
-
-
-async def _initialize_share_partition(
-    persister: Callable[[], SharePersister],
-    group_id: str,
-    topic_id: bytes,
-    partition: int,
-    state_epoch: int,
-    start_offset: int,
-) -> ErrorCode:
-    """As `groups.share.coordinator.InitializePartition`."""
-    from pykbroker.share_state.state import SharePartitionKey
-
-    return await persister().initialize(SharePartitionKey(group_id, topic_id, partition), state_epoch, start_offset)
 
 
 def _connect(clients: BrokerClients | None, broker_id: int, purpose: str) -> NodeConnection:

@@ -34,7 +34,7 @@ from pykbroker.replication.transaction_markers import MarkerWriter
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 from tests.support.data_path import ManualClock, topic_id
-from tests.support.share_state import initialize_share_partition
+from tests.support.share_state import MemoryShareStates
 
 NODES = (1, 2, 3)
 DATA_TOPIC = "t"
@@ -222,7 +222,7 @@ class Node:
             self,
             unused,
             random.Random(cluster.random.random()),
-            initialize_share_partition,
+            MemoryShareStates(),
         )
         self.transactions = TransactionCoordinator(
             TransactionSettings(transaction_abort_timed_out_transaction_cleanup_interval_ms=1_000),

@@ -1,12 +1,35 @@
-"""A share coordinator for tests in which there is none."""
+"""The state of share partitions in memory, for tests in which there is no share coordinator."""
 
 from __future__ import annotations
 
 from pykbroker.protocol.error_codes import ErrorCode
 
 
-async def initialize_share_partition(
-    group_id: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int
-) -> ErrorCode:
-    """Has initialized every share partition at once."""
-    return ErrorCode.NONE
+class MemoryShareStates:
+    """The `ShareStates` of a group coordinator.
+
+    Attributes:
+        start_offsets: (group id, topic id, partition) -> state epoch and start offset.
+        error: given instead of every success, if it is not NONE.
+    """
+
+    def __init__(self) -> None:
+        self.start_offsets: dict[tuple[str, bytes, int], tuple[int, int]] = {}
+        self.error = ErrorCode.NONE
+
+    async def initialize(
+        self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int
+    ) -> ErrorCode:
+        if self.error is ErrorCode.NONE:
+            self.start_offsets[group_id, topic_id, partition] = state_epoch, start_offset
+        return self.error
+
+    async def delete(self, group_id: str, topic_id: bytes, partition: int) -> ErrorCode:
+        if self.error is ErrorCode.NONE:
+            self.start_offsets.pop((group_id, topic_id, partition), None)
+        return self.error
+
+    async def read_summary(self, group_id: str, topic_id: bytes, partition: int) -> tuple[int, int, int] | ErrorCode:
+        if self.error is not ErrorCode.NONE:
+            return self.error
+        return self.start_offsets.get((group_id, topic_id, partition), (0, -1))[1], 0, -1

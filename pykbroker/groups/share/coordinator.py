@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -25,9 +25,23 @@ log = logging.getLogger(__name__)
 DEFAULT_START_OFFSET = -1
 """Start offset of a share partition that has none yet: `share.auto.offset.reset` decides at the first fetch."""
 
-InitializePartition = Callable[[str, bytes, int, int, int], Awaitable[ErrorCode]]
-"""Asks the share coordinator to initialize the state of a share partition, given its group id, topic id and partition,
-and the state epoch and start offset; the error is that of the share coordinator."""
+Summary = tuple[int, int, int]
+"""Start offset, -1 for none; leader epoch; number of records that are delivered for good, -1 if it is unknown."""
+
+
+class ShareStates(Protocol):
+    """The state of share partitions, which the share coordinator stores; errors are its own."""
+
+    async def initialize(
+        self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int
+    ) -> ErrorCode:
+        """Creates the state of a share partition, or replaces it."""
+
+    async def delete(self, group_id: str, topic_id: bytes, partition: int) -> ErrorCode:
+        """Deletes the state of a share partition, if there is one."""
+
+    async def read_summary(self, group_id: str, topic_id: bytes, partition: int) -> Summary | ErrorCode:
+        """The start offset of a share partition, and what its lag is computed from."""
 
 
 class ShareGroupRequests:
@@ -36,18 +50,18 @@ class ShareGroupRequests:
     Args:
         runtime: the group coordinator's runtime.
         topics: returns the topics of the cluster.
-        initialize_partition: as `InitializePartition`.
+        states: the state of share partitions.
     """
 
     def __init__(
         self,
         runtime: CoordinatorRuntime[GroupShard],
         topics: Callable[[], GroupTopics],
-        initialize_partition: InitializePartition,
+        states: ShareStates,
     ) -> None:
         self._runtime = runtime
         self._topics = topics
-        self._initialize_partition = initialize_partition
+        self._states = states
 
     async def heartbeat(
         self, request: ShareGroupHeartbeatRequest, client_id: str, client_host: str
@@ -80,26 +94,65 @@ class ShareGroupRequests:
 
     async def initialize(self, wanted: Initialization) -> None:
         """Initializes share partitions and notes in the group that they are, or that they must be tried again."""
-        errors: set[ErrorCode] = set()
+        offsets = {
+            topic_id: dict.fromkeys(sorted(partitions), DEFAULT_START_OFFSET)
+            for topic_id, partitions in wanted.partitions.items()
+        }
+        await self._initialize_from(wanted, offsets)
 
-        async def initialize_one(topic_id: bytes, partition: int) -> None:
-            errors.add(
-                await self._initialize_partition(
-                    wanted.group_id, topic_id, partition, wanted.state_epoch, DEFAULT_START_OFFSET
-                )
-            )
+    async def _initialize_from(
+        self, wanted: Initialization, offsets: Mapping[bytes, Mapping[int, int]]
+    ) -> dict[tuple[bytes, int], ErrorCode]:
+        """Initializes share partitions from start offsets, and notes the outcome; gives the errors, if there are any.
+
+        If one fails all are noted as not initialized, as in Kafka.
+        """
+        group_id, errors = wanted.group_id, dict[tuple[bytes, int], ErrorCode]()
+
+        async def initialize_one(topic_id: bytes, partition: int, offset: int) -> None:
+            code = await self._states.initialize(group_id, topic_id, partition, wanted.state_epoch, offset)
+            if code is not ErrorCode.NONE:
+                errors[topic_id, partition] = code
 
         async with trio.open_nursery() as nursery:
-            for topic_id, partitions in wanted.partitions.items():
-                for partition in sorted(partitions):
-                    nursery.start_soon(initialize_one, topic_id, partition)
-        failed = errors - {ErrorCode.NONE}
-        if failed:
-            names = ", ".join(sorted(error.name for error in failed))
-            log.warning("share group %s: the state of its partitions cannot be initialized: %s", wanted.group_id, names)
-            self._runtime.begin_write(wanted.group_id, lambda shard, now_ms: shard.share.not_initialized(wanted))
+            for topic_id, partitions in offsets.items():
+                for partition, offset in partitions.items():
+                    nursery.start_soon(initialize_one, topic_id, partition, offset)
+        if errors:
+            names = ", ".join(sorted({error.name for error in errors.values()}))
+            log.warning("share group %s: the state of its partitions cannot be initialized: %s", group_id, names)
+            self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.not_initialized(wanted))
         else:
-            self._runtime.begin_write(wanted.group_id, lambda shard, now_ms: shard.share.initialized(wanted, now_ms))
+            self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.initialized(wanted, now_ms))
+        return errors
+
+    async def delete_states(self, group_id: str) -> ErrorCode:
+        """Deletes the state of an empty share group's partitions, as the group itself is to be deleted next.
+
+        NONE for a group that is not a share group, or has members.
+        """
+        found = await self._runtime.write(group_id, lambda shard, now_ms: shard.share.begin_deletion(group_id))
+        if isinstance(found, ErrorCode):
+            return found
+        errors = await self._delete_partitions(group_id, found)
+        return next(iter(errors.values()), ErrorCode.NONE)
+
+    async def _delete_partitions(
+        self, group_id: str, topics: Mapping[bytes, frozenset[int]]
+    ) -> dict[tuple[bytes, int], ErrorCode]:
+        """Deletes the state of share partitions; gives the errors, if there are any."""
+        errors: dict[tuple[bytes, int], ErrorCode] = {}
+
+        async def delete_one(topic_id: bytes, partition: int) -> None:
+            code = await self._states.delete(group_id, topic_id, partition)
+            if code is not ErrorCode.NONE:
+                errors[topic_id, partition] = code
+
+        async with trio.open_nursery() as nursery:
+            for topic_id, partitions in topics.items():
+                for partition in sorted(partitions):
+                    nursery.start_soon(delete_one, topic_id, partition)
+        return errors
 
     def describe(self, group_id: str) -> DescribedGroup:
         """Describes one group, for ShareGroupDescribe."""

@@ -35,7 +35,7 @@ from pykbroker.protocol.messages.offset_fetch import (
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from tests.pykbroker.groups.driver import subscription
 from tests.support.data_path import NODE_ID, DataPath, cluster_image, topic_id, topic_image
-from tests.support.share_state import initialize_share_partition
+from tests.support.share_state import MemoryShareStates
 
 
 class Rig(DataPath):
@@ -46,6 +46,7 @@ class Rig(DataPath):
         super().__init__(folder, cluster_image(*topics), properties)
         self.created: list[InternalTopic] = []
         self.creation_error: Exception | None = None
+        self.share_states = MemoryShareStates()
         self.groups = GroupCoordinator(
             GroupSettings.from_config(self.services.config),
             NODE_ID,
@@ -54,7 +55,7 @@ class Rig(DataPath):
             self.services.metadata,
             self.create_internal_topic,
             random.Random(3),
-            initialize_share_partition,
+            self.share_states,
         )
         self.services = self.services.replaced(groups=self.groups)
 

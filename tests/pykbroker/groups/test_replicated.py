@@ -21,7 +21,7 @@ from pykbroker.protocol.messages.offset_delete import (
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import NODE_ID, replicated_topic_image, topic_image
 from tests.support.held_partitions import HeldPartition, HeldPartitions
-from tests.support.share_state import initialize_share_partition
+from tests.support.share_state import MemoryShareStates
 
 LOADING = -1000 * ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -40,7 +40,7 @@ class ReplicatedRig(Rig):
             self.services.metadata,
             self.create_internal_topic,
             self.services.random,
-            initialize_share_partition,
+            MemoryShareStates(),
         )
         self.services = self.services.replaced(groups=self.groups)
 

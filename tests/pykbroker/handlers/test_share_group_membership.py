@@ -88,3 +88,34 @@ async def test_a_malformed_request(tmp_path: Path) -> None:
     async with rig.running():
         refused = await beat(rig, "m", 0)
         assert refused.error_message == "SubscribedTopicNames must be set in first request."
+
+
+async def test_a_group_is_deleted_with_its_state(tmp_path: Path) -> None:
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        await beat(rig, "m", 0, "clicks")
+        await trio.sleep(2)
+        assert rig.share_states.start_offsets == {("g", topic_id("clicks"), number): (2, -1) for number in (0, 1)}
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.NON_EMPTY_GROUP}
+        await beat(rig, "m", -1)
+        rig.share_states.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await rig.groups.delete_groups(["g", "h"]) == {
+            "g": ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "h": ErrorCode.GROUP_ID_NOT_FOUND,
+        }
+        rig.share_states.error = ErrorCode.NONE
+        assert await rig.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
+        assert rig.share_states.start_offsets == {}
+        assert (await describe(rig, "g"))[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_a_share_coordinator_that_fails_is_asked_again(tmp_path: Path) -> None:
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        rig.share_states.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await beat(rig, "m", 0, "clicks")
+        await trio.sleep(2)
+        rig.share_states.error = ErrorCode.NONE
+        assert (await beat(rig, "m", 2)).assignment is None
+        await trio.sleep(2)
+        assert len((await beat(rig, "m", 2)).assignment.topic_partitions) == 1

@@ -1,0 +1,52 @@
+"""The group coordinator's way to the share coordinator; made of the persister with the first share group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pykbroker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from pykbroker.share_state.state import SharePartitionKey, SharePersister
+
+NO_LEADER_EPOCH = -1
+
+
+class GroupShareStates:
+    """The `ShareStates` of the group coordinator.
+
+    Args:
+        make_persister: returns the persister.
+    """
+
+    def __init__(self, make_persister: Callable[[], SharePersister]) -> None:
+        self._make_persister = make_persister
+
+    @cached_property
+    def _persister(self) -> SharePersister:
+        return self._make_persister()
+
+    async def initialize(
+        self, group_id: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int
+    ) -> ErrorCode:
+        """Creates the state of a share partition, or replaces it."""
+        return await self._persister.initialize(_key(group_id, topic_id, partition), state_epoch, start_offset)
+
+    async def delete(self, group_id: str, topic_id: bytes, partition: int) -> ErrorCode:
+        """Deletes the state of a share partition, if there is one."""
+        return await self._persister.delete(_key(group_id, topic_id, partition))
+
+    async def read_summary(self, group_id: str, topic_id: bytes, partition: int) -> tuple[int, int, int] | ErrorCode:
+        """Start offset, leader epoch and delivery complete count of a share partition."""
+        found = await self._persister.read_summary(_key(group_id, topic_id, partition), NO_LEADER_EPOCH)
+        if isinstance(found, ErrorCode):
+            return found
+        return found.start_offset, found.leader_epoch, found.delivery_complete_count
+
+
+def _key(group_id: str, topic_id: bytes, partition: int) -> SharePartitionKey:
+    from pykbroker.share_state.state import SharePartitionKey
+
+    return SharePartitionKey(group_id, topic_id, partition)
