@@ -60,10 +60,10 @@ class Rig(DataPath):
             nursery.cancel_scope.cancel()
         self.close()
 
-    async def write(self, offset: int) -> object:
+    async def write_at(self, offset: int, state_epoch: int = 1) -> object:
         """Notes one record as acknowledged."""
         batch = StateBatch(offset, offset, ACKNOWLEDGED, 1)
-        return await self.coordinator.write(KEY, WriteState(1, 0, 0, -1, [batch]))
+        return await self.coordinator.write(KEY, WriteState(state_epoch, 0, 0, -1, [batch]))
 
     @property
     def log_start_offset(self) -> int:
@@ -81,7 +81,7 @@ async def test_a_state_outlives_the_coordinator(tmp_path: Path) -> None:
     async with rig.running() as nursery:
         assert await rig.coordinator.initialize(KEY, 1, 0) is None
         for offset in range(7):
-            assert await rig.write(offset) is None
+            assert await rig.write_at(offset) is None
         state = PartitionState(1, 0, (StateBatch(0, 6, ACKNOWLEDGED, 1),), -1, 0)
         assert await rig.coordinator.read(KEY, 0) == state
         rig.coordinator.stop()
@@ -121,7 +121,7 @@ async def test_records_that_snapshots_make_redundant_are_deleted(tmp_path: Path)
     async with rig.running():
         await rig.coordinator.initialize(KEY, 1, 0)
         for offset in range(6):
-            await rig.write(offset)
+            await rig.write_at(offset)
         assert rig.log_start_offset == 0
         await trio.sleep(101)
         assert rig.log_start_offset == 6
@@ -131,7 +131,7 @@ async def test_cold_share_partitions_get_a_snapshot_and_are_pruned(tmp_path: Pat
     rig = Rig(tmp_path)
     async with rig.running():
         await rig.coordinator.initialize(KEY, 1, 0)
-        await rig.write(0)
+        await rig.write_at(0)
         await trio.sleep(650)
         assert rig.log_start_offset == 2
         assert await rig.coordinator.read(KEY, 0) == PartitionState(1, 0, (StateBatch(0, 0, ACKNOWLEDGED, 1),), -1, 0)
