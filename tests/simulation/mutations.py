@@ -18,6 +18,12 @@ from pykbroker.controller.raft.roles import Role
 from pykbroker.controller.raft_storage import RaftStorage
 from pykbroker.coordination.replication_queue import ReplicationQueue
 from pykbroker.groups import offset_requests
+from pykbroker.groups.assignors.registry import ASSIGNORS
+from pykbroker.groups.consumer import leaving, target
+from pykbroker.groups.consumer import offsets as consumer_offsets
+from pykbroker.groups.consumer.group import NO_OWNER_EPOCH, ConsumerGroup
+from pykbroker.groups.consumer.groups import ConsumerGroups
+from pykbroker.groups.modern.timers import MemberTimers
 from pykbroker.groups.shard import GroupShard
 from pykbroker.handlers import produce
 from pykbroker.logstore.loaded_log import LoadedLog
@@ -233,6 +239,59 @@ def _old_members_commit() -> list[Patch]:
     return [(offset_requests, "check_commit", lambda shard, request, version, now_ms: ErrorCode.NONE)]
 
 
+# Consumer groups (KIP-848)
+
+
+def _every_partition_is_free() -> list[Patch]:
+    return [(ConsumerGroup, "owner_epoch", lambda self, topic_id, partition: NO_OWNER_EPOCH)]
+
+
+def _sessions_are_not_prolonged() -> list[Patch]:
+    return [(MemberTimers, "schedule", MemberTimers.schedule_if_absent)]
+
+
+def _fenced_members_commit() -> list[Patch]:
+    return [
+        (consumer_offsets, "check_commit", lambda group, request, version: ErrorCode.NONE),
+        (consumer_offsets, "check_partitions", lambda group, request, **options: ErrorCode.NONE),
+    ]
+
+
+def _silent_members_stay() -> list[Patch]:
+    def expire_due(self: Any, group_id: str, now_ms: int) -> None:
+        if group_id in self.by_id:
+            self.by_id[group_id].timers.pop_due(now_ms)
+
+    return [(ConsumerGroups, "expire_due", expire_due)]
+
+
+def _a_leave_does_not_raise_the_epoch() -> list[Patch]:
+    original = vars(leaving)["epoch_record"]
+    return [(leaving, "epoch_record", lambda group_id, epoch, found: original(group_id, epoch - 1, found))]
+
+
+def _a_partition_is_left_out() -> list[Patch]:
+    original = ASSIGNORS["uniform"]
+
+    def assign(members: Any, topics: Any, is_homogeneous: bool) -> Any:
+        targets = original(members, topics, is_homogeneous)
+        return {
+            member_id: {topic_id: partitions - {0} for topic_id, partitions in found.items()}
+            for member_id, found in targets.items()
+        }
+
+    return [(target, "ASSIGNORS", {**ASSIGNORS, "uniform": assign})]
+
+
+def _leaving_members_are_kept() -> list[Patch]:
+    return [(leaving, "member_tombstones", lambda group_id, member_id: [])]
+
+
+def _targets_are_not_stored() -> list[Patch]:
+    original = vars(target)["target_record"]
+    return [(target, "target_record", lambda group_id, member_id, found: original(group_id, member_id, {}))]
+
+
 MUTATIONS = (
     Mutation("no-divergence", "a follower whose log parts from the leader's cuts its own", _no_divergence),
     Mutation("early-high-watermark", "the high watermark waits for the in-sync set", _high_watermark_at_the_end),
@@ -276,4 +335,14 @@ MUTATIONS = (
     Mutation("open-read", "readers of committed records wait for open transactions", _open_transactions_are_read),
     Mutation("duplicates", "a batch that was appended is not appended again", _duplicates_are_appended),
     Mutation("old-members", "only the present generation commits offsets", _old_members_commit, "three-pause_client"),
+    Mutation("two-owners", "a partition has one owner", _every_partition_is_free),
+    Mutation("short-sessions", "each heartbeat prolongs the session", _sessions_are_not_prolonged),
+    Mutation(
+        "fenced-commit", "only the owner of a partition commits for it", _fenced_members_commit, "three-pause_client"
+    ),
+    Mutation("silent-members", "a member that is silent loses its partitions", _silent_members_stay),
+    Mutation("same-epoch", "a member that leaves raises the group epoch", _a_leave_does_not_raise_the_epoch),
+    Mutation("left-out", "the target assignment has every partition", _a_partition_is_left_out),
+    Mutation("kept-members", "a member that leaves is removed", _leaving_members_are_kept),
+    Mutation("lost-targets", "the target assignment is stored", _targets_are_not_stored),
 )
