@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from pykbroker.completion import Completion
-from pykbroker.network import suspended_turns
+from pykbroker.network import connection_loop, suspended_turns
 from pykbroker.network.connection_loop import ConnectionLoop
 from pykbroker.network.suspended_turns import SuspendedTurns
 from pykbroker.protocol.api_keys import ApiKey
@@ -78,7 +78,11 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
     return made
 
 
-async def test_a_request_that_waits_for_another_has_no_task(requests: Requests) -> None:
+async def test_a_request_that_waits_for_another_has_no_task(
+    requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a slow machine a turn of a millisecond ends before all of the fifty requests have continued.
+    monkeypatch.setattr(connection_loop, "TURN_S", 60.0)
     async with running() as connect:
         await trio.testing.wait_all_tasks_blocked()
         before = trio.lowlevel.current_statistics().tasks_living
