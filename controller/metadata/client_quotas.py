@@ -1,4 +1,4 @@
-"""AlterClientQuotas as a command: limits for users, client ids and addresses, stored and not enforced (KIP-546, P-160).
+"""AlterClientQuotas as a command: limits for users, client ids and addresses, as metadata (KIP-546, P-160).
 
 The submitter of the command resolves the host names, as nothing here may use the network.
 """

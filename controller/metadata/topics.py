@@ -6,7 +6,7 @@ Handlers do the authorization and what depends on a request's version. All that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pykbroker.controller.metadata.commands import (
@@ -42,6 +42,16 @@ from pykbroker.protocol.log_messages.metadata_records import (
 from pykbroker.protocol.uuids import ZERO_UUID, random_uuid
 
 BROKER_DEFAULT = -1
+
+Charge = Callable[[int], ApiError]
+"""Counts partitions that are about to be created or deleted; returns NO_ERROR or, if the client's quota is exceeded,
+THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
+
+def no_charge(count: int) -> ApiError:
+    """The `Charge` of a client without a quota."""
+    return NO_ERROR
+
 
 TOO_MANY_RECORDS = "Unable to perform excessively large batch operation."
 
@@ -85,6 +95,7 @@ class CreateTopics(NamedTuple):
 
     topics: Sequence[NewTopic]
     validate_only: bool = False
+    charge: Charge = no_charge
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[CreateTopicResult]]:
         _refuse_too_many_partitions(self.topics, context.partition_count_default)
@@ -95,7 +106,7 @@ class CreateTopics(NamedTuple):
             if counts[topic.name] > 1:
                 continue
             try:
-                new_records, result = _plan_topic(topic, image, context)
+                new_records, result = _plan_topic(topic, image, context, self.charge)
             except _Refused as refused:
                 results.append(CreateTopicResult(topic.name, refused.error))
                 continue
@@ -129,6 +140,7 @@ class DeleteTopics(NamedTuple):
     """
 
     topics: Sequence[TopicReference]
+    charge: Charge = no_charge
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[DeleteTopicResult]]:
         counts = Counter(self.topics)
@@ -146,6 +158,10 @@ class DeleteTopics(NamedTuple):
             if topic is not None and not error.is_failure:
                 topic_id = topic.topic_id
                 if targets[topic_id] == 1:
+                    error = self.charge(len(topic.partitions))
+                    if error.is_failure:
+                        results.append(DeleteTopicResult(topic.name, topic_id, error))
+                        continue
                     records.append(RemoveTopicRecord(topic_id=topic_id))
                     results.append(DeleteTopicResult(topic.name, topic_id, NO_ERROR))
                     continue
@@ -177,6 +193,7 @@ class CreatePartitions(NamedTuple):
 
     topics: Sequence[NewPartitions]
     validate_only: bool = False
+    charge: Charge = no_charge
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[list[CreatePartitionsResult]]:
         counts = Counter(topic.name for topic in self.topics)
@@ -187,7 +204,9 @@ class CreatePartitions(NamedTuple):
             if counts[topic.name] > 1:
                 continue
             try:
-                records += _plan_partitions(topic, image, context, RECORD_COUNT_MAX - len(records))
+                records += _plan_partitions(
+                    topic, image, context, RECORD_COUNT_MAX - len(records), self.charge
+                )
             except _Refused as refused:
                 results.append(CreatePartitionsResult(topic.name, refused.error))
             else:
@@ -224,11 +243,14 @@ def _refuse_too_many_partitions(topics: Iterable[NewTopic], partition_count_defa
             raise CommandRefused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
-def _plan_topic(topic: NewTopic, image: ClusterImage, context: PlanContext) -> tuple[list[Any], CreateTopicResult]:
+def _plan_topic(
+    topic: NewTopic, image: ClusterImage, context: PlanContext, charge: Charge
+) -> tuple[list[Any], CreateTopicResult]:
     _check_name(topic.name, image)
     configs = _creation_configs(topic, context)
     assign = _manual_assignments if topic.assignments else _placed_assignments
     assignments = assign(topic, image, context)
+    _charge(charge, len(assignments))
     topic_id = random_uuid(context.random.randbytes(16))
     records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += [
@@ -243,6 +265,12 @@ def _plan_topic(topic: NewTopic, image: ClusterImage, context: PlanContext) -> t
         topic.name, NO_ERROR, topic_id, len(assignments), len(assignments[0][0]), tuple(configs.items())
     )
     return records, result
+
+
+def _charge(charge: Charge, count: int) -> None:
+    error = charge(count)
+    if error.is_failure:
+        raise _Refused(error.code, error.message)
 
 
 def _check_name(name: str, image: ClusterImage) -> None:
@@ -399,7 +427,9 @@ def _deletion_error(reference: TopicReference, count: int, topic: TopicImage | N
     return NO_ERROR
 
 
-def _plan_partitions(new: NewPartitions, image: ClusterImage, context: PlanContext, record_room: int) -> list[Any]:
+def _plan_partitions(
+    new: NewPartitions, image: ClusterImage, context: PlanContext, record_room: int, charge: Charge
+) -> list[Any]:
     topic = image.topics_by_name.get(new.name)
     if topic is None:
         raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -416,13 +446,14 @@ def _plan_partitions(new: NewPartitions, image: ClusterImage, context: PlanConte
     if additional > record_room:
         raise _Refused(ErrorCode.UNKNOWN_SERVER_ERROR, TOO_MANY_RECORDS)  # Kafka has no better code for it
     factor = len(topic.partitions[0].replicas)
+    if new.assignments is not None and len(new.assignments) != additional:
+        raise _Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {additional} additional partition(s), but only {len(new.assignments)} "
+            "assignment(s) were specified.",
+        )
+    _charge(charge, additional)
     if new.assignments is not None:
-        if len(new.assignments) != additional:
-            raise _Refused(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {additional} additional partition(s), but only {len(new.assignments)} "
-                "assignment(s) were specified.",
-            )
         assignments = [
             _manual_assignment(current + number, replicas, factor, image)
             for number, replicas in enumerate(new.assignments)

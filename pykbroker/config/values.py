@@ -181,6 +181,15 @@ class QuorumValues(Frozen):
     voters: Mapping[int, tuple[str, int]]
 
 
+class QuotaValues(Frozen):
+    """Windows in which the rates of client quotas are measured."""
+
+    controller_window_num: int
+    controller_window_size_seconds: int
+    window_num: int
+    window_size_seconds: int
+
+
 class ReplicationValues(Frozen):
     """Followers' fetches, in-sync replicas and the balance of leaders."""
 
@@ -289,6 +298,7 @@ class ConfigValues(Frozen):
     metadata_log: MetadataLogValues
     network: NetworkValues
     quorum: QuorumValues
+    quotas: QuotaValues
     replication: ReplicationValues
     security: SecurityValues
     share_coordinator: ShareCoordinatorValues

@@ -1,6 +1,6 @@
 """AlterClientQuotas (key 49): quotas of users, client ids and addresses (KIP-546).
 
-Versions 0-1. v1 flexible. Quotas are stored and shown; none is enforced.
+Versions 0-1. v1 flexible. Changes take effect at once (P-265).
 """
 
 from __future__ import annotations

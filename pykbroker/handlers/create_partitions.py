@@ -1,6 +1,6 @@
 """CreatePartitions (key 37): more partitions for a topic (KIP-195).
 
-Versions 0-3. v2 flexible; v3 quota errors, of which there are none here. Partitions are never removed (P-149).
+Versions 0-3. v2 flexible; v3 THROTTLING_QUOTA_EXCEEDED (P-272). Partitions are never removed (P-149).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pykbroker.controller.metadata.topics import CreatePartitions, NewPartitions
 from pykbroker.protocol.acl_codes import ALTER, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
-from pykbroker.requests.controller_calls import submit
+from pykbroker.requests.controller_calls import charge_of, submit
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest
@@ -35,6 +35,7 @@ async def handle_create_partitions(context: NodeContext, request: CreatePartitio
             if topic.name not in refused
         ],
         request.validate_only,
+        charge_of(context),
     )
     results, error = await submit(context, command, request.timeout_ms)
     if results is None:

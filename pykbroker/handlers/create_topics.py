@@ -1,7 +1,7 @@
 """CreateTopics (key 19).
 
 Versions 2-7. v4 -1 for the broker's defaults (KIP-464); v5 flexible, and the answer has partition count, replication
-factor and all configs (KIP-525); v6 quota errors, of which there are none here; v7 topic ids. The controller has the
+factor and all configs (KIP-525); v6 THROTTLING_QUOTA_EXCEEDED (P-272); v7 topic ids. The controller has the
 checks and their error messages (P-143 to P-147). A topic can be produced to as soon as the response arrives.
 """
 
@@ -16,7 +16,7 @@ from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.protocol.acl_codes import CREATE, DESCRIBE_CONFIGS, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse
-from pykbroker.requests.controller_calls import submit
+from pykbroker.requests.controller_calls import charge_of, submit
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -44,6 +44,7 @@ async def handle_create_topics(context: NodeContext, request: CreateTopicsReques
             if topic.name not in refused
         ],
         request.validate_only,
+        charge_of(context),
     )
     results, error = await submit(context, command, request.timeout_ms)
     if results is None:

@@ -1,8 +1,8 @@
 """DeleteTopics (key 20).
 
-Versions 1-6. v3 TOPIC_DELETION_DISABLED instead of INVALID_REQUEST; v4 flexible; v5 messages and quota errors, of
-which there are none here; v6 topics by id (KIP-516). Name and id together are refused (P-148). Needs DELETE on the
-cluster or on the topic; a client without DESCRIBE learns neither that a topic exists nor the name of a topic id.
+Versions 1-6. v3 TOPIC_DELETION_DISABLED instead of INVALID_REQUEST; v4 flexible; v5 messages and
+THROTTLING_QUOTA_EXCEEDED (P-272); v6 topics by id (KIP-516). Name and id together are refused (P-148). Needs DELETE on
+the cluster or on the topic; a client without DESCRIBE learns neither that a topic exists nor the name of a topic id.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pykbroker.protocol.acl_codes import DELETE, DESCRIBE, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from pykbroker.protocol.uuids import ZERO_UUID
-from pykbroker.requests.controller_calls import submit
+from pykbroker.requests.controller_calls import charge_of, submit
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ async def handle_delete_topics(context: NodeContext, request: DeleteTopicsReques
         answers = [(topic, _unauthorized(context, topic) if counts[topic] == 1 else None) for topic in references]
         references = [reference for reference, answer in answers if answer is None]
         unauthorized = [answer for _, answer in answers if answer is not None]
-    results, error = await submit(context, DeleteTopics(references), request.timeout_ms)
+    results, error = await submit(context, DeleteTopics(references, charge_of(context)), request.timeout_ms)
     if results is None:
         return _refused(references, error)
     return DeleteTopicsResponse(

@@ -1,6 +1,6 @@
 """DescribeClientQuotas (key 48): quotas of users, client ids and addresses (KIP-546).
 
-Versions 0-1. v1 flexible. No quota is enforced. A null name in an entity is the default entity, which is different from
+Versions 0-1. v1 flexible. A null name in an entity is the default entity, which is different from
 every named one (P-160).
 """
 

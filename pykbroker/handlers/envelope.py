@@ -44,12 +44,20 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
     inner = ControllerContext(
         context.services, connection, api.key, header.api_version, header.correlation_id, header.client_id or ""
     )
+    if (quotas := context.services.quotas.active) is not None:
+        # Mutations count here. The broker that forwarded the request mutes the client; its own connection stays open.
+        from pykbroker.quotas.throttling import quota_of_request
+
+        size_bytes = len(request.request_data)
+        inner.quota = quota_of_request(quotas, connection, inner.client_id, api.key, header.api_version, size_bytes)
     try:
         response = await handler(inner, forwarded)
     except CloseConnection:
         raise
     except Exception as error:
         response = failed(inner, forwarded, error)
+    if inner.quota is not None:
+        inner.quota.answer(forwarded, response)
     # The client must not get this error: the broker that forwarded the request has to find the controller.
     if has_error(response, not_active_code(api.key)):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)

@@ -32,7 +32,15 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchResponse, PartitionData
 from pykbroker.replication.offset_waiters import Waiter
 from pykbroker.replication.partition import NO_EPOCH, FetchBound
-from pykbroker.requests.fetch_responses import at_preferred_replica, failure, not_here, response_of, unknown_isolation
+from pykbroker.requests.fetch_responses import (
+    at_preferred_replica,
+    failure,
+    not_here,
+    response_of,
+    response_size,
+    throttled_response,
+    unknown_isolation,
+)
 from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
@@ -57,12 +65,18 @@ async def handle_fetch(context: BrokerContext, request: FetchRequest) -> FetchRe
     services = context.services
     uses_topic_ids = context.api_version >= TOPIC_ID_VERSION
     fetch = services.fetch_sessions.resolve(request, uses_topic_ids, services.clock.now_ms())
+    if context.quota is not None and _is_replica(request):
+        context.quota.exempt()
     if fetch.error:
         return FetchResponse(error_code=fetch.error)
     steps = FetchSteps(context, request, fetch)
     if request.isolation_level not in ISOLATION_LEVELS and steps.has_local_partition():
         return unknown_isolation(context, request)
     return steps.respond(await steps.read())
+
+
+def _is_replica(request: FetchRequest) -> bool:
+    return max(request.replica_id, request.replica_state.replica_id) >= 0
 
 
 class ReadPartition(NamedTuple):
@@ -137,6 +151,12 @@ class FetchSteps:
         elif request.isolation_level == READ_COMMITTED:
             self._bound = FetchBound.LAST_STABLE_OFFSET
         # Rack of a consumer that may be sent to a follower, else empty. Without a replica selector racks are ignored.
+        self._min_bytes = request.min_bytes
+        self._max_bytes = min(request.max_bytes, context.services.config.fetch.max_bytes)
+        if context.quota is not None and self._bound != FetchBound.LOG_END:
+            # More would be throttled for certain, and the consumer would get nothing, again and again.
+            self._max_bytes = min(self._max_bytes, context.quota.fetch_bytes_max())
+            self._min_bytes = min(self._min_bytes, self._max_bytes)
         self._rack = request.rack_id if context.services.config.replication.selector_class else ""
 
     def has_local_partition(self) -> bool:
@@ -148,10 +168,10 @@ class FetchSteps:
     async def read(self) -> ReadPass:
         """Read all partitions; if that is less than the client wants, wait and read those that have changed."""
         request = self._request
-        may_wait = request.max_wait_ms > 0 and request.min_bytes > 0
-        with Waiter(request.min_bytes) as waiter:
+        may_wait = request.max_wait_ms > 0 and self._min_bytes > 0
+        with Waiter(self._min_bytes) as waiter:
             read = await self._read_all(waiter if may_wait else None, None)
-            wanted = request.min_bytes - read.size_bytes
+            wanted = self._min_bytes - read.size_bytes
             if not may_wait or wanted <= 0 or read.has_urgent or not self._fetch.partitions:
                 return read
             waiter.bytes_wanted -= read.size_bytes
@@ -179,7 +199,7 @@ class FetchSteps:
         had_nothing: dict[PartitionKey, ReadPartition] = {}
         if before is not None and self._bound != FetchBound.LOG_END:
             had_nothing = {found.asked.key: found for found in before.partitions if not found.data.records}
-        rest = min(self._request.max_bytes, self._context.services.config.fetch.max_bytes)
+        rest = self._max_bytes
         turn = Turn()
         try:
             # A copy: between two turns another request may change the session, against the protocol.
@@ -348,7 +368,16 @@ class FetchSteps:
             sizes = [len(partition.data.records) for partition in read.partitions if partition.is_throttled]
             if sizes:
                 throttle.record(sum(sizes), trio.current_time())
-        answers = ((partition.asked, partition.data) for partition in read.partitions)
+        answers = [(partition.asked, partition.data) for partition in read.partitions]
+        quota = self._context.quota
+        if quota is not None and self._bound != FetchBound.LOG_END:
+            throttle_ms = quota.throttle_fetch(response_size(self._context, self._fetch, answers))
+            if throttle_ms:
+                read.release()
+                if not self._fetch.is_incremental:
+                    # As in Kafka an empty response does not begin a session.
+                    self._context.services.fetch_sessions.forget(self._fetch.session_id)
+                return throttled_response(self._context, self._fetch, answers, throttle_ms)
         return response_of(self._context, self._fetch, answers)
 
 

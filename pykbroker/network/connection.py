@@ -12,10 +12,11 @@ import logging
 import socket
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from pykbroker.completion import Completion
 from pykbroker.errors import CloseConnection
 from pykbroker.network.dispatch import UnfinishedReply, dispatch
 from pykbroker.network.reply import SEND_TIMEOUT_S, Connected, send_chunks
@@ -153,13 +154,31 @@ class Connection:
             self._reader.frame_size_max = info.sasl.frame_size_max(self._frame_size_max)
         if chunks is not None:
             self.is_sending = True
-            await send_chunks(self._connected, chunks, self._memory)
+            if info.timed is None:
+                await send_chunks(self._connected, chunks, self._memory)
+            else:
+                await self._send_timed(chunks)
             self.is_sending = False
         if info.close_reason is not None:
             raise CloseConnection(info.close_reason)
         if self._reader.announced > BUFFER_SIZE_KEPT:
             self._reader.announced = 0
             self._memory.release(self)
+        if info.muted_until:
+            await self._stay_muted()
+
+    async def _send_timed(self, chunks: list[Any]) -> None:
+        """Sends a reply, and counts the time for the quota of its client."""
+        timer, self.info.timed = self.info.timed, None
+        assert timer is not None, "the caller has checked it"
+        await timer.timed(send_chunks(self._connected, chunks, self._memory))
+        timer.count_rest()
+
+    async def _stay_muted(self) -> None:
+        """Waits until the throttle time of the client is over; its next requests are not read meanwhile (KIP-219)."""
+        until, self.info.muted_until = self.info.muted_until, 0.0
+        if until > trio.current_time():
+            await Completion().wait(until)
 
     async def _finish(self, *, all_of_them: bool) -> None:
         """Waits for the oldest unfinished reply and sends it, or does so for all of them in order."""

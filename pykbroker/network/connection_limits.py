@@ -1,9 +1,10 @@
 """Limits on connections: in all, of one listener, from one address, and new ones per second.
 
 As in Kafka's ConnectionQuotas: at `max.connections` (of the broker or of a listener) and above
-`max.connection.creation.rate` the listener does not accept, and clients wait in the backlog; only a connection above
-`max.connections.per.ip` is closed at once. An inter-broker listener beside others accepts above the broker's limit; the
-least recently used connection of another listener is then closed.
+`max.connection.creation.rate` the listener does not accept, and clients wait in the backlog. A connection above
+`max.connections.per.ip` is closed at once, one above the quota of its address when its throttle time is over. An
+inter-broker listener beside others accepts above the broker's limit; the least recently used connection of another
+listener is then closed.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from pykbroker.quotas.switch import QuotaSwitch
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.quotas.rates import WindowedRate
 
 RATE_SECONDS = 11
 """Length of the window of the connection rate: eleven samples of one second, as in Kafka (`quota.window.num`)."""
@@ -48,6 +52,11 @@ class AcceptanceRate:
         self._counts[second] = self._counts.get(second, 0) + 1
         for old in [known for known in self._counts if known <= second - RATE_SECONDS]:
             del self._counts[old]
+
+    def take_back(self, now: float) -> None:
+        """Uncounts a connection that was refused."""
+        second = math.floor(now)
+        self._counts[second] = self._counts.get(second, 0) - 1
 
     def delay_s(self, limit_per_second: int, now: float) -> float:
         """Seconds to wait before the next connection keeps to the rate; at most `DELAY_MAX_S`, 0.0 for no wait."""
@@ -82,14 +91,18 @@ class ConnectionLimits:
 
     Args:
         config: returns the current settings: all limits here can be changed while the broker runs.
+        quotas: client quotas, which limit new connections from single addresses.
     """
 
-    def __init__(self, config: Callable[[], BrokerConfig]) -> None:
+    def __init__(self, config: Callable[[], BrokerConfig], quotas: QuotaSwitch | None = None) -> None:
         self._config = config
         self._listeners: list[LimitedListener] = []
         self._by_host: dict[str, int] = {}
         self._rate = AcceptanceRate()
         self._listener_rates: dict[str, AcceptanceRate] = {}
+        self._quotas = QuotaSwitch() if quotas is None else quotas
+        # Of addresses with a quota that have opened a connection lately.
+        self._address_rates: dict[str, WindowedRate] = {}
         self._overrides: tuple[str, dict[str, int]] = "", {}
         self._freed = trio.Event()
         self._capacity = connection_capacity()
@@ -107,19 +120,40 @@ class ConnectionLimits:
 
     async def throttle_creation(self, listener: LimitedListener) -> None:
         """Delays an accepted connection until it keeps to the rates of its listener and of the broker."""
-        config = self._config()
-        rates = [(int(config.listener_property(listener.name, "max.connection.creation.rate") or 0), listener.name)]
-        if not self._is_protected(listener, config):
-            rates.append((config.connections.max_creation_rate, ""))
-        for limit, name in rates:
-            if limit == UNLIMITED:
-                continue
-            rate = self._listener_rates[name] if name else self._rate
+        for rate, limit in self._rates_of(listener):
             delay_s = rate.delay_s(limit, trio.current_time())
             while delay_s:
                 await trio.sleep(delay_s)
                 delay_s = rate.delay_s(limit, trio.current_time())
             rate.record(trio.current_time())
+
+    def address_throttle_ms(self, listener: LimitedListener, host: str) -> int:
+        """Time in ms after which an accepted connection is closed, as its address opens too many in too short a time
+        (`connection_creation_rate`, KIP-612); 0 to serve it.
+
+        A connection that is not served counts for no rate.
+        """
+        quotas = self._quotas.active
+        limit = None if quotas is None else quotas.connection_limit(host)
+        if quotas is None or limit is None:
+            return 0
+        from pykbroker.quotas.rates import WindowedRate
+
+        now = trio.current_time()
+        now_ms = int(now * 1000)
+        rate = self._address_rates.get(host)
+        if rate is None:
+            idle = [known for known, of_host in self._address_rates.items() if of_host.is_idle(now_ms)]
+            for known in idle:
+                del self._address_rates[known]
+            rate = self._address_rates[host] = WindowedRate(quotas.windows)
+        rate.record(1, now_ms)
+        throttle_ms = min(rate.throttle_ms(limit, now_ms), quotas.windows.size_ms)
+        if throttle_ms:
+            rate.record(-1, now_ms)
+            for counted, _ in self._rates_of(listener):
+                counted.take_back(now)
+        return throttle_ms
 
     def admit(self, listener: LimitedListener, host: str) -> str | None:
         """Counts an accepted connection and returns None, or returns the reason to close it
@@ -147,6 +181,15 @@ class ConnectionLimits:
         """Wakes listeners that wait for a slot, after a connection has ended or a limit was changed."""
         self._freed.set()
         self._freed = trio.Event()
+
+    def _rates_of(self, listener: LimitedListener) -> list[tuple[AcceptanceRate, int]]:
+        """Rates that a connection to the listener counts for, with their limits per second."""
+        config = self._config()
+        limit = int(config.listener_property(listener.name, "max.connection.creation.rate") or 0)
+        rates = [(self._listener_rates[listener.name], limit)]
+        if not self._is_protected(listener, config):
+            rates.append((self._rate, config.connections.max_creation_rate))
+        return [(rate, limit) for rate, limit in rates if limit != UNLIMITED]
 
     def _has_slot(self, listener: LimitedListener) -> bool:
         if self.count >= self._capacity:

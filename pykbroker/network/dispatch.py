@@ -20,6 +20,7 @@ from pykbroker.security.sasl import State
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from pykbroker.quotas.throttling import RequestQuota
     from pykbroker.requests.api_table import Api
     from pykbroker.requests.context import NodeContext, NodeServices
     from pykbroker.security.connection_info import ConnectionInfo
@@ -79,21 +80,62 @@ async def dispatch(
     request, _ = decode_from(request_type, version, frame, header.body_position, ELEMENTS_MAX)
     context = RequestContext(services, connection, api.key, version, header.correlation_id, header.client_id or "")
     has_tags = version >= api.flexible_from and key != ApiKey.API_VERSIONS
+    quota: RequestQuota | None = None
+    if services.quotas.active is not None:
+        from pykbroker.quotas.throttling import quota_of_request
+
+        quota = quota_of_request(services.quotas.active, connection, context.client_id, key, version, len(frame))
+    if quota is not None:
+        context.quota = quota
+        may_be_unfinished = may_be_unfinished and quota.may_be_unfinished
+        handler = _timed(handler, quota)
     try:
         context.may_be_unfinished = may_be_unfinished
         if api.is_forwardable and kind is ListenerKind.BROKER and key not in FORWARDED_IN_PART:
             response = await _by_the_active_controller(context, request, handler, bytes(frame))
             if isinstance(response, bytes):
+                if quota is not None:
+                    response = _throttled_reply(quota, request, response, version, has_tags)
                 return [len(response).to_bytes(4, "big") + response]
         else:
             response = await handler(context, request)
         if isinstance(response, Unfinished):
             return UnfinishedReply(response, header, has_tags)
+        if quota is not None:
+            quota.answer(request, response)
+            if response is not None and quota.is_timed:
+                connection.timed = quota
         return None if response is None else _reply(header, response, version, has_tags)
     except CloseConnection:
         raise
     except Exception as error:
-        return _reply(header, failed(context, request, error), version, has_tags)
+        response = failed(context, request, error)
+        if quota is not None:
+            quota.answer(request, response)
+        return _reply(header, response, version, has_tags)
+
+
+def _timed(handler: Callable[[Any, Any], Awaitable[Any]], quota: RequestQuota) -> Callable[[Any, Any], Awaitable[Any]]:
+    """The handler, with its time measured if the client has a quota on time."""
+    if not quota.is_timed:
+        return handler
+
+    async def handle(context: Any, request: Any) -> Any:
+        return await handler(context, request)
+
+    return lambda context, request: quota.timed(handle(context, request))
+
+
+def _throttled_reply(quota: RequestQuota, request: Any, reply: bytes, version: int, has_tags: bool) -> bytes:
+    """The active controller's reply with the throttle time of this broker, if that is longer."""
+    from pykbroker.controller.node_client import response_class
+    from pykbroker.protocol.codec import encode
+    from pykbroker.protocol.headers import read_response_header
+
+    _, position = read_response_header(reply, has_tags)
+    response, _ = decode_from(response_class(type(request)), version, reply, position)
+    quota.answer(request, response)
+    return reply[:position] + encode(response, version)
 
 
 async def _by_the_active_controller(

@@ -49,7 +49,7 @@ class ListenerLimits:
     __slots__ = ("connections", "request_memory")
 
     def __init__(self, services: NodeServices) -> None:
-        self.connections = ConnectionLimits(lambda: services.metadata.config)
+        self.connections = ConnectionLimits(lambda: services.metadata.config, services.quotas)
         self.request_memory = RequestMemory(limit_bytes(services.config))
 
 
@@ -146,6 +146,11 @@ class Listener:
         """Starts a task that serves the connection, or closes the connection when a limit refuses it."""
         config = self._services.config
         host = address[0]
+        throttle_ms = self._limits.connections.address_throttle_ms(self, host)
+        if throttle_ms:
+            log.debug("closing a connection from %s in %d ms: its address has a quota", host, throttle_ms)
+            nursery.start_soon(_drop_later, connected, nursery, throttle_ms / 1000)
+            return
         refused = self._limits.connections.admit(self, host)
         if refused is not None:
             log.warning("refusing a connection from %s: %s", host, refused)
@@ -217,6 +222,14 @@ def _drop(connected: Connected, nursery: trio.Nursery) -> None:
         connected.close()
     else:
         nursery.start_soon(trio.aclose_forcefully, connected)
+
+
+async def _drop_later(connected: Connected, nursery: trio.Nursery, delay_s: float) -> None:
+    """Closes a connection that is not served after a delay, so that its client does not try again at once."""
+    try:
+        await trio.sleep(delay_s)
+    finally:
+        _drop(connected, nursery)
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

@@ -26,6 +26,7 @@ from pykbroker.node.host import Host
 from pykbroker.node.node_directory import identify, raise_descriptor_limit
 from pykbroker.node.node_parts import NodeParts
 from pykbroker.node.quorum_node import StoppedEarly, ask_cluster_id, is_quorum_gone, make_quorum_node
+from pykbroker.quotas.switch import QuotaSwitch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +122,10 @@ async def _run_in_directory(
     controller.open(is_clean=directory.was_clean)
     metadata = MetadataCache(config, config.node_id, controller.image)
     controller.subscribe(metadata.apply)
-    parts = NodeParts(config, host, directory, identity, controller, quorum.peers, metadata, [])
+    quotas = QuotaSwitch(config)
+    quotas.apply(None, controller.image)
+    controller.subscribe(quotas.apply)
+    parts = NodeParts(config, host, directory, identity, controller, quorum.peers, metadata, quotas, [])
     for_clients = bound[: len(config.network.listeners)]
     for_nodes = bound[len(config.network.listeners) :]
     local = LocalController(parts, for_nodes)

@@ -235,6 +235,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         run_in_thread=host.run_in_thread,
         authorizer=make_authorizer(config, metadata),
         channel=channel,
+        quotas=parts.quotas,
     )
     services = BrokerServices(
         node,

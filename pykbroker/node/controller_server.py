@@ -50,6 +50,7 @@ def controller_services(parts: NodeParts, active_controller: ActiveController | 
         random=parts.host.random,
         run_in_thread=parts.host.run_in_thread,
         authorizer=make_authorizer(parts.config, parts.metadata),
+        quotas=parts.quotas,
     )
     return ControllerServices(node, peers=parts.peers, active_controller=active_controller)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pykbroker.metadata.controller_channel import ControllerChannel
     from pykbroker.metadata.metadata_cache import MetadataCache
     from pykbroker.node.host import Host
+    from pykbroker.quotas.switch import QuotaSwitch
     from pykbroker.security.sasl import SaslSession
     from pykbroker.security.standard_authorizer import StandardAuthorizer
 
@@ -33,6 +34,7 @@ class NodeParts(NamedTuple):
     controller: ControllerNode
     peers: Peers | None
     metadata: MetadataCache
+    quotas: QuotaSwitch
     channels: list[ControllerChannel]
 
 

@@ -63,6 +63,17 @@ class FetchedPartition:
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
+    def would_be_news(self, data: PartitionData) -> bool:
+        """As `is_news`, and stores nothing."""
+        return bool(
+            (data.records is not None and len(data.records))
+            or data.high_watermark != self.sent_high_watermark
+            or data.log_start_offset != self.sent_log_start_offset
+            or data.preferred_read_replica != -1
+            or data.diverging_epoch.epoch != -1
+            or data.error_code
+        )
+
     def is_news(self, data: PartitionData) -> bool:
         """True if an incremental response must carry `data`; stores the offsets sent with it (P-74)."""
         news = bool(data.records is not None and len(data.records))
@@ -113,6 +124,10 @@ class FetchContext(NamedTuple):
     @property
     def session_id(self) -> int:
         return self.session.id if self.session is not None else 0
+
+    def would_be_in_response(self, partition: FetchedPartition, data: PartitionData) -> bool:
+        """As `is_in_response`, and does not change the session."""
+        return self.session is None or not self.is_incremental or partition.would_be_news(data)
 
     def is_in_response(self, partition: FetchedPartition, data: PartitionData) -> bool:
         """True if the response carries the partition; updates the session."""
@@ -180,6 +195,10 @@ class FetchSessions:
         session.last_used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)
         return FetchContext(session.partitions, session, True, ErrorCode.NONE)
+
+    def forget(self, session_id: int) -> None:
+        """Ends a session whose first response was not sent."""
+        self._sessions.pop(session_id, None)
 
     def _create(self, size: int, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         """A new session, or None if the cache is full of sessions that are in use and not smaller (P-75)."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, OPERATIONS
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.quotas.switch import QuotaSwitch
 
 if TYPE_CHECKING:
     import random
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pykbroker.metadata.producer_ids import ProducerIds
     from pykbroker.protocol.api_keys import ApiKey
     from pykbroker.protocol.fields import Message
+    from pykbroker.quotas.throttling import RequestQuota
     from pykbroker.replication.fetch_sessions import FetchSessions
     from pykbroker.replication.partitions import Partitions
     from pykbroker.replication.throttle import ReplicationThrottle
@@ -44,6 +46,7 @@ class NodeServices:
         controller: this process's node of the metadata quorum.
         authorizer: None if every client may do everything.
         channel: connection to the active controller, in this process or another; None on a controller's listener.
+        quotas: client quotas; those of a node are the same for its broker and its controller.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class NodeServices:
         run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
         authorizer: StandardAuthorizer | None = None,
         channel: ControllerChannel | None = None,
+        quotas: QuotaSwitch | None = None,
     ) -> None:
         self.config = config
         self.cluster_id = cluster_id
@@ -72,6 +76,7 @@ class NodeServices:
         self.run_in_thread = run_in_thread
         self.authorizer = authorizer
         self.channel = channel
+        self.quotas = QuotaSwitch() if quotas is None else quotas
 
     def without_authorizer(self) -> Self:
         """The same services for a client that may do everything."""
@@ -149,6 +154,7 @@ class RequestContext(Generic[S_co]):
     """One request in progress.
 
     `may_be_unfinished`: True if the handler may return an `Unfinished` in place of its response.
+    `quota`: limits of the client that concern the request; None if there are none.
     """
 
     __slots__ = (
@@ -158,6 +164,7 @@ class RequestContext(Generic[S_co]):
         "connection",
         "correlation_id",
         "may_be_unfinished",
+        "quota",
         "services",
     )
 
@@ -177,6 +184,7 @@ class RequestContext(Generic[S_co]):
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.may_be_unfinished = False
+        self.quota: RequestQuota | None = None
 
     @property
     def client_host(self) -> str:

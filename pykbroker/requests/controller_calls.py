@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, CommandRefused
+from pykbroker.controller.metadata.topics import no_charge
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.controller.active_controller import ActiveController
     from pykbroker.controller.metadata.commands import Command
+    from pykbroker.controller.metadata.topics import Charge
     from pykbroker.controller.peers import Peers
     from pykbroker.protocol.fields import Message
     from pykbroker.requests.context import ControllerContext, NodeContext
@@ -51,6 +53,11 @@ async def forwarded(context: NodeContext, request: Message) -> Any:
         return None
     _, position = read_response_header(reply, is_flexible)
     return decode_from(response_class(type(request)), version, reply, position)[0]
+
+
+def charge_of(context: NodeContext) -> Charge:
+    """Counts partitions for the quota on mutations of the client (KIP-599)."""
+    return no_charge if context.quota is None else context.quota.charge_mutations
 
 
 def has_moved(context: NodeContext, failure: ApiError) -> bool:

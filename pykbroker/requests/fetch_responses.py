@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pykbroker.replication.partition import Partition
     from pykbroker.requests.context import BrokerContext
 
+SIZE_BYTES = 4
+NO_SESSION = 0
 STORAGE_ERROR_VERSION = 6
 TOPIC_ID_VERSION = 13
 LEADER_HINT_VERSION = 16
@@ -36,25 +38,63 @@ def response_of(
     topics: list[FetchableTopicResponse] = []
     # In order, without duplicates.
     leaders: dict[int, None] = {}
-    last: Any = None
     for asked, data in partitions:
-        if not fetch.is_in_response(asked, data):
-            continue
-        key = asked.key
-        if last is None or (last.topic, last.topic_id) != (key.topic, key.topic_id):
-            last = FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id)
-            topics.append(last)
-        last.partitions.append(data)
-        if data.current_leader.leader_id >= 0:
-            leaders[data.current_leader.leader_id] = None
+        if fetch.is_in_response(asked, data):
+            _add(topics, asked.key, data)
+            if data.current_leader.leader_id >= 0:
+                leaders[data.current_leader.leader_id] = None
     response = FetchResponse(session_id=fetch.session_id, responses=topics)
+    _name_leaders(context, response, leaders)
+    return response
+
+
+def response_size(
+    context: BrokerContext, fetch: FetchContext, partitions: Iterable[tuple[FetchedPartition, PartitionData]]
+) -> int:
+    """Size in bytes, as Kafka counts it for a quota, of the response that `response_of` would make.
+
+    The session is not changed: a response that exceeds the quota is not sent.
+    """
+    from pykbroker.protocol.codec import encode_chunks
+
+    topics: list[FetchableTopicResponse] = []
+    for asked, data in partitions:
+        if fetch.would_be_in_response(asked, data):
+            _add(topics, asked.key, data)
+    return SIZE_BYTES + sum(map(len, encode_chunks(FetchResponse(responses=topics), context.api_version)))
+
+
+def throttled_response(
+    context: BrokerContext,
+    fetch: FetchContext,
+    partitions: Iterable[tuple[FetchedPartition, PartitionData]],
+    throttle_ms: int,
+) -> FetchResponse:
+    """The empty response in place of one that exceeds a quota. It carries the leaders of partitions with errors."""
+    response = FetchResponse(
+        throttle_time_ms=throttle_ms, session_id=fetch.session_id if fetch.is_incremental else NO_SESSION
+    )
+    leaders = {data.current_leader.leader_id: None for _, data in partitions if data.current_leader.leader_id >= 0}
+    _name_leaders(context, response, leaders)
+    return response
+
+
+def _add(topics: list[FetchableTopicResponse], key: PartitionKey, data: PartitionData) -> None:
+    """Adds a partition, to the last topic if it is of that one."""
+    last = topics[-1] if topics else None
+    if last is None or (last.topic, last.topic_id) != (key.topic, key.topic_id):
+        last = FetchableTopicResponse(topic=key.topic, topic_id=key.topic_id)
+        topics.append(last)
+    last.partitions.append(data)
+
+
+def _name_leaders(context: BrokerContext, response: FetchResponse, leaders: Iterable[int]) -> None:
     for leader in leaders:
         endpoint = context.services.metadata.endpoint(leader, context.connection)
         if endpoint is not None:
             response.node_endpoints.append(
                 NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
             )
-    return response
 
 
 def unknown_isolation(context: BrokerContext, request: FetchRequest) -> FetchResponse:

@@ -13,7 +13,7 @@ from pykbroker.errors import KafkaError
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from pykbroker.requests.controller_calls import forwarded
+from pykbroker.requests.controller_calls import charge_of, forwarded
 from pykbroker.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def create_missing_topics(context: NodeContext, names: Iterable[str]) -> d
 
     A valid name gets UNKNOWN_TOPIC_OR_PARTITION at first, as in Kafka, where the topic is created after the response;
     here it exists when the client repeats the request. A failed creation is logged, and the client sees that the topic
-    does not exist.
+    does not exist. The new partitions count for the client's quota on mutations.
     """
     services = context.services
     codes: dict[str, ErrorCode] = {}
@@ -85,7 +85,7 @@ async def _create(context: NodeContext, wanted: list[NewTopic]) -> list[tuple[st
     answer = await forwarded(context, create_request(wanted, timeout_ms))
     if answer is not None:
         return [(topic.name, ApiError(topic.error_code, topic.error_message)) for topic in answer.topics]
-    results = await context.services.controller.submit(CreateTopics(wanted), timeout_ms)
+    results = await context.services.controller.submit(CreateTopics(wanted, charge=charge_of(context)), timeout_ms)
     return [(result.name, result.error) for result in results]
 
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from pykbroker.security.sasl import SaslSession
+
+
+class ReplyTimer(Protocol):
+    """Measures the time that a reply takes."""
+
+    def timed(self, work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
+        """Awaits a coroutine and measures the time in which it runs."""
+
+    def count_rest(self) -> None:
+        """Counts what was measured."""
 
 
 class ListenerKind(Enum):
@@ -31,6 +41,8 @@ class ConnectionInfo:
             advertises it to this client.
         principal: ``User:ANONYMOUS`` until SASL authentication.
         sasl: the SASL exchange on a listener that requires one, else None.
+        muted_until: time on trio's clock until which no further request is read, as a quota is exceeded; 0 for none.
+        timed: quota by which the sending of the present reply is timed; None for none.
         close_reason: set by a handler to close the connection after its response; it is logged.
         when_closed: callback of a handler, called once when the connection has ended.
     """
@@ -43,8 +55,10 @@ class ConnectionInfo:
         "listener_name",
         "local_host",
         "local_port",
+        "muted_until",
         "principal",
         "sasl",
+        "timed",
         "when_closed",
     )
 
@@ -61,6 +75,8 @@ class ConnectionInfo:
         self.client_host, self.client_port = client_address
         self.local_host, self.local_port = local_address
         self.principal = "User:ANONYMOUS"
+        self.muted_until = 0.0
+        self.timed: ReplyTimer | None = None
         self.close_reason: str | None = None
         self.when_closed: Callable[[], None] | None = None
         self.sasl = sasl

@@ -14,6 +14,7 @@ from pykbroker.network.connection import SocketConnection
 from pykbroker.network.connection_loop import ConnectionLoop
 from pykbroker.network.request_memory import RequestMemory
 from pykbroker.protocol.codec import decode, encode
+from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.security.connection_info import ConnectionInfo
 
 FRAME_SIZE_MAX = 1 << 20
@@ -72,7 +73,7 @@ async def served(
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     info = ConnectionInfo("PLAINTEXT", ("127.0.0.1", 50000), ("127.0.0.1", 9092), sasl)
-    given: Any = services or SimpleNamespace()
+    given: Any = services or SimpleNamespace(quotas=QuotaSwitch())
     loop = ConnectionLoop()
     connection = SocketConnection(
         given, ours, info, FRAME_SIZE_MAX, memory or RequestMemory(MEMORY_MAX), lambda ended: loop.remove(connection)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
-from interop_tests.kafka_jars import JAVA
-from tests.support.kafka_jars import kafka_libs
+from tests.support.java_programs import ask
 
 CASES_FILE = Path(__file__).parent.parent / "pykbroker" / "config" / "cases.txt"
-PROGRAM = Path(__file__).parent / "KafkaConfigCheck.java"
 
 _COMMON = {"controller.quorum.voters": "1@localhost:9093", "controller.listener.names": "CONTROLLER"}
 BASES: dict[str, dict[str, str]] = {
@@ -76,12 +70,5 @@ def ask_kafka(settings: Sequence[Mapping[str, str]]) -> list[str | None]:
 
     The test is skipped where the installed Java has no compiler for the program.
     """
-    libs = kafka_libs()
-    modules = subprocess.run([JAVA, "--list-modules"], capture_output=True, text=True, check=True).stdout
-    if "jdk.compiler" not in modules:
-        pytest.skip("the Java that is installed cannot run a source file: it has no compiler")
-    command = [JAVA, "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*", str(PROGRAM)]
-    result = subprocess.run(command, input=json.dumps(settings), capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr[-3000:]
-    answers: list[str | None] = json.loads(result.stdout.splitlines()[-1])
+    answers: list[str | None] = ask("KafkaConfigCheck", settings)
     return answers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, Self
 
+from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.requests.context import BrokerServices, ControllerServices
 
 _OPTIONAL = (
@@ -22,7 +23,7 @@ class Services(BrokerServices, ControllerServices):
     """Parts by name; those that are optional are None where they are not given."""
 
     def __init__(self, **parts: Any) -> None:
-        vars(self).update(dict.fromkeys(_OPTIONAL) | parts)
+        vars(self).update(dict.fromkeys(_OPTIONAL) | {"quotas": QuotaSwitch()} | parts)
 
     def replaced(self, **parts: Any) -> Self:
         """The same services but for these parts."""

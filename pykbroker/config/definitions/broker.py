@@ -93,8 +93,10 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     ),
     "controller.quorum.retry.backoff.ms": ConfigDefinition(INT, "20", AT_LEAST_0, attribute="quorum.retry_backoff_ms"),
     "controller.quorum.voters": ConfigDefinition(LIST, "", part_of="quorum.voters"),
-    "controller.quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1),
-    "controller.quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1),
+    "controller.quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1, attribute="quotas.controller_window_num"),
+    "controller.quota.window.size.seconds": ConfigDefinition(
+        INT, "1", AT_LEAST_1, attribute="quotas.controller_window_size_seconds"
+    ),
     "controller.socket.timeout.ms": ConfigDefinition(INT, "30000", attribute="controller.socket_timeout_ms"),
     "cordoned.log.dirs": ConfigDefinition(LIST, "", MEMBERS, PER_BROKER),
     "create.topic.policy.class.name": ConfigDefinition(CLASS, None),
@@ -353,8 +355,8 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "producer.purgatory.purge.interval.requests": ConfigDefinition(INT, "1000"),
     "queued.max.request.bytes": ConfigDefinition(LONG, "-1", attribute="sockets.queued_max_request_bytes"),
     "queued.max.requests": ConfigDefinition(INT, "500", AT_LEAST_1),
-    "quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1),
-    "quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1),
+    "quota.window.num": ConfigDefinition(INT, "11", AT_LEAST_1, attribute="quotas.window_num"),
+    "quota.window.size.seconds": ConfigDefinition(INT, "1", AT_LEAST_1, attribute="quotas.window_size_seconds"),
     "remote.fetch.max.wait.ms": ConfigDefinition(INT, "500", AT_LEAST_1, CLUSTER_WIDE),
     "remote.list.offsets.request.timeout.ms": ConfigDefinition(LONG, "30000", AT_LEAST_1, CLUSTER_WIDE),
     "remote.log.index.file.cache.total.size.bytes": ConfigDefinition(LONG, "1073741824", AT_LEAST_1, CLUSTER_WIDE),

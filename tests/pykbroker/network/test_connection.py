@@ -30,6 +30,7 @@ from pykbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.requests.api_table import APIS
 from pykbroker.requests.invocation import ELEMENTS_MAX, handlers_of
 from pykbroker.security.connection_info import ListenerKind
@@ -45,6 +46,7 @@ def services() -> Any:
     image.offset = 12
     return SimpleNamespace(
         metadata=SimpleNamespace(image=image),
+        quotas=QuotaSwitch(),
         controller=SimpleNamespace(kraft_version=0),
         config=SimpleNamespace(connections=SimpleNamespace(failed_authentication_delay_ms=100)),
     )

@@ -21,6 +21,7 @@ from pykbroker.network.request_memory import RequestMemory
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import encode
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.requests.invocation import handlers_of
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
 from tests.support.connections import FRAME_SIZE_MAX, MEMORY_MAX, Client
@@ -77,7 +78,7 @@ async def running() -> AsyncIterator[Connect]:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         info = ConnectionInfo("PLAINTEXT", ("127.0.0.1", 50000), ("127.0.0.1", 9092), None)
-        services: Any = SimpleNamespace()
+        services: Any = SimpleNamespace(quotas=QuotaSwitch())
         connections.append(SocketConnection(services, ours, info, FRAME_SIZE_MAX, memory, forget))
         loop.add(connections[-1])
         streams.append(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))

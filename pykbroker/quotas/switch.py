@@ -1,0 +1,46 @@
+"""The quotas of a node if there are any. Without quotas a request costs the read of one attribute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.quotas.node_quotas import NodeQuotas
+
+
+class QuotaSwitch:
+    """Holds the quotas of a node. A subscriber of metadata changes.
+
+    Attributes:
+        active: the quotas; None while the metadata has none.
+    """
+
+    __slots__ = ("_config", "_quotas", "active")
+
+    def __init__(self, config: BrokerConfig | None = None) -> None:
+        self.active: NodeQuotas | None = None
+        self._config = config
+        self._quotas: NodeQuotas | None = None
+
+    def apply(self, old: ClusterImage | None, new: ClusterImage) -> None:
+        """Takes over the quotas of an image."""
+        kept = new.kept_records
+        if old is not None and kept is old.kept_records:
+            return
+        if not kept and self.active is None:
+            return
+        from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord
+
+        records = [record for record in kept.values() if isinstance(record, ClientQuotaRecord)]
+        if not records:
+            self.active = self._quotas = None
+            return
+        if self._quotas is None:
+            from pykbroker.quotas.node_quotas import NodeQuotas
+
+            assert self._config is not None, "a node has its settings"
+            self._quotas = NodeQuotas(self._config)
+        self._quotas.set_all(records)
+        self.active = self._quotas

@@ -1,0 +1,167 @@
+"""Quotas of a node: taken over from the metadata, measured, purged."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import pytest
+
+from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.controller.metadata.client_quotas import AlterClientQuotas, Entity, QuotaAlteration
+from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
+from pykbroker.protocol.log_messages.metadata_records import ClientQuotaRecord, EntityData
+from pykbroker.quotas.limits import ClientLimits
+from pykbroker.quotas.measured import UNLIMITED_BYTES, MeasuredRates, MutationQuotas
+from pykbroker.quotas.node_quotas import NodeQuotas, resolved
+from pykbroker.quotas.rates import QuotaWindows
+from pykbroker.quotas.switch import QuotaSwitch
+from tests.support.admin import apply_records, make_services
+
+NOW_MS = 5_000_000
+WINDOWS = QuotaWindows(11, 1000)
+
+
+def record_of(key: str, value: float, **entity: str | None) -> ClientQuotaRecord:
+    parts = [EntityData(entity_type=kind.replace("_", "-"), entity_name=name) for kind, name in entity.items()]
+    return ClientQuotaRecord(entity=parts, key=key, value=value)
+
+
+def quotas_of(*records: ClientQuotaRecord, **settings: str) -> NodeQuotas:
+    quotas = NodeQuotas(BrokerConfig.from_properties({key.replace("_", "."): text for key, text in settings.items()}))
+    quotas.set_all(records)
+    return quotas
+
+
+def altered(image: ClusterImage, entity: Entity, **quotas: float | None) -> ClusterImage:
+    context = make_services().controller.plan_context()  # type: ignore[attr-defined]
+    plan = AlterClientQuotas([QuotaAlteration(entity, list(quotas.items()))]).plan(image, context)
+    assert not any(error.is_failure for error in plan.result.values())
+    return apply_records(image, plan.records)
+
+
+def test_without_quotas_nothing_is_active_or_imported() -> None:
+    """P-265: one attribute is all that a request of a node without quotas reads."""
+    switch = QuotaSwitch(BrokerConfig.from_properties({}))
+    switch.apply(None, EMPTY_IMAGE)
+    assert switch.active is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pykbroker.quotas.node_quotas", None)
+        switch.apply(None, make_services().metadata.image)
+    assert switch.active is None
+
+
+def test_quotas_come_and_go_with_the_metadata() -> None:
+    """P-265: rates that were measured stay when a limit changes."""
+    switch = QuotaSwitch(BrokerConfig.from_properties({}))
+    entity: Entity = (("client-id", "app"),)
+    first = altered(EMPTY_IMAGE, entity, producer_byte_rate=1000.0)
+    switch.apply(EMPTY_IMAGE, first)
+    quotas = switch.active
+    assert quotas is not None
+    assert quotas.produce.record("alice", "app", 15_000, NOW_MS) == 5000
+    second = altered(first, entity, producer_byte_rate=2000.0)
+    switch.apply(first, second)
+    assert switch.active is quotas
+    assert quotas.produce.record("alice", "app", 0, NOW_MS) == 0
+    assert quotas.produce.record("alice", "app", 10_000, NOW_MS) == 2500
+    switch.apply(second, altered(second, entity, producer_byte_rate=None))
+    assert switch.active is None
+
+
+def test_each_key_limits_its_own() -> None:
+    """P-266."""
+    quotas = quotas_of(
+        record_of("producer_byte_rate", 1.0, user="alice"),
+        record_of("consumer_byte_rate", 2.0, client_id=None),
+        record_of("request_percentage", 3.0, user=None, client_id="app"),
+        record_of("controller_mutation_rate", 4.0, user=None),
+    )
+    found = [
+        kind.limits.find("alice", "app") for kind in (quotas.produce, quotas.fetch, quotas.request, quotas.mutations)
+    ]
+    assert [limit for _, limit in filter(None, found)] == [1.0, 2.0, 3.0, 4.0]
+    assert quotas.produce.limits.find("bob", "app") is None
+
+
+def test_an_unknown_key_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        quotas_of(record_of("remote_byte_rate", 1.0, user="alice"))
+    assert "remote_byte_rate" in caplog.text
+
+
+def test_addresses_and_their_default() -> None:
+    """P-274."""
+    quotas = quotas_of(
+        record_of("connection_creation_rate", 5.0, ip="127.0.0.1"),
+        record_of("connection_creation_rate", 7.0, ip="0:0:0:0:0:0:0:1"),
+        record_of("connection_creation_rate", 9.0, ip="no.such.host.invalid"),
+    )
+    assert quotas.connection_limit("127.0.0.1") == 5
+    assert quotas.connection_limit("::1") == 7
+    assert quotas.connection_limit("127.0.0.2") is None
+    quotas.set_all([record_of("connection_creation_rate", 2.0, ip=None)])
+    assert quotas.connection_limit("127.0.0.1") == 2
+    assert resolved("localhost") == "127.0.0.1"
+
+
+def test_windows_are_those_of_the_settings() -> None:
+    """P-267, P-272."""
+    quotas = quotas_of(
+        record_of("producer_byte_rate", 100.0, user="alice"),
+        record_of("controller_mutation_rate", 1.0, user="alice"),
+        quota_window_num="3",
+        quota_window_size_seconds="2",
+        controller_quota_window_num="4",
+        controller_quota_window_size_seconds="5",
+    )
+    # Two whole windows of two seconds: 400 bytes are within the limit.
+    assert quotas.produce.record("alice", "", 400, NOW_MS) == 0
+    assert quotas.produce.record("alice", "", 100, NOW_MS) == 1000
+    assert quotas.produce.most_at_once("alice", "") == 400
+    # Four windows of five seconds.
+    assert quotas.mutations.charge("alice", "", 20, NOW_MS, is_strict=True) == 0
+    assert quotas.mutations.charge("alice", "", 1, NOW_MS, is_strict=True) == 0
+    assert quotas.mutations.charge("alice", "", 1, NOW_MS, is_strict=True) == 1000
+
+
+def test_throttles_by_time_last_at_most_a_window() -> None:
+    """P-270."""
+    quotas = quotas_of(record_of("request_percentage", 1.0, user="alice"))
+    assert quotas.request.record("alice", "", 100_000, NOW_MS) == 1000
+
+
+def test_a_strict_quota_refuses_and_a_permissive_one_only_delays() -> None:
+    """P-272, P-273."""
+    mutations = MutationQuotas(WINDOWS)
+    mutations.limits.set("alice", None, 1.0)
+    assert mutations.charge("alice", "", 31, NOW_MS, is_strict=True) == 0
+    assert mutations.charge("alice", "", 5, NOW_MS, is_strict=True) == 20_000
+    assert mutations.charge("alice", "", 5, NOW_MS, is_strict=True) == 20_000
+    assert mutations.charge("alice", "", 5, NOW_MS, is_strict=False) == 25_000
+    assert mutations.charge("bob", "", 500, NOW_MS, is_strict=True) == 0
+
+
+def test_rates_of_idle_clients_are_dropped() -> None:
+    """A hostile client may use a new client id for each request."""
+    rates = MeasuredRates(WINDOWS)
+    rates.limits = ClientLimits()
+    rates.limits.set("alice", None, 1000.0)
+    rates.limits.set("bob", None, 1000.0)
+    mutations = MutationQuotas(WINDOWS)
+    mutations.limits = rates.limits
+    rates.record("alice", "", 5, NOW_MS)
+    mutations.charge("alice", "", 5, NOW_MS, is_strict=True)
+    for user in ("bob",):
+        rates.record(user, "", 5, NOW_MS + 20_000)
+        mutations.charge(user, "", 5, NOW_MS + 20_000, is_strict=True)
+    assert len(rates) == len(mutations) == 1
+
+
+def test_clients_without_a_limit_are_not_measured() -> None:
+    rates = MeasuredRates(WINDOWS)
+    rates.limits.set("alice", None, 1000.0)
+    assert rates.record("bob", "app", 1e9, NOW_MS) == 0
+    rates.count("bob", "app", 1e9, NOW_MS)
+    assert len(rates) == 0
+    assert rates.most_at_once("bob", "app") == UNLIMITED_BYTES

@@ -1,0 +1,81 @@
+"""Kafka's windows and token buckets, with figures that were computed by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.quotas.rates import THROTTLE_MAX_MS, QuotaWindows, TokenBucket, WindowedRate, rounded
+
+WINDOWS = QuotaWindows(11, 1000)
+START_MS = 1_000_000
+
+
+def test_the_first_value_counts_over_all_whole_windows() -> None:
+    """P-267: 11 windows of a second are ten whole ones and the one in progress."""
+    rate = WindowedRate(WINDOWS)
+    rate.record(10_000, START_MS)
+    assert rate.window_ms(START_MS) == 10_000
+    assert rate.measure(START_MS) == 1000
+    assert rate.window_ms(START_MS + 500) == 10_500
+
+
+def test_throttle_time_is_until_the_average_is_at_the_limit() -> None:
+    """P-267: (observed - limit) / limit * window."""
+    rate = WindowedRate(WINDOWS)
+    rate.record(15_000, START_MS)
+    assert rate.throttle_ms(1000, START_MS) == 5000
+    assert rate.throttle_ms(1500, START_MS) == 0
+    assert rate.throttle_ms(0, START_MS) == THROTTLE_MAX_MS
+
+
+def test_a_window_is_dropped_when_its_last_value_is_outside() -> None:
+    """P-267."""
+    rate = WindowedRate(WINDOWS)
+    rate.record(100, START_MS)
+    rate.record(100, START_MS + 900)
+    rate.record(10, START_MS + 5000)
+    assert rate.measure(START_MS + 11_800) == 210 * 1000 / 11_800
+    # The windows begin at 5000 now: 6.9 s, of which six are whole, and four more.
+    assert rate.measure(START_MS + 11_900) == 10 * 1000 / 10_900
+    assert not rate.is_idle(START_MS + 11_900)
+    assert rate.is_idle(START_MS + 16_000)
+
+
+def test_windows_before_the_span_do_not_count() -> None:
+    rate = WindowedRate(QuotaWindows(2, 1000))
+    for second in range(10):
+        rate.record(1, START_MS + second * 1000)
+    # The windows of the seconds 8 and 9; that of second 7 is just outside.
+    assert rate.measure(START_MS + 9000) == 2 * 1000 / 1000
+
+
+def test_a_value_can_be_taken_back() -> None:
+    rate = WindowedRate(WINDOWS)
+    rate.record(500, START_MS)
+    before = rate.measure(START_MS)
+    rate.record(9000, START_MS)
+    rate.record(-9000, START_MS)
+    assert rate.measure(START_MS) == before
+
+
+def test_a_bucket_is_full_at_first_and_may_be_overdrawn() -> None:
+    """P-272: the burst is all windows; the next operation waits until no token is missing."""
+    bucket = TokenBucket(QuotaWindows(10, 1000))
+    assert bucket.tokens(2.0, START_MS) == 20
+    bucket.take(25, 2.0, START_MS)
+    assert bucket.throttle_ms(2.0, START_MS) == 2500
+    assert bucket.throttle_ms(2.0, START_MS + 2400) == 100
+    assert bucket.throttle_ms(2.0, START_MS + 2500) == 0
+    assert not bucket.is_full(2.0, START_MS + 2500)
+    assert bucket.is_full(2.0, START_MS + 60_000)
+
+
+def test_a_lower_limit_lowers_the_burst() -> None:
+    bucket = TokenBucket(QuotaWindows(10, 1000))
+    assert bucket.tokens(2.0, START_MS) == 20
+    assert bucket.tokens(0.5, START_MS) == 5
+
+
+@pytest.mark.parametrize(("time_ms", "shown"), [(0.4, 0), (0.5, 1), (2.5, 3), (1e300, THROTTLE_MAX_MS)])
+def test_times_are_rounded_as_java_does(time_ms: float, shown: int) -> None:
+    assert rounded(time_ms) == shown
