@@ -9,6 +9,7 @@ import org.apache.kafka.common.errors.ThrottlingQuotaExceededException;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.metrics.Quota;
 import org.apache.kafka.common.security.auth.KafkaPrincipal;
+import org.apache.kafka.common.utils.Sanitizer;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.network.Session;
 import org.apache.kafka.server.config.ClientQuotaManagerConfig;
@@ -111,8 +112,8 @@ public class QuotaCheck {
         if (name == null) {
             return Optional.empty();
         }
-        return Optional.of(name.isNull()
-            ? ClientQuotaManager.DEFAULT_USER_ENTITY : new ClientQuotaManager.UserEntity(name.asText()));
+        return Optional.of(name.isNull() ? ClientQuotaManager.DEFAULT_USER_ENTITY
+            : new ClientQuotaManager.UserEntity(Sanitizer.sanitize(name.asText())));
     }
 
     private static Optional<ConfigEntity> clientId(JsonNode name) {

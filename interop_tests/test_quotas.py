@@ -1,0 +1,323 @@
+"""Client quotas: throttle times by hand-made frames, steady rates of stock clients, mutations by the Java admin."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from interop_tests.brokers import Broker, BrokerProcess
+from interop_tests.clients import create_topic, wait_until
+from interop_tests.java_tools import CONFIGS, TOPICS, JavaTools
+from interop_tests.wire import FETCH, PRODUCE, Connection, record_batch, string
+
+pytestmark = [pytest.mark.area("quotas")]
+
+StartBroker = Callable[..., BrokerProcess]
+
+ALTER_CLIENT_QUOTAS, HEARTBEAT, CREATE_TOPICS = 49, 12, 19
+THROTTLING_QUOTA_EXCEEDED = 89
+
+WINDOW_S = 10.0
+"""The ten whole windows over which Kafka computes a rate; the one in progress comes on top."""
+
+LIMIT = 400_000.0
+"""Bytes per second of the steady rates."""
+
+RECORD = b"x" * 5_000
+REQUEST_SIZE = 20_000
+SETTLED_S, MEASURED_S = 5.0, 20.0
+"""Seconds until the burst of the first windows is over; seconds in which a rate is measured then."""
+
+TWO_WINDOWS = {"quota.window.num": "2"}
+"""With eleven windows a client that always has more to send gets ten seconds' bytes at once, and next to nothing until
+they are out of the windows; its rate is steady only over many times eleven seconds."""
+
+
+class Client(Connection):
+    """A connection with a client id of its own."""
+
+    def __init__(self, bootstrap: str, client_id: str) -> None:
+        super().__init__(bootstrap)
+        self.client_id = client_id
+
+    def header(self, api_key: int, api_version: int) -> bytes:
+        """A request's header of version 1."""
+        return struct.pack(">hhi", api_key, api_version, 7) + string(self.client_id)
+
+    def produce_frame(self, topic: str, size: int, acks: int = 1) -> bytes:
+        """Produce version 7 of one record."""
+        batch = record_batch([b"x" * size])
+        body = string(None) + struct.pack(">hii", acks, 10_000, 1) + string(topic)
+        return self.header(PRODUCE, 7) + body + struct.pack(">iii", 1, 0, len(batch)) + batch
+
+    def produce_throttle_ms(self, frame: bytes) -> int:
+        """The throttle time that a Produce request gets; it is the last field of the response."""
+        (throttle_ms,) = struct.unpack(">i", self.exchange(frame)[-4:])
+        return int(throttle_ms)
+
+    def fetch_throttle_ms(self, topic: str) -> tuple[int, int]:
+        """Throttle time and number of topics of a Fetch (version 7, without a session) from the beginning."""
+        body = struct.pack(">iiiibii", -1, 100, 1, 50 << 20, 0, 0, -1)
+        body += struct.pack(">i", 1) + string(topic) + struct.pack(">iiqqi", 1, 0, 0, -1, 50 << 20) + bytes(4)
+        throttle_ms, _, _, topics = struct.unpack_from(">ihii", self.exchange(self.header(FETCH, 7) + body), 4)
+        return throttle_ms, topics
+
+    def seconds_to_next_reply(self) -> float:
+        """Seconds until a Heartbeat of an unknown group is answered."""
+        began = time.monotonic()
+        self.exchange(self.header(HEARTBEAT, 1) + string("no-such-group") + struct.pack(">i", 1) + string("member"))
+        return time.monotonic() - began
+
+
+def alter_quota(bootstrap: str, entity: dict[str, str | None], key: str, value: float | None) -> None:
+    """Sets a quota, or removes it (None)."""
+    parts = b"".join(string(kind) + string(name) for kind, name in entity.items())
+    body = struct.pack(">ii", 1, len(entity)) + parts
+    body += struct.pack(">i", 1) + string(key) + struct.pack(">dbb", value or 0.0, value is None, 0)
+    with Client(bootstrap, "quotas") as client:
+        reply = client.exchange(client.header(ALTER_CLIENT_QUOTAS, 0) + body)
+    # correlation id, throttle time, one entry: its error
+    (error,) = struct.unpack_from(">h", reply, 12)
+    assert error == 0, f"quota {key} of {entity}: error {error}"
+
+
+@contextmanager
+def quota(bootstrap: str, entity: dict[str, str | None], key: str, value: float) -> Iterator[None]:
+    """A quota that is removed at the end."""
+    alter_quota(bootstrap, entity, key, value)
+    # Apache Kafka answers before its broker has the quota.
+    time.sleep(0.5)
+    try:
+        yield
+    finally:
+        alter_quota(bootstrap, entity, key, None)
+
+
+def expected_ms(size: int, limit: float) -> float:
+    """Throttle time of the first request of a client."""
+    return (size / WINDOW_S - limit) / limit * WINDOW_S * 1000
+
+
+@pytest.fixture(scope="module")
+def quota_broker(start_broker: StartBroker) -> BrokerProcess:
+    """A broker that measures rates over one to two seconds."""
+    return start_broker("quotas", TWO_WINDOWS)
+
+
+@pytest.mark.client("raw frames")
+def test_throttle_times_of_a_producer(bootstrap: str, name: str) -> None:
+    """The size of the request decides; the response comes at once, the next one after that time (P-268, P-269)."""
+    create_topic(bootstrap, name)
+    with quota(bootstrap, {"client-id": name}, "producer_byte_rate", 5000.0), Client(bootstrap, name) as client:
+        frame = client.produce_frame(name, 60_000)
+        began = time.monotonic()
+        throttle_ms = client.produce_throttle_ms(frame)
+        assert time.monotonic() - began < 1
+        assert throttle_ms == pytest.approx(expected_ms(len(frame), 5000.0), abs=20)
+        assert client.seconds_to_next_reply() == pytest.approx(throttle_ms / 1000, abs=0.3)
+
+
+@pytest.mark.client("raw frames")
+def test_acks_0_is_throttled_without_a_response(bootstrap: str, name: str) -> None:
+    """The connection is not read for the throttle time all the same (P-269)."""
+    create_topic(bootstrap, name)
+    with quota(bootstrap, {"client-id": name}, "producer_byte_rate", 5000.0), Client(bootstrap, name) as client:
+        frame = client.produce_frame(name, 60_000, acks=0)
+        client.send(frame)
+        assert client.seconds_to_next_reply() == pytest.approx(expected_ms(len(frame), 5000.0) / 1000, abs=0.4)
+
+
+@pytest.mark.client("raw frames")
+def test_the_most_specific_quota_counts(bootstrap: str, name: str) -> None:
+    """User and client id before the client id alone (P-266)."""
+    create_topic(bootstrap, name)
+    of_pair: dict[str, str | None] = {"user": "ANONYMOUS", "client-id": name}
+    with quota(bootstrap, {"client-id": name}, "producer_byte_rate", 5000.0), Client(bootstrap, name) as client:
+        frame = client.produce_frame(name, 60_000)
+        with quota(bootstrap, of_pair, "producer_byte_rate", 5500.0):
+            throttle_ms = client.produce_throttle_ms(frame)
+            assert throttle_ms == pytest.approx(expected_ms(len(frame), 5500.0), abs=20)
+
+
+@pytest.mark.client("raw frames")
+def test_a_throttled_consumer_gets_an_empty_response(bootstrap: str, name: str) -> None:
+    """And the records when the throttle time is over (P-271)."""
+    create_topic(bootstrap, name)
+    with Client(bootstrap, name) as client:
+        assert client.produce_throttle_ms(client.produce_frame(name, 8000)) == 0
+    with quota(bootstrap, {"client-id": name}, "consumer_byte_rate", 1000.0), Client(bootstrap, name) as client:
+        assert client.fetch_throttle_ms(name) == (0, 1)
+        throttle_ms, topics = client.fetch_throttle_ms(name)
+        assert topics == 0
+        # Two responses of a little more than 8,000 bytes.
+        assert throttle_ms == pytest.approx(expected_ms(2 * 8130, 1000.0), abs=300)
+        began = time.monotonic()
+        throttle_ms_2, topics = client.fetch_throttle_ms(name)
+        assert time.monotonic() - began == pytest.approx(throttle_ms / 1000, abs=0.3)
+        # A rate is one over ten to eleven seconds until the first window is over: then all its bytes are gone at once.
+        assert throttle_ms_2 > 0
+        assert topics == 0
+        assert client.fetch_throttle_ms(name) == (0, 1)
+
+
+@pytest.mark.client("raw frames")
+def test_time_on_the_brokers_threads(bootstrap: str, name: str) -> None:
+    """request_percentage: throttle times of at most one window (P-270)."""
+    with quota(bootstrap, {"client-id": name}, "request_percentage", 0.0001), Client(bootstrap, name) as client:
+        # Enough for a rate above a ten thousandth of a percent, that is 10 microseconds in ten seconds.
+        took = [client.seconds_to_next_reply() for _ in range(3)]
+        assert max(took) == pytest.approx(1.0, abs=0.3)
+
+
+@pytest.mark.client("raw frames")
+def test_connections_of_an_address(broker: Broker, bootstrap: str) -> None:
+    """connection_creation_rate: ten seconds' worth are served, further ones closed after at most a window (P-274)."""
+    address = "127.0.0.77"
+
+    def is_served() -> bool:
+        with socket.create_connection(broker.address, timeout=5, source_address=(address, 0)) as opened:
+            opened.sendall(struct.pack(">ihhi", 10, 18, 0, 7) + string(None))
+            try:
+                return opened.recv(4) != b""
+            except ConnectionResetError:
+                return False
+
+    with quota(bootstrap, {"ip": address}, "connection_creation_rate", 2.0):
+        served = [is_served() for _ in range(22)]
+        assert served[:20] == [True] * 20
+        assert False in served[20:]
+        wait_until(is_served, "a connection that is served again")
+        with Client(bootstrap, "another address") as client:
+            assert client.seconds_to_next_reply() < 1
+
+
+@pytest.mark.own_broker
+@pytest.mark.client("confluent-kafka")
+def test_steady_rate_of_a_producer(quota_broker: BrokerProcess, name: str) -> None:
+    """Within 5 percent of producer_byte_rate; without the quota it is not held back any more (P-265, P-267, P-268)."""
+    bootstrap = quota_broker.bootstrap
+    create_topic(bootstrap, name)
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": name,
+            "batch.size": REQUEST_SIZE,
+            "linger.ms": 20,
+            "queue.buffering.max.kbytes": 2048,
+        }
+    )
+    delivered = 0
+
+    def on_delivery(error: object, message: confluent_kafka.Message) -> None:
+        nonlocal delivered
+        assert error is None
+        delivered += len(RECORD)
+
+    def run(seconds: float) -> float:
+        """Bytes per second that are acknowledged."""
+        before, began = delivered, time.monotonic()
+        while time.monotonic() - began < seconds:
+            try:
+                producer.produce(name, RECORD, on_delivery=on_delivery)
+                producer.poll(0)
+            except BufferError:
+                producer.poll(0.01)
+        return (delivered - before) / (time.monotonic() - began)
+
+    with quota(bootstrap, {"client-id": name}, "producer_byte_rate", LIMIT):
+        run(SETTLED_S)
+        rate = run(MEASURED_S)
+    print(f"producer: {rate:,.0f} bytes per second of {LIMIT:,.0f}")
+    assert rate == pytest.approx(LIMIT, rel=0.05)
+    run(2)
+    assert run(3) > 2 * LIMIT
+    producer.flush(10)
+
+
+@pytest.mark.own_broker
+@pytest.mark.client("confluent-kafka")
+def test_steady_rate_of_a_consumer(quota_broker: BrokerProcess, name: str) -> None:
+    """Within 5 percent of consumer_byte_rate (P-267, P-271)."""
+    bootstrap = quota_broker.bootstrap
+    create_topic(bootstrap, name)
+    # A response has at least one batch, however large: these fit into the windows.
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "queue.buffering.max.kbytes": 100_000, "batch.size": REQUEST_SIZE}
+    )
+    for _ in range(int(LIMIT * (SETTLED_S + MEASURED_S) * 1.5 / len(RECORD))):
+        producer.produce(name, RECORD)
+    assert producer.flush(60) == 0
+    with quota(bootstrap, {"client-id": name}, "consumer_byte_rate", LIMIT):
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": name,
+                "group.id": name,
+                "auto.offset.reset": "earliest",
+                # One whole batch: a part of a second one would be thrown away, and count all the same.
+                "fetch.message.max.bytes": 1000,
+            }
+        )
+        consumer.assign([confluent_kafka.TopicPartition(name, 0, 0)])
+
+        def run(seconds: float) -> float:
+            """Bytes per second that arrive."""
+            count, began = 0, time.monotonic()
+            while time.monotonic() - began < seconds:
+                message = consumer.poll(0.1)
+                if message is not None:
+                    assert message.error() is None
+                    count += len(RECORD)
+            return count / (time.monotonic() - began)
+
+        run(SETTLED_S)
+        rate = run(MEASURED_S)
+        consumer.close()
+    print(f"consumer: {rate:,.0f} bytes per second of {LIMIT:,.0f}")
+    assert rate == pytest.approx(LIMIT, rel=0.05)
+
+
+@pytest.mark.client("confluent-kafka")
+def test_mutations_of_a_client_that_does_not_know_the_error(bootstrap: str, name: str) -> None:
+    """librdkafka's CreateTopics is carried out, and the client held back afterwards (P-273)."""
+    with quota(bootstrap, {"client-id": name}, "controller_mutation_rate", 2.0):
+        admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": name})
+        first = admin.create_topics([NewTopic(f"{name}-{number}", 13, 1) for number in range(2)])
+        for future in first.values():
+            future.result(20)
+        began = time.monotonic()
+        (third,) = admin.create_topics([NewTopic(f"{name}-2", 1, 1)]).values()
+        third.result(20)
+        # 26 partitions of 22; the next request is read two seconds later.
+        assert 1.5 < time.monotonic() - began < 3.5
+
+
+@pytest.mark.java
+@pytest.mark.client("Java tools")
+def test_mutations_and_tools(tools: JavaTools, bootstrap: str, name: str, tmp_path: Path) -> None:
+    """kafka-topics is refused beyond controller_mutation_rate, which kafka-configs sets and removes (P-265, P-272)."""
+    settings = tmp_path / "client.properties"
+    settings.write_text(f"client.id={name}\n")
+    entity = ("--entity-type", "clients", "--entity-name", name)
+    tools.check(CONFIGS, *entity, "--alter", "--add-config", "controller_mutation_rate=0.1")
+
+    def create(number: int) -> str:
+        output = tools.run(
+            TOPICS, "--command-config", str(settings), "--create", "--topic", f"{name}-{number}", "--partitions", "30"
+        )
+        return output.stdout + output.stderr
+
+    assert f"Created topic {name}-1." in create(1)
+    assert "ThrottlingQuotaExceededException" in create(2)
+    # A client of its own that deletes has its own tokens.
+    assert tools.run(TOPICS, "--delete", "--topic", f"{name}-1").returncode == 0
+    tools.check(CONFIGS, *entity, "--alter", "--delete-config", "controller_mutation_rate")
+    assert f"Created topic {name}-2." in create(2)
