@@ -32,8 +32,6 @@ REMARKS = {
     "ApiVersions": "the features of what is not served are missing",
     "AlterReplicaLogDirs": "a broker has one log directory: a move is either none or impossible",
     "DescribeLogDirs": "there is one log directory, which is never cordoned",
-    "DescribeClientQuotas": "quotas are shown and not enforced",
-    "AlterClientQuotas": "quotas are stored and not enforced",
     "DescribeUserScramCredentials": "credentials are shown; no listener offers SCRAM",
     "AlterUserScramCredentials": "credentials are stored; no listener offers SCRAM",
     "AssignReplicasToDirs": "brokers send it when their disk is full, as they have one directory",

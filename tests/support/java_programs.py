@@ -14,7 +14,7 @@ from tests.support.kafka_jars import kafka_libs
 
 
 def ask(program: str, question: Any) -> Any:
-    """What a program prints last, for a question on its standard input; both are JSON.
+    """Last line that a program prints for a question on its standard input; both are JSON.
 
     The test is skipped where the installed Java has no compiler for the program.
     """
