@@ -16,14 +16,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from interop_tests.brokers import Broker, BrokerProcess
 from interop_tests.clients import create_topic, wait_until
 from interop_tests.java_tools import CONFIGS, TOPICS, JavaTools
-from interop_tests.wire import FETCH, PRODUCE, Connection, record_batch, string
+from interop_tests.quota_clients import QuotaClient, alter_quota
+from interop_tests.wire import string
 
 pytestmark = [pytest.mark.area("quotas")]
 
 StartBroker = Callable[..., BrokerProcess]
-
-ALTER_CLIENT_QUOTAS, HEARTBEAT, CREATE_TOPICS = 49, 12, 19
-THROTTLING_QUOTA_EXCEEDED = 89
 
 WINDOW_S = 10.0
 """The ten whole windows over which Kafka computes a rate; the one in progress comes on top."""
@@ -39,54 +37,6 @@ SETTLED_S, MEASURED_S = 5.0, 20.0
 TWO_WINDOWS = {"quota.window.num": "2"}
 """With eleven windows a client that always has more to send gets ten seconds' bytes at once, and next to nothing until
 they are out of the windows; its rate is steady only over many times eleven seconds."""
-
-
-class Client(Connection):
-    """A connection with a client id of its own."""
-
-    def __init__(self, bootstrap: str, client_id: str) -> None:
-        super().__init__(bootstrap)
-        self.client_id = client_id
-
-    def header(self, api_key: int, api_version: int) -> bytes:
-        """A request's header of version 1."""
-        return struct.pack(">hhi", api_key, api_version, 7) + string(self.client_id)
-
-    def produce_frame(self, topic: str, size: int, acks: int = 1) -> bytes:
-        """Produce version 7 of one record."""
-        batch = record_batch([b"x" * size])
-        body = string(None) + struct.pack(">hii", acks, 10_000, 1) + string(topic)
-        return self.header(PRODUCE, 7) + body + struct.pack(">iii", 1, 0, len(batch)) + batch
-
-    def produce_throttle_ms(self, frame: bytes) -> int:
-        """The throttle time that a Produce request gets; it is the last field of the response."""
-        (throttle_ms,) = struct.unpack(">i", self.exchange(frame)[-4:])
-        return int(throttle_ms)
-
-    def fetch_throttle_ms(self, topic: str) -> tuple[int, int]:
-        """Throttle time and number of topics of a Fetch (version 7, without a session) from the beginning."""
-        body = struct.pack(">iiiibii", -1, 100, 1, 50 << 20, 0, 0, -1)
-        body += struct.pack(">i", 1) + string(topic) + struct.pack(">iiqqi", 1, 0, 0, -1, 50 << 20) + bytes(4)
-        throttle_ms, _, _, topics = struct.unpack_from(">ihii", self.exchange(self.header(FETCH, 7) + body), 4)
-        return throttle_ms, topics
-
-    def seconds_to_next_reply(self) -> float:
-        """Seconds until a Heartbeat of an unknown group is answered."""
-        began = time.monotonic()
-        self.exchange(self.header(HEARTBEAT, 1) + string("no-such-group") + struct.pack(">i", 1) + string("member"))
-        return time.monotonic() - began
-
-
-def alter_quota(bootstrap: str, entity: dict[str, str | None], key: str, value: float | None) -> None:
-    """Sets a quota, or removes it (None)."""
-    parts = b"".join(string(kind) + string(name) for kind, name in entity.items())
-    body = struct.pack(">ii", 1, len(entity)) + parts
-    body += struct.pack(">i", 1) + string(key) + struct.pack(">dbb", value or 0.0, value is None, 0)
-    with Client(bootstrap, "quotas") as client:
-        reply = client.exchange(client.header(ALTER_CLIENT_QUOTAS, 0) + body)
-    # correlation id, throttle time, one entry: its error
-    (error,) = struct.unpack_from(">h", reply, 12)
-    assert error == 0, f"quota {key} of {entity}: error {error}"
 
 
 @contextmanager
@@ -116,7 +66,7 @@ def quota_broker(start_broker: StartBroker) -> BrokerProcess:
 def test_throttle_times_of_a_producer(bootstrap: str, name: str) -> None:
     """The size of the request decides; the response comes at once, the next one after that time (P-268, P-269)."""
     create_topic(bootstrap, name)
-    with quota(bootstrap, {"client-id": name}, "producer_byte_rate", 5000.0), Client(bootstrap, name) as client:
+    with quota(bootstrap, {"client-id": name}, "producer_byte_rate", 5000.0), QuotaClient(bootstrap, name) as client:
         frame = client.produce_frame(name, 60_000)
         began = time.monotonic()
         throttle_ms = client.produce_throttle_ms(frame)
@@ -129,7 +79,7 @@ def test_throttle_times_of_a_producer(bootstrap: str, name: str) -> None:
 def test_acks_0_is_throttled_without_a_response(bootstrap: str, name: str) -> None:
     """The connection is not read for the throttle time all the same (P-269)."""
     create_topic(bootstrap, name)
-    with quota(bootstrap, {"client-id": name}, "producer_byte_rate", 5000.0), Client(bootstrap, name) as client:
+    with quota(bootstrap, {"client-id": name}, "producer_byte_rate", 5000.0), QuotaClient(bootstrap, name) as client:
         frame = client.produce_frame(name, 60_000, acks=0)
         client.send(frame)
         assert client.seconds_to_next_reply() == pytest.approx(expected_ms(len(frame), 5000.0) / 1000, abs=0.4)
@@ -140,7 +90,7 @@ def test_the_most_specific_quota_counts(bootstrap: str, name: str) -> None:
     """User and client id before the client id alone (P-266)."""
     create_topic(bootstrap, name)
     of_pair: dict[str, str | None] = {"user": "ANONYMOUS", "client-id": name}
-    with quota(bootstrap, {"client-id": name}, "producer_byte_rate", 5000.0), Client(bootstrap, name) as client:
+    with quota(bootstrap, {"client-id": name}, "producer_byte_rate", 5000.0), QuotaClient(bootstrap, name) as client:
         frame = client.produce_frame(name, 60_000)
         with quota(bootstrap, of_pair, "producer_byte_rate", 5500.0):
             throttle_ms = client.produce_throttle_ms(frame)
@@ -151,9 +101,9 @@ def test_the_most_specific_quota_counts(bootstrap: str, name: str) -> None:
 def test_a_throttled_consumer_gets_an_empty_response(bootstrap: str, name: str) -> None:
     """And the records when the throttle time is over (P-271)."""
     create_topic(bootstrap, name)
-    with Client(bootstrap, name) as client:
+    with QuotaClient(bootstrap, name) as client:
         assert client.produce_throttle_ms(client.produce_frame(name, 8000)) == 0
-    with quota(bootstrap, {"client-id": name}, "consumer_byte_rate", 1000.0), Client(bootstrap, name) as client:
+    with quota(bootstrap, {"client-id": name}, "consumer_byte_rate", 1000.0), QuotaClient(bootstrap, name) as client:
         assert client.fetch_throttle_ms(name) == (0, 1)
         throttle_ms, topics = client.fetch_throttle_ms(name)
         assert topics == 0
@@ -171,7 +121,7 @@ def test_a_throttled_consumer_gets_an_empty_response(bootstrap: str, name: str) 
 @pytest.mark.client("raw frames")
 def test_time_on_the_brokers_threads(bootstrap: str, name: str) -> None:
     """request_percentage: throttle times of at most one window (P-270)."""
-    with quota(bootstrap, {"client-id": name}, "request_percentage", 0.0001), Client(bootstrap, name) as client:
+    with quota(bootstrap, {"client-id": name}, "request_percentage", 0.0001), QuotaClient(bootstrap, name) as client:
         # Enough for a rate above a ten thousandth of a percent, that is 10 microseconds in ten seconds.
         took = [client.seconds_to_next_reply() for _ in range(3)]
         assert max(took) == pytest.approx(1.0, abs=0.3)
@@ -195,7 +145,7 @@ def test_connections_of_an_address(broker: Broker, bootstrap: str) -> None:
         assert served[:20] == [True] * 20
         assert False in served[20:]
         wait_until(is_served, "a connection that is served again")
-        with Client(bootstrap, "another address") as client:
+        with QuotaClient(bootstrap, "another address") as client:
             assert client.seconds_to_next_reply() < 1
 
 

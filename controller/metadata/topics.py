@@ -204,9 +204,7 @@ class CreatePartitions(NamedTuple):
             if counts[topic.name] > 1:
                 continue
             try:
-                records += _plan_partitions(
-                    topic, image, context, RECORD_COUNT_MAX - len(records), self.charge
-                )
+                records += _plan_partitions(topic, image, context, RECORD_COUNT_MAX - len(records), self.charge)
             except _Refused as refused:
                 results.append(CreatePartitionsResult(topic.name, refused.error))
             else:
