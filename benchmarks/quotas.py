@@ -62,7 +62,7 @@ def fetch(bootstrap: str, topic: str, seconds: float) -> list[Seen]:
 
 
 def repeat(once: Callable[[int], tuple[int, int]], seconds: float) -> list[Seen]:
-    """What all requests of so many seconds saw."""
+    """Requests of so many seconds, one after the other."""
     began, found = time.monotonic(), list[Seen]()
     while time.monotonic() - began < seconds:
         size, throttle_ms = once(len(found))
