@@ -150,13 +150,13 @@ class FetchSteps:
             self._bound = FetchBound.LOG_END
         elif request.isolation_level == READ_COMMITTED:
             self._bound = FetchBound.LAST_STABLE_OFFSET
-        # Rack of a consumer that may be sent to a follower, else empty. Without a replica selector racks are ignored.
         self._min_bytes = request.min_bytes
         self._max_bytes = min(request.max_bytes, context.services.config.fetch.max_bytes)
         if context.quota is not None and self._bound != FetchBound.LOG_END:
             # More would be throttled for certain, and the consumer would get nothing, again and again.
             self._max_bytes = min(self._max_bytes, context.quota.fetch_bytes_max())
             self._min_bytes = min(self._min_bytes, self._max_bytes)
+        # Rack of a consumer that may be sent to a follower, else empty. Without a replica selector racks are ignored.
         self._rack = request.rack_id if context.services.config.replication.selector_class else ""
 
     def has_local_partition(self) -> bool:
