@@ -1,0 +1,86 @@
+"""Settings of share partitions: those of the broker, and those of a group that override them (KIP-932)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pykbroker.config.values import ShareGroupValues
+
+EARLIEST = "earliest"
+LATEST = "latest"
+BY_DURATION = "by_duration:"
+READ_COMMITTED = "read_committed"
+
+_DURATION = re.compile(
+    r"([-+]?)P(?:([-+]?\d+)D)?(?:T(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+)(?:[.,](\d{0,9}))?S)?)?", re.IGNORECASE
+)
+
+
+class SharePartitionSettings(NamedTuple):
+    """Effective settings of the share partitions of one group; times in milliseconds.
+
+    Attributes:
+        delivery_count_limit: deliveries of a record after which it is archived instead of made available.
+        record_locks_max: largest number of records in flight in one share partition.
+        record_lock_duration_ms: time for which a member holds acquired records.
+        auto_offset_reset: `earliest`, `latest`, or `by_duration:` with an ISO 8601 duration.
+        is_read_committed: True if records of aborted transactions are not delivered.
+        may_renew: True if members may renew acquisition locks (KIP-1222).
+    """
+
+    delivery_count_limit: int = 5
+    record_locks_max: int = 2_000
+    record_lock_duration_ms: int = 30_000
+    auto_offset_reset: str = LATEST
+    is_read_committed: bool = False
+    may_renew: bool = True
+
+    @classmethod
+    def of_group(cls, values: ShareGroupValues, configs: Mapping[str, str]) -> SharePartitionSettings:
+        """The settings of a group, from the configs of its GROUP resource, within the broker's bounds."""
+
+        def bounded(key: str, default: int, lowest: int, highest: int) -> int:
+            return min(max(int(configs[key]), lowest), highest) if key in configs else default
+
+        return cls(
+            bounded(
+                "share.delivery.count.limit",
+                values.delivery_count_limit,
+                values.min_delivery_count_limit,
+                values.max_delivery_count_limit,
+            ),
+            bounded(
+                "share.partition.max.record.locks",
+                values.partition_max_record_locks,
+                values.min_partition_max_record_locks,
+                values.max_partition_max_record_locks,
+            ),
+            bounded(
+                "share.record.lock.duration.ms",
+                values.record_lock_duration_ms,
+                values.min_record_lock_duration_ms,
+                values.max_record_lock_duration_ms,
+            ),
+            configs.get("share.auto.offset.reset", LATEST),
+            configs.get("share.isolation.level", "").lower() == READ_COMMITTED,
+            configs.get("share.renew.acknowledge.enable", "true").lower() == "true",
+        )
+
+
+def duration_ms(text: str) -> int:
+    """An ISO 8601 duration as java.time.Duration reads it, in milliseconds.
+
+    Raises:
+        ValueError: the text is not a duration.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None or text[-1] in "PpTt":
+        raise ValueError(f"{text!r} is not an ISO 8601 duration")
+    sign, days, hours, minutes, seconds, fraction = found.groups()
+    total_ms = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60_000 + int(seconds or 0) * 1_000
+    fraction_ms = int((fraction or "").ljust(9, "0")[:3])
+    total_ms += -fraction_ms if (seconds or "").startswith("-") else fraction_ms
+    return -total_ms if sign == "-" else total_ms
