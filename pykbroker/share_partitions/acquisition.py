@@ -77,7 +77,10 @@ class Acquisition:
     def acquire(self, fetch_offset: int, fetched: Sequence[FetchedBatch]) -> list[Acquired]:
         """Acquires records of batches that were read at an offset, in order of offsets."""
         shares = self._shares
-        if not fetched or self._wanted <= 0 or fetched[-1].last_offset < shares.start_offset:
+        if not fetched or self._wanted <= 0:
+            return []
+        shares.skip_gap(fetch_offset, fetched[0].base_offset)
+        if fetched[-1].last_offset < shares.start_offset:
             return []
         last_offset = self._limit_by_locks(fetch_offset, fetched[-1].last_offset)
         if self._wanted <= 0:
@@ -124,7 +127,7 @@ class Acquisition:
         for batch in batches:
             if self._count >= self._wanted:
                 return
-            if shares.is_in_gap_window:
+            if shares.gap_start is not None:
                 if gap_start < batch.first_offset:
                     self._acquire_new(gap_start, batch.first_offset - 1)
                 gap_start = batch.last_offset + 1
@@ -204,7 +207,7 @@ class Acquisition:
             first_offset = max(first_offset, shares.end_offset)
         if wanted < last_offset - first_offset + 1:
             end_of_batch = self._last_offset_of_batch_with(first_offset + wanted - 1)
-            last_offset = min(end_of_batch, last_offset) if shares.is_in_gap_window else end_of_batch
+            last_offset = min(end_of_batch, last_offset) if shares.gap_start is not None else end_of_batch
         acquired = self._put_new(first_offset, last_offset, wanted)
         if shares.batches.first.first_offset == first_offset:
             shares.start_offset = first_offset

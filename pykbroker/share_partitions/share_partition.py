@@ -113,9 +113,9 @@ class SharePartition:
         return self.end_offset + 1
 
     def _first_available(self) -> int | None:
-        gap_start = self.gap_window.start_offset if self.gap_window is not None and self.is_in_gap_window else -1
+        gap_start = self.gap_start
         for batch in self.batches:
-            if gap_start >= 0:
+            if gap_start is not None:
                 if batch.first_offset > gap_start:
                     return gap_start
                 # Offsets that do not exist, of a compacted topic, may be between two batches.
@@ -130,17 +130,24 @@ class SharePartition:
         return None
 
     @property
-    def is_in_gap_window(self) -> bool:
-        """True while nothing was fetched since the load beyond the offsets that were stored."""
-        return self.gap_window is not None and self.gap_window.end_offset == self.end_offset
+    def gap_start(self) -> int | None:
+        """First offset that may be in a gap between stored batches; None if none of them is left to be fetched."""
+        window = self.gap_window
+        return None if window is None or window.end_offset != self.end_offset else window.start_offset
 
     def move_gap_start(self, offset: int) -> None:
         """Notes that gaps before an offset have been fetched."""
-        if self.gap_window is not None:
-            if self.is_in_gap_window and offset <= self.gap_window.end_offset:
-                self.gap_window = self.gap_window._replace(start_offset=offset)
-            else:
-                self.gap_window = None
+        window = self.gap_window
+        if window is not None:
+            is_left = window.end_offset == self.end_offset and offset <= window.end_offset
+            self.gap_window = window._replace(start_offset=offset) if is_left else None
+
+    def skip_gap(self, fetch_offset: int, found_offset: int) -> None:
+        """Notes that the log has no records between the offset of a fetch and the first one found there."""
+        gap_start = self.gap_start
+        if gap_start is not None and fetch_offset <= gap_start < found_offset <= self.end_offset:
+            self.move_gap_start(found_offset)
+            self.advance_start()
 
     @property
     def count_in_flight(self) -> int:
@@ -190,9 +197,10 @@ class SharePartition:
         if last_done == batch.last_offset:
             following = self.batches.first_offset_after(last_done)
             assert following is not None
+            gap_start = self.gap_start
+            if gap_start is not None:
+                following = min(max(gap_start, last_done + 1), following)
             self.start_offset = max(following, self.start_offset)
-            if self.gap_window is not None and self.is_in_gap_window:
-                self.start_offset = min(self.gap_window.start_offset, self.start_offset)
             self.batches.remove_before(batch.last_offset + 1)
         else:
             self.start_offset = max(last_done + 1, self.start_offset)
@@ -201,19 +209,27 @@ class SharePartition:
         return True
 
     def _can_advance(self) -> bool:
-        batch = self.batches.floor(self.start_offset) if len(self.batches) else None
-        if batch is None:
+        if not len(self.batches):
             return False
+        batch = self.batches.floor(self.start_offset)
+        if batch is None:
+            batch = self.batches.first
+            gap_start = self.gap_start
+            if gap_start is not None and gap_start < batch.first_offset:
+                return False
         state = batch.state_of(self.start_offset)
         return not state.is_in_transition and is_terminal(state.state)
 
     def _last_done(self) -> tuple[int, int]:
         """The last offset before which all is delivered for good, -1 for none, and how many of them are in flight."""
         last_done, count = -1, 0
-        gap_start = self.gap_window.start_offset if self.gap_window is not None and self.is_in_gap_window else None
+        gap_start = self.gap_start
         for batch in self.batches:
-            if gap_start is not None and batch.last_offset >= gap_start:
-                break
+            if gap_start is not None:
+                if batch.first_offset > gap_start:
+                    # Between them are records that were never delivered.
+                    break
+                gap_start = max(gap_start, batch.last_offset + 1)
             if batch.offset_states is None:
                 if batch.state.is_in_transition or not is_terminal(batch.state.state):
                     break
