@@ -32,7 +32,7 @@ class SharePartitions:
     """The leaders of share partitions on this broker.
 
     Args:
-        values: the broker's settings of share groups.
+        share_groups: the broker's settings of share groups.
         configs_of: dynamic configs of a group's GROUP resource.
         partitions: the topic partitions of this broker.
         persister: the way to the share coordinator.
@@ -45,15 +45,15 @@ class SharePartitions:
 
     def __init__(
         self,
-        values: ShareGroupValues,
+        share_groups: ShareGroupValues,
         configs_of: Callable[[str], Mapping[str, str]],
         partitions: Partitions,
         persister: SharePersister,
         clock: WallClock,
         nursery: trio.Nursery,
     ) -> None:
-        self.sessions = ShareSessions(values.max_share_sessions)
-        self._values = values
+        self.sessions = ShareSessions(share_groups.max_share_sessions)
+        self._share_groups = share_groups
         self._configs_of = configs_of
         self._settings: dict[str, tuple[Mapping[str, str], SharePartitionSettings]] = {}
         self._partitions = partitions
@@ -96,7 +96,7 @@ class SharePartitions:
         configs = self._configs_of(group_id)
         known = self._settings.get(group_id)
         if known is None or known[0] is not configs:
-            known = self._settings[group_id] = configs, SharePartitionSettings.of_group(self._values, configs)
+            known = self._settings[group_id] = configs, SharePartitionSettings.of_group(self._share_groups, configs)
         return known[1]
 
     # Leaders

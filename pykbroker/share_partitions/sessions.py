@@ -77,7 +77,7 @@ class ShareSession:
 
 
 class ShareFetchContext(NamedTuple):
-    """What a ShareFetch request is about.
+    """The partitions of a ShareFetch request, and its session.
 
     Attributes:
         topics: the partitions to fetch, none with the final epoch, with the names of their topics.

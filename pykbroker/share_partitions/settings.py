@@ -39,7 +39,7 @@ class SharePartitionSettings(NamedTuple):
     may_renew: bool = True
 
     @classmethod
-    def of_group(cls, values: ShareGroupValues, configs: Mapping[str, str]) -> SharePartitionSettings:
+    def of_group(cls, share_groups: ShareGroupValues, configs: Mapping[str, str]) -> SharePartitionSettings:
         """The settings of a group, from the configs of its GROUP resource, within the broker's bounds."""
 
         def bounded(key: str, default: int, lowest: int, highest: int) -> int:
@@ -48,21 +48,21 @@ class SharePartitionSettings(NamedTuple):
         return cls(
             bounded(
                 "share.delivery.count.limit",
-                values.delivery_count_limit,
-                values.min_delivery_count_limit,
-                values.max_delivery_count_limit,
+                share_groups.delivery_count_limit,
+                share_groups.min_delivery_count_limit,
+                share_groups.max_delivery_count_limit,
             ),
             bounded(
                 "share.partition.max.record.locks",
-                values.partition_max_record_locks,
-                values.min_partition_max_record_locks,
-                values.max_partition_max_record_locks,
+                share_groups.partition_max_record_locks,
+                share_groups.min_partition_max_record_locks,
+                share_groups.max_partition_max_record_locks,
             ),
             bounded(
                 "share.record.lock.duration.ms",
-                values.record_lock_duration_ms,
-                values.min_record_lock_duration_ms,
-                values.max_record_lock_duration_ms,
+                share_groups.record_lock_duration_ms,
+                share_groups.min_record_lock_duration_ms,
+                share_groups.max_record_lock_duration_ms,
             ),
             configs.get("share.auto.offset.reset", LATEST),
             configs.get("share.isolation.level", "").lower() == READ_COMMITTED,

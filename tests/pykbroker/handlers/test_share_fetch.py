@@ -37,6 +37,7 @@ def only(response: Any) -> Any:
 
 
 async def test_p180_records_go_to_one_member(tmp_path: Path) -> None:
+    """P-180."""
     broker = ShareBroker(tmp_path)
     async with broker.running():
         broker.produce(b"a", b"b")
@@ -52,6 +53,7 @@ async def test_p180_records_go_to_one_member(tmp_path: Path) -> None:
 
 
 async def test_p181_an_acknowledgement_is_stored_before_it_is_confirmed(tmp_path: Path) -> None:
+    """P-181."""
     broker = ShareBroker(tmp_path)
     async with broker.running():
         broker.produce(b"a", b"b", b"c", b"d")
@@ -70,6 +72,7 @@ async def test_p181_an_acknowledgement_is_stored_before_it_is_confirmed(tmp_path
 
 
 async def test_acknowledgements_in_a_fetch(tmp_path: Path) -> None:
+    """P-187."""
     broker = ShareBroker(tmp_path)
     async with broker.running():
         broker.produce(b"a")
@@ -86,6 +89,7 @@ async def test_acknowledgements_in_a_fetch(tmp_path: Path) -> None:
 
 
 async def test_p182_a_fetch_waits_for_records(tmp_path: Path) -> None:
+    """P-182."""
     broker = ShareBroker(tmp_path)
     async with broker.running() as nursery:
         await broker.fetch("m", max_wait_ms=1)
@@ -103,6 +107,7 @@ async def test_p182_a_fetch_waits_for_records(tmp_path: Path) -> None:
 
 
 async def test_p182_a_fetch_waits_no_longer_than_it_wants(tmp_path: Path) -> None:
+    """P-182."""
     broker = ShareBroker(tmp_path)
     async with broker.running():
         before = trio.current_time()
@@ -138,6 +143,7 @@ async def test_waiting_members_take_turns(tmp_path: Path) -> None:
 
 
 async def test_p183_locks_expire(tmp_path: Path) -> None:
+    """P-183."""
     broker = ShareBroker(tmp_path, share_record_lock_duration_ms="15000", share_delivery_count_limit="2")
     async with broker.running():
         broker.produce(b"a", b"b")
@@ -153,6 +159,7 @@ async def test_p183_locks_expire(tmp_path: Path) -> None:
 
 
 async def test_p184_a_renewal_fetches_nothing(tmp_path: Path) -> None:
+    """P-184."""
     broker = ShareBroker(tmp_path)
     async with broker.running():
         broker.produce(b"a")
@@ -175,6 +182,7 @@ async def test_p184_a_renewal_fetches_nothing(tmp_path: Path) -> None:
 
 
 async def test_p185_epochs_of_a_session(tmp_path: Path) -> None:
+    """P-185."""
     broker = ShareBroker(tmp_path)
     async with broker.running():
         missing, wrong = ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH
@@ -191,6 +199,7 @@ async def test_p185_epochs_of_a_session(tmp_path: Path) -> None:
 
 
 async def test_p185_a_session_that_ends_gives_its_records_back(tmp_path: Path) -> None:
+    """P-185."""
     broker = ShareBroker(tmp_path)
     async with broker.running():
         broker.produce(b"a", b"b")
@@ -200,6 +209,7 @@ async def test_p185_a_session_that_ends_gives_its_records_back(tmp_path: Path) -
 
 
 async def test_p185_a_session_ends_with_its_connection(tmp_path: Path) -> None:
+    """P-185."""
     broker = ShareBroker(tmp_path)
     async with broker.running():
         broker.produce(b"a")
@@ -213,6 +223,7 @@ async def test_p185_a_session_ends_with_its_connection(tmp_path: Path) -> None:
 
 
 async def test_p185_too_many_sessions(tmp_path: Path) -> None:
+    """P-185."""
     broker = ShareBroker(tmp_path, {"group.share.max.share.sessions": "1", "group.share.max.size": "1"})
     async with broker.running():
         await broker.fetch("m1")
@@ -235,6 +246,7 @@ async def test_a_response_names_only_what_has_changed(tmp_path: Path) -> None:
 
 
 async def test_p186_the_start_of_a_group(tmp_path: Path) -> None:
+    """P-186."""
     broker = ShareBroker(tmp_path, share_auto_offset_reset="latest")
     async with broker.running():
         broker.produce(b"a")
@@ -244,6 +256,7 @@ async def test_p186_the_start_of_a_group(tmp_path: Path) -> None:
 
 
 async def test_p186_the_start_by_duration(tmp_path: Path) -> None:
+    """P-186."""
     broker = ShareBroker(tmp_path, share_auto_offset_reset="by_duration:PT1H")
     async with broker.running():
         broker.produce(b"a")
@@ -269,6 +282,7 @@ async def test_records_that_were_deleted_are_skipped(tmp_path: Path) -> None:
 
 
 async def test_p188_committed_records_only(tmp_path: Path) -> None:
+    """P-188."""
     broker = ShareBroker(
         tmp_path, {"transaction.partition.verification.enable": "false"}, share_isolation_level="read_committed"
     )
@@ -310,6 +324,7 @@ def end_transaction(broker: ShareBroker, producer_id: int, *, is_commit: bool) -
     ],
 )
 async def test_refused_requests(tmp_path: Path, fields: dict[str, Any], error: ErrorCode) -> None:
+    """P-185."""
     broker = ShareBroker(tmp_path)
     async with broker.running():
         assert (await broker.fetch("m", **fields)).error_code == error
@@ -339,7 +354,7 @@ async def test_partitions_that_are_not_here(tmp_path: Path) -> None:
 
 
 async def test_p189_a_new_leader_fences_the_old_one(tmp_path: Path) -> None:
-    """Another broker has read the state under a newer leader epoch: what this one acknowledges is not stored."""
+    """P-189: another broker has read the state under a newer leader epoch: what this one acknowledges is not stored."""
     broker = ShareBroker(tmp_path)
     async with broker.running():
         broker.produce(b"a")

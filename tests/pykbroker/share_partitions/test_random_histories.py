@@ -35,7 +35,7 @@ class Pending:
 
 
 class Oracle:
-    """What members were told of each offset.
+    """The state of each offset as members were told it.
 
     Attributes:
         holder: offset -> the member that holds it, and until when.

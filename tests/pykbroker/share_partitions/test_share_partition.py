@@ -25,6 +25,7 @@ def refused(machine: Machine, member: str, first: int, last: int, *types: int) -
 
 
 def test_whole_batches_are_acquired_up_to_the_limit() -> None:
+    """P-180."""
     machine = Machine(TENS)
     assert machine.fetch("a", 15) == [(0, 19, 1)]
     assert machine.fetch("b", 15) == [(20, 39, 1)]
@@ -32,6 +33,7 @@ def test_whole_batches_are_acquired_up_to_the_limit() -> None:
 
 
 def test_record_limit_mode_never_gives_more() -> None:
+    """P-180."""
     machine = Machine(TENS)
     assert machine.fetch("a", 4, limit=True) == [(0, 3, 1)]
     assert machine.fetch("b", 4, limit=True) == [(4, 7, 1)]
@@ -98,6 +100,7 @@ def test_types_of_offsets() -> None:
 
 
 def test_what_is_not_stored_is_taken_back() -> None:
+    """P-181."""
     machine = Machine(TENS)
     machine.fetch("a", 10)
     changes = machine.begin("a", 0, 9)
@@ -119,6 +122,7 @@ def test_a_lock_that_expires_during_a_write_that_fails() -> None:
 
 
 def test_a_request_is_accepted_or_refused_as_a_whole() -> None:
+    """P-187."""
     machine = Machine(TENS)
     machine.fetch("a", 10)
     machine.fetch("b", 10)
@@ -174,6 +178,7 @@ def test_records_return_when_their_lock_expires() -> None:
 
 
 def test_a_renewed_lock_lasts_longer() -> None:
+    """P-184."""
     machine = Machine(TENS)
     machine.fetch("a", 10)
     machine.pass_time(LOCK_MS // 2)
@@ -189,6 +194,7 @@ def test_renewal_may_be_disabled() -> None:
 
 
 def test_records_are_archived_after_their_last_delivery() -> None:
+    """P-183."""
     machine = Machine(TENS, settings=SharePartitionSettings(delivery_count_limit=2))
     for count in (1, 2):
         assert machine.fetch("a", 10) == [(0, 9, count)]
@@ -198,6 +204,7 @@ def test_records_are_archived_after_their_last_delivery() -> None:
 
 
 def test_records_that_often_fail_are_delivered_a_few_at_a_time() -> None:
+    """P-183."""
     machine = Machine(TENS)
     seen = []
     while machine.offsets[0] < 10:
