@@ -17,6 +17,7 @@ from pykbroker.coordination.partitioning import (
 from pykbroker.protocol import acl_codes
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION, DESCRIBE, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.requests.context import BrokerContext
@@ -37,6 +38,12 @@ INVALID = (
 
 async def handle_find_coordinator(context: BrokerContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Handle FindCoordinator: the broker that coordinates each group or transactional id; P-88, P-89."""
+    is_share = request.key_type == SHARE and context.api_version >= SHARE_VERSION
+    if is_share and not context.authorize_cluster(CLUSTER_ACTION):
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return FindCoordinatorResponse(
+            coordinators=[_none(key, error, TEXTS[error]) for key in request.coordinator_keys]
+        )
     if context.api_version >= SEVERAL_KEYS_VERSION:
         coordinators = [_find(context, request.key_type, key) for key in request.coordinator_keys]
         for coordinator in coordinators:
@@ -65,7 +72,6 @@ def _find(context: BrokerContext, key_type: int, key: str) -> Coordinator:
             return _none(key, error, "Transactional Id authorization failed.")
         return _find_leader(context, key, TRANSACTION_TOPIC, services.transactions.request_topic_creation)
     if key_type == SHARE and context.api_version >= SHARE_VERSION:
-        context.require_cluster(CLUSTER_ACTION)
         share_key = _share_key(key)
         if share_key is not None:
             found = _find_leader(context, share_key, SHARE_STATE_TOPIC, services.share_state.request_topic_creation)
