@@ -13,13 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykbroker.completion import Completion
-from pykbroker.errors import KafkaError
+from pykbroker.config.durations import duration_ms
+from pykbroker.errors import KafkaError, error_code_for
+from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.replication.offset_waiters import Waiter
 from pykbroker.replication.partition import FetchBound
 from pykbroker.share_partitions import acknowledgement
-from pykbroker.share_partitions.settings import BY_DURATION, EARLIEST, LATEST, SharePartitionSettings, duration_ms
+from pykbroker.share_partitions.settings import BY_DURATION, EARLIEST, LATEST, SharePartitionSettings
 from pykbroker.share_partitions.share_partition import Change, InvalidState, SharePartition
 from pykbroker.share_partitions.waiters import ShareWaiters
 from pykbroker.share_state.state import (
@@ -206,7 +208,10 @@ class ShareLeader:
             raise KafkaError(code, TEXTS.get(found, found.name))
         start_offset = found.start_offset
         if start_offset == UNINITIALIZED_START_OFFSET:
-            start_offset = self._first_start_offset()
+            try:
+                start_offset = self._first_start_offset()
+            except LogError as error:
+                raise KafkaError(error_code_for(error), str(error)) from None
         try:
             return SharePartition(self.settings, found.state_epoch, start_offset, found.batches)
         except InvalidState as error:

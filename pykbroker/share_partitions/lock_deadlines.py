@@ -30,6 +30,11 @@ class LockDeadlines:
         """The first time; None if there is none."""
         return self._heap[0][0] if self._heap else None
 
+    def drop_before(self, offset: int) -> None:
+        """Removes the first ranges as far as they end before an offset, as their records are not in flight any more."""
+        while self._heap and self._heap[0][2] < offset:
+            heapq.heappop(self._heap)
+
     def pop_due(self, now_ms: int) -> Iterator[tuple[int, int]]:
         """Removes and gives the ranges whose time has come."""
         while self._heap and self._heap[0][0] <= now_ms:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,10 +12,6 @@ EARLIEST = "earliest"
 LATEST = "latest"
 BY_DURATION = "by_duration:"
 READ_COMMITTED = "read_committed"
-
-_DURATION = re.compile(
-    r"([-+]?)P(?:([-+]?\d+)D)?(?:T(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+)(?:[.,](\d{0,9}))?S)?)?", re.IGNORECASE
-)
 
 
 class SharePartitionSettings(NamedTuple):
@@ -68,19 +63,3 @@ class SharePartitionSettings(NamedTuple):
             configs.get("share.isolation.level", "").lower() == READ_COMMITTED,
             configs.get("share.renew.acknowledge.enable", "true").lower() == "true",
         )
-
-
-def duration_ms(text: str) -> int:
-    """An ISO 8601 duration as java.time.Duration reads it, in milliseconds.
-
-    Raises:
-        ValueError: the text is not a duration.
-    """
-    found = _DURATION.fullmatch(text)
-    if found is None or text[-1] in "PpTt":
-        raise ValueError(f"{text!r} is not an ISO 8601 duration")
-    sign, days, hours, minutes, seconds, fraction = found.groups()
-    total_ms = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60_000 + int(seconds or 0) * 1_000
-    fraction_ms = int((fraction or "").ljust(9, "0")[:3])
-    total_ms += -fraction_ms if (seconds or "").startswith("-") else fraction_ms
-    return -total_ms if sign == "-" else total_ms

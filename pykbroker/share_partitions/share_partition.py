@@ -248,7 +248,8 @@ class SharePartition:
 
     @property
     def next_expiry_ms(self) -> int | None:
-        """Time at which `expire_locks` has something to do; None for never."""
+        """Time at which `expire_locks` may have something to do; None for never."""
+        self.locks.drop_before(self.batches.first.first_offset if len(self.batches) else self.end_offset + 1)
         return self.locks.first_ms
 
     def expire_locks(self, now_ms: int) -> list[StateBatch]:
