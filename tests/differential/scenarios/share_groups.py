@@ -261,7 +261,7 @@ def sessions(world: GroupWorld) -> None:
     b.fetch(max_wait_ms=LONG_MS, max_records=0)
     b.fetch(max_wait_ms=LONG_MS, max_bytes=1)
     b.fetch((start, start, [RENEW]), is_renew_ack=True)
-    nothing = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "max_wait_ms": 0}
+    nothing: dict[str, Any] = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "max_wait_ms": 0}
     b.fetch((start, start, [RENEW]), is_renew_ack=True, **nothing)
     b.acknowledge((start, start, [RENEW]), is_renew_ack=True)
     b.acknowledge((start, start + 2, [ACCEPT]), epoch=-1)

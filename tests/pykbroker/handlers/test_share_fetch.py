@@ -166,7 +166,7 @@ async def test_p184_a_renewal_fetches_nothing(tmp_path: Path) -> None:
         await broker.fetch("m", max_wait_ms=WAIT_MS)
         broker.produce(b"b")
         await trio.sleep(20)
-        nothing = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "max_wait_ms": 0}
+        nothing: dict[str, Any] = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "max_wait_ms": 0}
         refused = await broker.fetch("m", (0, 0, [RENEW]), is_renew_ack=True)
         assert refused.error_code == ErrorCode.INVALID_REQUEST
         renewed = await broker.fetch("m", (0, 0, [RENEW]), is_renew_ack=True, **nothing)

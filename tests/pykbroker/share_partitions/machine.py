@@ -76,7 +76,7 @@ class Machine:
         self.now_ms += duration_ms
         stored = self.shares.expire_locks(self.now_ms)
         self.shares.advance_start()
-        return [tuple(batch) for batch in stored]
+        return [(*batch,) for batch in stored]
 
     @property
     def offsets(self) -> tuple[int, int]:

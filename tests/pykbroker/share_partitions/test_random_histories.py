@@ -111,8 +111,8 @@ class History:
         self.stored_start = 0
 
     def run(self) -> None:
-        steps = (self.fetch, self.fetch, self.acknowledge, self.acknowledge, self.end_write, self.pass_time)
-        steps += (self.release, self.grow, self.fail_over)
+        steps = [self.fetch, self.fetch, self.acknowledge, self.acknowledge, self.end_write, self.pass_time]
+        steps += [self.release, self.grow, self.fail_over]
         for _ in range(STEPS):
             self.random.choice(steps)()
             self.check_offsets()
