@@ -58,6 +58,7 @@ class SharePartitions:
         self._settings: dict[str, tuple[Mapping[str, str], SharePartitionSettings]] = {}
         self._partitions = partitions
         self._nursery = nursery
+        self._is_stopped = False
         self._leaders: dict[SharePartitionKey, ShareLeader] = {}
         # Leaders that have ended and whose last writes have not.
         self._ending: dict[SharePartitionKey, ShareLeader] = {}
@@ -71,13 +72,17 @@ class SharePartitions:
         )
 
     def _start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
-        self._nursery.start_soon(task)
+        if not self._is_stopped:
+            self._nursery.start_soon(task)
 
     async def run(self) -> None:
-        """Ends acquisitions whose locks expire, until it is cancelled."""
-        while True:
-            await self._timer.wait_until((self._deadlines.first_ms,))
-            self.expire_locks()
+        """Ends acquisitions whose locks expire, until it is cancelled; then nothing is loaded or stored any more."""
+        try:
+            while True:
+                await self._timer.wait_until((self._deadlines.first_ms,))
+                self.expire_locks()
+        finally:
+            self._is_stopped = True
 
     def expire_locks(self) -> None:
         """Ends acquisitions whose locks have expired."""
