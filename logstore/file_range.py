@@ -37,6 +37,16 @@ class FileRange:
         """A copy of the bytes."""
         return self._file.filesystem.read(self.fd, self.size, self.position)
 
+    def peek(self, start: int, size: int) -> bytes:
+        """A copy of `size` bytes that begin `start` bytes into the range; fewer at its end."""
+        size = min(size, self.size - start)
+        return self._file.filesystem.read(self.fd, size, self.position + start) if size > 0 else b""
+
+    def narrow(self, start: int, size: int) -> None:
+        """Keeps only `size` bytes that begin `start` bytes into the range."""
+        self.position += start
+        self.size = size
+
     def pieces(self, size_max: int) -> Iterator[bytes]:
         """Copies of the bytes in order, at most `size_max` at a time; each piece is read when it is requested.
 

@@ -28,17 +28,15 @@ KAFKA_APIS = Path(__file__).resolve().parent / "kafka_apis.txt"
 REMARKS = {
     "Metadata": "a single broker that listens on every address and has no host in `advertised.listeners` names the "
     "host that the client dialled",
-    "FindCoordinator": "key type 2 (share groups) is answered UNSUPPORTED_VERSION: there is no share coordinator",
+    "ShareFetch": "a partition of an unknown topic id has UNKNOWN_TOPIC_ID; Kafka fails the whole request, UNKNOWN_SERVER_ERROR",
     "ApiVersions": "the features of what is not served are missing",
     "AlterReplicaLogDirs": "a broker has one log directory: a move is either none or impossible",
     "DescribeLogDirs": "there is one log directory, which is never cordoned",
     "DescribeUserScramCredentials": "credentials are shown; no listener offers SCRAM",
     "AlterUserScramCredentials": "credentials are stored; no listener offers SCRAM",
     "AssignReplicasToDirs": "brokers send it when their disk is full, as they have one directory",
-    "ListGroups": "all groups are of the type classic",
 }
 
-SHARE = "share groups (KIP-932)"
 STREAMS = "Streams groups (KIP-1071)"
 TOKENS = "delegation tokens"
 TELEMETRY = "client metrics (KIP-714)"
@@ -49,15 +47,6 @@ NOT_SERVED = {
     **dict.fromkeys(("GetTelemetrySubscriptions", "PushTelemetry"), TELEMETRY),
     **dict.fromkeys(
         ("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken"), TOKENS
-    ),
-    **dict.fromkeys(
-        (
-            *("ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge"),
-            *("InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState", "DeleteShareGroupState"),
-            *("ReadShareGroupStateSummary", "DescribeShareGroupOffsets", "AlterShareGroupOffsets"),
-            "DeleteShareGroupOffsets",
-        ),
-        SHARE,
     ),
 }
 

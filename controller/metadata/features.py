@@ -15,6 +15,7 @@ from pykbroker.controller.metadata.metadata_versions import (
     METADATA_VERSION,
     METADATA_VERSION_LATEST,
     METADATA_VERSION_MIN,
+    SHARE_VERSION_1,
     TRANSACTION_VERSION_2,
 )
 from pykbroker.protocol.error_codes import ErrorCode
@@ -30,6 +31,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     TRANSACTION_VERSION: (0, 2),
     KRAFT_VERSION: (0, 1),
     GROUP_VERSION: (0, 1),
+    SHARE_VERSION: (0, 1),
 }
 """Lowest and highest level of each feature that this software supports; other features are at level 0. A level is added
 when its behaviour exists: a promised level without the behaviour would be worse for clients than a missing one."""
@@ -38,14 +40,16 @@ when its behaviour exists: a promised level without the behaviour would be worse
 def default_levels(metadata_version: int) -> dict[str, int]:
     """Features that a new cluster of this metadata.version finalizes.
 
-    One below 4.0-IV2 has no transaction.version, one below 4.0-IV0 no group.version; they are at level 0 of these until
-    UpdateFeatures raises them.
+    One below 4.0-IV2 has no transaction.version, one below 4.0-IV0 no group.version, one below 4.2-IV0 no
+    share.version; they are at level 0 of these until UpdateFeatures raises them.
     """
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= TRANSACTION_VERSION_2:
         levels[TRANSACTION_VERSION] = 2
     if metadata_version >= GROUP_VERSION_1:
         levels[GROUP_VERSION] = 1
+    if metadata_version >= SHARE_VERSION_1:
+        levels[SHARE_VERSION] = 1
     return levels
 
 

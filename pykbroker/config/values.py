@@ -235,6 +235,32 @@ class ShareCoordinatorValues(Frozen):
     write_timeout_ms: int
 
 
+class ShareGroupValues(Frozen):
+    """Share groups (KIP-932): their members, and the leaders of their share partitions."""
+
+    assignment_interval_ms: int
+    delivery_count_limit: int
+    heartbeat_interval_ms: int
+    initialize_retry_interval_ms: int
+    max_assignment_interval_ms: int
+    max_delivery_count_limit: int
+    max_heartbeat_interval_ms: int
+    max_partition_max_record_locks: int
+    max_record_lock_duration_ms: int
+    max_session_timeout_ms: int
+    max_share_sessions: int
+    max_size: int
+    min_assignment_interval_ms: int
+    min_delivery_count_limit: int
+    min_heartbeat_interval_ms: int
+    min_partition_max_record_locks: int
+    min_record_lock_duration_ms: int
+    min_session_timeout_ms: int
+    partition_max_record_locks: int
+    record_lock_duration_ms: int
+    session_timeout_ms: int
+
+
 class SocketValues(Frozen):
     """Sizes of requests, and of the kernel's buffers and backlog of a socket."""
 
@@ -302,6 +328,7 @@ class ConfigValues(Frozen):
     replication: ReplicationValues
     security: SecurityValues
     share_coordinator: ShareCoordinatorValues
+    share_groups: ShareGroupValues
     sockets: SocketValues
     topics: TopicValues
     transactions: TransactionValues

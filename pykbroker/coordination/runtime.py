@@ -51,6 +51,11 @@ class Write(Generic[Result]):
         """Error of the append for the client; NONE if it succeeded, even if it is not replicated."""
         return self._append if isinstance(self._append, ErrorCode) else ErrorCode.NONE
 
+    @property
+    def is_replicated(self) -> bool:
+        """True if the records were appended and needed no replication, so that `wait` would not wait."""
+        return self._append is ErrorCode.NONE
+
     async def wait(self) -> ErrorCode:
         """Waits until the records are replicated; returns the error for the client (P-115)."""
         if isinstance(self._append, ErrorCode):

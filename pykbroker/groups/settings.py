@@ -49,6 +49,7 @@ class GroupSettings(NamedTuple):
             offsets_topic_segment_bytes=config.groups.offsets_topic_segment_bytes,
             offsets_topic_compression_codec=config.groups.offsets_topic_compression_codec,
             consumer=ConsumerGroupSettings.from_config(config),
+            share=ShareGroupSettings.from_config(config),
         )
 
     def offsets_topic(self, live_broker_count: int) -> InternalTopic:

@@ -1,20 +1,23 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
 v1 key type and error message. v4 several keys (KIP-699). v5 TRANSACTION_ABORTABLE allowed. v6 key type share (KIP-932).
-Needs DESCRIBE on the group or the transactional id.
-
-There is no share coordinator yet. Kafka would return COORDINATOR_NOT_AVAILABLE for a missing one, which clients retry
-until they time out; on UNSUPPORTED_VERSION they fail at once and show the message.
+Needs DESCRIBE on the group or the transactional id, CLUSTER_ACTION for a share partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykbroker.coordination.partitioning import OFFSETS_TOPIC, TRANSACTION_TOPIC, coordinator_partition
+from pykbroker.coordination.partitioning import (
+    OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTION_TOPIC,
+    coordinator_partition,
+)
 from pykbroker.protocol import acl_codes
-from pykbroker.protocol.acl_codes import DESCRIBE, TRANSACTIONAL_ID
+from pykbroker.protocol.acl_codes import CLUSTER_ACTION, DESCRIBE, TRANSACTIONAL_ID
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.requests.context import BrokerContext
@@ -26,7 +29,6 @@ KEY_TYPES = GROUP, TRANSACTION, SHARE = 0, 1, 2
 """Key types (protocol.md 1.11)."""
 
 NOT_AVAILABLE = "The coordinator is not available."
-NO_SHARE_GROUPS = "this broker has no share coordinator yet"
 # Kafka's words for any INVALID_REQUEST; clients show them.
 INVALID = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
@@ -36,11 +38,16 @@ INVALID = (
 
 async def handle_find_coordinator(context: BrokerContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Handle FindCoordinator: the broker that coordinates each group or transactional id; P-88, P-89."""
+    is_share = request.key_type == SHARE and context.api_version >= SHARE_VERSION
+    if is_share and not context.authorize_cluster(CLUSTER_ACTION):
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return FindCoordinatorResponse(
+            coordinators=[_none(key, error, TEXTS[error]) for key in request.coordinator_keys]
+        )
     if context.api_version >= SEVERAL_KEYS_VERSION:
         coordinators = [_find(context, request.key_type, key) for key in request.coordinator_keys]
         for coordinator in coordinators:
-            is_unknown_type = request.key_type not in KEY_TYPES
-            if coordinator.error_code != ErrorCode.UNSUPPORTED_VERSION and not is_unknown_type:
+            if request.key_type in KEY_TYPES:
                 coordinator.error_message = ""  # empty as in Kafka, even with an error code
         return FindCoordinatorResponse(coordinators=coordinators)
     found = _find(context, request.key_type, request.key)
@@ -64,20 +71,25 @@ def _find(context: BrokerContext, key_type: int, key: str) -> Coordinator:
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             return _none(key, error, "Transactional Id authorization failed.")
         return _find_leader(context, key, TRANSACTION_TOPIC, services.transactions.request_topic_creation)
-    if key_type == SHARE and context.api_version >= SHARE_VERSION and _is_share_key(key):
-        return _none(key, ErrorCode.UNSUPPORTED_VERSION, NO_SHARE_GROUPS)
+    if key_type == SHARE and context.api_version >= SHARE_VERSION:
+        share_key = _share_key(key)
+        if share_key is not None:
+            found = _find_leader(context, share_key, SHARE_STATE_TOPIC, services.share_state.request_topic_creation)
+            found.key = key
+            return found
     return _none(key, ErrorCode.INVALID_REQUEST, INVALID)
 
 
-def _is_share_key(key: str) -> bool:
-    """True if the key has the form ``group id:topic id:partition``."""
-    group_id, _, rest = key.partition(":")
-    topic_id, _, partition = rest.partition(":")
+def _share_key(key: str) -> str | None:
+    """The key of a share partition as its coordinator has it; None unless it is ``group id:topic id:partition``."""
+    rest, _, partition = key.rpartition(":")
+    group_id, _, topic_id = rest.rpartition(":")
     try:
         uuid_from_text(topic_id)
+        number = int(partition)
     except ValueError:
-        return False
-    return bool(group_id.strip()) and partition.isdecimal()
+        return None
+    return f"{group_id}:{topic_id}:{number}" if group_id.strip() else None
 
 
 def _find_leader(

@@ -14,8 +14,7 @@ from pykbroker.protocol.messages.write_share_group_state import (
 )
 from pykbroker.requests.context import BrokerContext
 from pykbroker.requests.share_state_calls import error_of, for_each_partition
-from pykbroker.share_state.shard import WriteState
-from pykbroker.share_state.state import StateBatch
+from pykbroker.share_state.state import StateBatch, WriteState
 
 
 async def handle_write_share_group_state(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from pykbroker.controller.metadata.image import GROUP_RESOURCE
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.errors import KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
@@ -28,13 +29,14 @@ from pykbroker.replication.partitions import Partitions
 from pykbroker.replication.replica_environment import ReplicaEnvironment
 from pykbroker.replication.transaction_markers import MarkerWriter
 from pykbroker.requests.context import BrokerServices, NodeServices
+from pykbroker.share_partitions.lazy import LazySharePartitions
 from pykbroker.share_state.coordinator import ShareCoordinator
 from pykbroker.share_state.settings import ShareStateSettings
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
@@ -46,11 +48,14 @@ if TYPE_CHECKING:
     from pykbroker.replication.full_disk import FullDisk
     from pykbroker.replication.replica_manager import ReplicaManager
     from pykbroker.replication.throttle import ReplicationThrottle
+    from pykbroker.share_partitions.registry import SharePartitions
     from pykbroker.share_state.state import SharePersister
 
 log = logging.getLogger(__name__)
 
 INTERNAL_TOPIC_TIMEOUT_MS = 30_000
+
+NO_CONFIGS: Mapping[str, str] = {}
 
 
 class BrokerServer:
@@ -114,6 +119,7 @@ class BrokerServer:
         # After the groups: completing a loaded transaction may commit or abort offsets of groups.
         await nursery.start(services.transactions.run)
         await nursery.start(services.share_state.run)
+        await nursery.start(services.shares.run)
         if replication is not None:
             await nursery.start(replication.replicas.run)
             nursery.start_soon(replication.full_disk.run)
@@ -194,6 +200,20 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
             lambda: share_state.request_topic_creation(metadata.expected_broker_count),
         )
 
+    def make_shares(nursery: trio.Nursery) -> SharePartitions:
+        from pykbroker.share_partitions.registry import SharePartitions
+
+        return SharePartitions(
+            config.share_groups,
+            lambda group_id: metadata.image.configs.get((GROUP_RESOURCE, group_id), NO_CONFIGS),
+            partitions,
+            persister(),
+            host.clock,
+            nursery,
+        )
+
+    persister = cache(make_persister)
+    shares = LazySharePartitions(make_shares)
     groups = GroupCoordinator(
         GroupSettings.from_config(config),
         config.node_id,
@@ -202,7 +222,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         metadata,
         create_internal_topic,
         host.random,
-        GroupShareStates(make_persister),
+        GroupShareStates(persister),
     )
     producer_ids = ProducerIds(channel, metadata, config.node_id)
     transactions = TransactionCoordinator(
@@ -223,6 +243,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
     controller.subscribe(groups.on_metadata_change)
     controller.subscribe(transactions.on_metadata_change)
     controller.subscribe(share_state.on_metadata_change)
+    controller.subscribe(shares.on_metadata_change)
     node = NodeServices(
         config=config,
         cluster_id=parts.identity.cluster_id,
@@ -243,6 +264,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         groups=groups,
         transactions=transactions,
         share_state=share_state,
+        shares=shares,
         producer_ids=producer_ids,
         fetch_sessions=FetchSessions(config.fetch.max_incremental_session_cache_slots, host.random),
         broker_clients=broker_clients,

@@ -129,9 +129,21 @@ _ALL = (
     _api(ApiKey.BROKER_HEARTBEAT, 0, 2, 0, _CONTROLLER),
     _api(ApiKey.UNREGISTER_BROKER, 0, 0, 0, _BOTH, forwardable=True),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0),
+    _api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0),
+    _api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0),
+    _api(ApiKey.SHARE_FETCH, 1, 2, 0),
+    _api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0),
     _api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, _BOTH, forwardable=True),
     _api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, _BOTH, forwardable=True),
     _api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, _CONTROLLER),
+    _api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, 0),
+    _api(ApiKey.READ_SHARE_GROUP_STATE, 0, 0, 0),
+    _api(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1, 0),
+    _api(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0, 0),
+    _api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1, 0),
+    _api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0),
+    _api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0),
+    _api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0),
 )
 
 APIS: dict[int, Api] = {int(api.key): api for api in _ALL if ListenerKind.BROKER in api.listeners}

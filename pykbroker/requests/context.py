@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
     from pykbroker.security.standard_authorizer import StandardAuthorizer
+    from pykbroker.share_partitions.lazy import LazySharePartitions
     from pykbroker.share_state.coordinator import ShareCoordinator
     from pykbroker.transactions.coordinator import TransactionCoordinator
     from pykbroker.wall_clock import WallClock
@@ -89,6 +90,7 @@ class BrokerServices(NodeServices):
     """The parts that handlers on a broker's listener may use.
 
     Attributes:
+        shares: the share partitions that this broker leads.
         broker_clients, leader_throttle: None without other brokers.
     """
 
@@ -100,6 +102,7 @@ class BrokerServices(NodeServices):
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
         share_state: ShareCoordinator,
+        shares: LazySharePartitions,
         producer_ids: ProducerIds,
         fetch_sessions: FetchSessions,
         broker_clients: BrokerClients | None = None,
@@ -110,6 +113,7 @@ class BrokerServices(NodeServices):
         self.groups = groups
         self.transactions = transactions
         self.share_state = share_state
+        self.shares = shares
         self.producer_ids = producer_ids
         self.fetch_sessions = fetch_sessions
         self.broker_clients = broker_clients

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 
 from pykbroker.protocol.acl_codes import CLUSTER_ACTION
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.share_state.state import SharePartitionKey
 
 if TYPE_CHECKING:
     from pykbroker.requests.context import BrokerContext
     from pykbroker.share_state.shard import Refusal
-
-TEXTS: Mapping[ErrorCode, str] = {
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator is loading and hence can't process requests.",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-    ErrorCode.FENCED_LEADER_EPOCH: "The leader epoch in the request is older than the epoch on the broker.",
-    ErrorCode.FENCED_STATE_EPOCH: (
-        "The share coordinator rejected the request because the share-group state epoch did not match."
-    ),
-    ErrorCode.NOT_COORDINATOR: "This is not the correct coordinator.",
-    ErrorCode.REQUEST_TIMED_OUT: "The request timed out.",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
-}
-"""Kafka's texts of the errors that a refusal without a text of its own has."""
 
 
 class AskedPartition(Protocol):

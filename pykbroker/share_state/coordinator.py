@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.loaded_shards import MetadataSource, PartitionRegistry
 from pykbroker.coordination.partitioning import SHARE_STATE_TOPIC
-from pykbroker.coordination.runtime import CoordinatorRuntime
+from pykbroker.coordination.runtime import CoordinatorRuntime, Write
 from pykbroker.logstore.errors import LogError
 from pykbroker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.share_state.settings import ShareStateSettings
-    from pykbroker.share_state.shard import Refusal, ShareStateShard, WriteState
-    from pykbroker.share_state.state import PartitionState, SharePartitionKey
+    from pykbroker.share_state.shard import Refusal, ShareStateShard
+    from pykbroker.share_state.state import PartitionState, SharePartitionKey, WriteState
     from pykbroker.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
@@ -128,11 +128,16 @@ class ShareCoordinator:
         error = await self._runtime.wait_replicated(place[0])
         return found if error is ErrorCode.NONE else error
 
+    def begin_write(self, key: SharePartitionKey, write: WriteState) -> Write[Any] | ErrorCode:
+        """As `write`, without the wait, which is `finish`."""
+        return self._runtime.begin_write(key.coordinator_key, lambda shard, now_ms: shard.write(key, write, now_ms))
+
     async def _write(self, key: SharePartitionKey, operation: Callable[[ShareStateShard, int], Any]) -> Any:
-        """Runs an operation and waits until all that its response may tell is replicated, even by earlier records."""
         write = self._runtime.begin_write(key.coordinator_key, operation)
-        if isinstance(write, ErrorCode):
-            return write
+        return write if isinstance(write, ErrorCode) else await self.finish(key, write)
+
+    async def finish(self, key: SharePartitionKey, write: Write[Any]) -> Any:
+        """Waits until all that the response of an operation may tell is replicated, even by earlier records."""
         error = await write.wait()
         if error is not ErrorCode.NONE:
             return error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -22,11 +23,12 @@ from pykbroker.protocol.messages import (
     read_share_group_state_summary,
     write_share_group_state,
 )
-from pykbroker.share_state.shard import Refusal, WriteState
-from pykbroker.share_state.state import PartitionState, SharePartitionKey, StateBatch
+from pykbroker.share_state.shard import Refusal
+from pykbroker.share_state.state import PartitionState, SharePartitionKey, StateBatch, WriteState
 
 if TYPE_CHECKING:
     from pykbroker.coordination.broker_sender import Connect, NodeConnection
+    from pykbroker.coordination.runtime import Write
     from pykbroker.share_state.coordinator import ShareCoordinator
 
 log = logging.getLogger(__name__)
@@ -105,14 +107,36 @@ class CoordinatorPersister:
         batches: Sequence[StateBatch],
     ) -> ErrorCode:
         """Stores batches that have changed, and the start offset unless it is -1."""
-        write = WriteState(state_epoch, leader_epoch, start_offset, delivery_complete_count, batches)
+        return await self._write(
+            key, WriteState(state_epoch, leader_epoch, start_offset, delivery_complete_count, batches)
+        )
+
+    def begin_write(self, key: SharePartitionKey, write: WriteState) -> ErrorCode | Callable[[], Awaitable[ErrorCode]]:
+        """As `write`; gives the outcome if it is known at once, else a call that waits for it.
+
+        It is if the share coordinator is this broker and its topic has one replica: a write needs no task then.
+        """
+        if self._coordinator.leader(key.coordinator_key) != self._node_id:
+            return partial(self._write, key, write)
+        begun = self._coordinator.begin_write(key, write)
+        if not isinstance(begun, ErrorCode):
+            if not begun.is_replicated or not begun.result.records:
+                return partial(self._finish, key, write, begun)
+            begun = _error(begun.result.response)
+        return partial(self._write, key, write) if begun in RETRIABLE else begun
+
+    async def _finish(self, key: SharePartitionKey, write: WriteState, begun: Write[Any]) -> ErrorCode:
+        code = _error(await self._coordinator.finish(key, begun))
+        return await self._write(key, write) if code in RETRIABLE else code
+
+    async def _write(self, key: SharePartitionKey, write: WriteState) -> ErrorCode:
         m = write_share_group_state
         asked = m.PartitionData(
             partition=key.partition,
-            state_epoch=state_epoch,
-            leader_epoch=leader_epoch,
-            start_offset=start_offset,
-            delivery_complete_count=delivery_complete_count,
+            state_epoch=write.state_epoch,
+            leader_epoch=write.leader_epoch,
+            start_offset=write.start_offset,
+            delivery_complete_count=write.delivery_complete_count,
             state_batches=[
                 m.StateBatch(
                     first_offset=batch.first_offset,
@@ -120,7 +144,7 @@ class CoordinatorPersister:
                     delivery_state=batch.delivery_state,
                     delivery_count=batch.delivery_count,
                 )
-                for batch in batches
+                for batch in write.batches
             ],
         )
         topic = m.WriteStateData(topic_id=key.topic_id, partitions=[asked])

@@ -6,7 +6,7 @@ runtime loads the shard again if it loses the partition, and with it whatever wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from pykbroker.share_state.state import (
     PartitionState,
     SharePartitionKey,
     StateBatch,
+    WriteState,
 )
 
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
@@ -53,16 +54,6 @@ class StoredState:
     batches: tuple[StateBatch, ...]
     created_ms: int = 0
     written_ms: int = 0
-
-
-class WriteState(NamedTuple):
-    """The part of a WriteShareGroupState request that is about one share partition; epochs of -1 are not checked."""
-
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    delivery_complete_count: int
-    batches: Sequence[StateBatch]
 
 
 class ShareStateShard(CoordinatorShard[CoordinatorResult]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from pykbroker.protocol.error_codes import ErrorCode
@@ -60,6 +60,16 @@ class PartitionState(NamedTuple):
     leader_epoch: int = 0
 
 
+class WriteState(NamedTuple):
+    """Change of the state of a share partition; epochs of -1 are not checked, a start offset of -1 is not changed."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: Sequence[StateBatch]
+
+
 class SharePersister(Protocol):
     """Access to the share coordinator, wherever it is, for leaders of share partitions and the group coordinator."""
 
@@ -79,6 +89,9 @@ class SharePersister(Protocol):
         batches: Sequence[StateBatch],
     ) -> ErrorCode:
         """Stores batches that have changed, and the start offset unless it is -1."""
+
+    def begin_write(self, key: SharePartitionKey, write: WriteState) -> ErrorCode | Callable[[], Awaitable[ErrorCode]]:
+        """As `write`; gives the outcome if it is known at once, else a call that waits for it."""
 
     async def delete(self, key: SharePartitionKey) -> ErrorCode:
         """Deletes the state of a share partition, if there is one."""

@@ -126,6 +126,7 @@ async def test_a_new_cluster_begins_as_kafkas_does(tmp_path: Path) -> None:
         {"type": "BEGIN_TRANSACTION_RECORD", "version": 0, "data": {"name": "Bootstrap records"}},
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "metadata.version", "featureLevel": 30}},
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "group.version", "featureLevel": 1}},
+        {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "share.version", "featureLevel": 1}},
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "transaction.version", "featureLevel": 2}},
         {"type": "END_TRANSACTION_RECORD", "version": 0, "data": {}},
     ]

@@ -44,7 +44,12 @@ async def test_an_empty_folder_becomes_a_quorum_of_one() -> None:
     node = make_node(filesystem)
     node.open()
     assert node.is_leader
-    assert node.image.features == {"metadata.version": 30, "transaction.version": 2, "group.version": 1}
+    assert node.image.features == {
+        "metadata.version": 30,
+        "transaction.version": 2,
+        "group.version": 1,
+        "share.version": 1,
+    }
     assert filesystem.read_file(f"{FOLDER}/quorum-state") == (
         b'{"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],'
         b'"data_version":0}'
@@ -403,7 +408,7 @@ async def test_a_snapshot_that_cannot_be_written_changes_nothing() -> None:
         await create(node, "f")
 
 
-NEW_QUORUM_RECORDS = 6
+NEW_QUORUM_RECORDS = 7
 """The change of leader, then three feature levels within a metadata transaction."""
 
 

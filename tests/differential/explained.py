@@ -29,7 +29,6 @@ FETCH_SESSION_ID_NOT_FOUND, UNKNOWN_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR = 70,
 FEATURES_TO_COME = {
     "eligible.leader.replicas.version",
     "kraft.version",
-    "share.version",
     "streams.version",
 }
 DUPLICATE_ENTITY = "Ignoring duplicate entity"

@@ -163,7 +163,7 @@ def test_a_broker_without_a_feature_of_its_cluster_names_it(kind: str, error: ty
     cluster = Cluster(kind)
 
     async def play() -> None:
-        levels = {METADATA_VERSION: METADATA_VERSION_LATEST, "share.version": 1}
+        levels = {METADATA_VERSION: METADATA_VERSION_LATEST, "some.version": 1}
         for machine in cluster.world.machines.values():
             disk = machine.disk.mount(lambda slow_s: None, lambda: None)
             async with running(disk, bootstrap_levels=levels):
@@ -172,7 +172,7 @@ def test_a_broker_without_a_feature_of_its_cluster_names_it(kind: str, error: ty
             machine.start()
         await trio.sleep(1 if error is InconsistentDirectory else 61)
 
-    reason = rf"{error.__name__}: .* does not support finalized version 1 of share.version"
+    reason = rf"{error.__name__}: .* does not support finalized version 1 of some.version"
     with pytest.raises(RuleBroken, match=reason):
         cluster.world.run(play)
 

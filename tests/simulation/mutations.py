@@ -34,6 +34,11 @@ from pykbroker.replication.leadership import Leadership
 from pykbroker.replication.partition import Partition
 from pykbroker.replication.replica import FetchBound, Replica
 from pykbroker.replication.transaction_markers import MarkerWriter
+from pykbroker.share_partitions import acknowledgement
+from pykbroker.share_partitions.share_partition import SharePartition
+from pykbroker.share_state.persister import CoordinatorPersister
+from pykbroker.share_state.shard import ShareStateShard
+from pykbroker.share_state.state import AVAILABLE, PartitionState
 from pykbroker.transactions.shard import TransactionShard
 
 Patch = tuple[Any, str, Any]
@@ -292,6 +297,31 @@ def _targets_are_not_stored() -> list[Patch]:
     return [(target, "target_record", lambda group_id, member_id, found: original(group_id, member_id, {}))]
 
 
+def _acceptances_are_not_stored() -> list[Patch]:
+    return [(CoordinatorPersister, "begin_write", lambda self, key, write: ErrorCode.NONE)]
+
+
+def _share_locks_never_expire() -> list[Patch]:
+    return [(SharePartition, "expire_locks", lambda self, now_ms: list(self.locks.pop_due(now_ms))[:0])]
+
+
+def _accepted_records_are_released() -> list[Patch]:
+    types = {**acknowledgement.STATE_OF_TYPE, acknowledgement.ACCEPT: AVAILABLE}
+    return [(acknowledgement, "STATE_OF_TYPE", types)]
+
+
+def _stored_batches_are_not_read() -> list[Patch]:
+    original = ShareStateShard.read
+
+    def read(self: Any, key: Any, leader_epoch: int, now_ms: int) -> Any:
+        result = original(self, key, leader_epoch, now_ms)
+        if isinstance(result.response, PartitionState):
+            result.response = result.response._replace(batches=())
+        return result
+
+    return [(ShareStateShard, "read", read)]
+
+
 MUTATIONS = (
     Mutation("no-divergence", "a follower whose log parts from the leader's cuts its own", _no_divergence),
     Mutation("early-high-watermark", "the high watermark waits for the in-sync set", _high_watermark_at_the_end),
@@ -345,4 +375,8 @@ MUTATIONS = (
     Mutation("left-out", "the target assignment has every partition", _a_partition_is_left_out),
     Mutation("kept-members", "a member that leaves is removed", _leaving_members_are_kept),
     Mutation("lost-targets", "the target assignment is stored", _targets_are_not_stored),
+    Mutation("acceptance-not-stored", "an acceptance is stored before it is confirmed", _acceptances_are_not_stored),
+    Mutation("share-locks-stay", "records of a member that forgets them go to others", _share_locks_never_expire),
+    Mutation("accept-is-release", "what is accepted is not delivered again", _accepted_records_are_released),
+    Mutation("batches-not-read", "a new leader reads all that was stored", _stored_batches_are_not_read),
 )

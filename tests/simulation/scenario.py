@@ -20,6 +20,7 @@ from tests.simulation.history import History
 from tests.simulation.logs import FinalCheck
 from tests.simulation.producers import CarelessProducer, IdempotentProducer
 from tests.simulation.readers import READ_COMMITTED, READ_UNCOMMITTED, Reader
+from tests.simulation.share_groups import Ledger, ShareMember
 from tests.simulation.timeline import NODE
 from tests.simulation.voters import VoterAdministrator, format_disk, voter_of
 from tests.simulation.world import World
@@ -32,6 +33,7 @@ read."""
 
 TOPICS = {"orders": 2, "copies": 2, "loose": 1}
 COPIER, COPIER_GROUP, GROUP, CONSUMER_GROUP = "copier", "copier-group", "readers", "consumers"
+SHARE_GROUP = "sharers"
 
 
 class Worker(Protocol):
@@ -171,6 +173,8 @@ class _Run:
             ConsumerProtocolMember(self._client(), history, CONSUMER_GROUP, orders, roster),
             ConsumerProtocolMember(self._client(), history, CONSUMER_GROUP, orders, roster),
         ]
+        ledger = Ledger(self._control, history, orders)
+        workers += [ShareMember(self._client(), SHARE_GROUP, ledger) for _ in range(2)]
         if self.shape.first_voters:
             they_rejoin = self.world.machines["n1"].config.quorum.auto_join_enable
             workers.append(VoterAdministrator(self._client(), history, self.voters, they_rejoin=they_rejoin))

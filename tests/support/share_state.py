@@ -10,11 +10,13 @@ class MemoryShareStates:
 
     Attributes:
         start_offsets: (group id, topic id, partition) -> state epoch and start offset.
+        complete_counts: the same key -> number of records that are delivered for good; unknown for others.
         error: given instead of every success, if it is not NONE.
     """
 
     def __init__(self) -> None:
         self.start_offsets: dict[tuple[str, bytes, int], tuple[int, int]] = {}
+        self.complete_counts: dict[tuple[str, bytes, int], int] = {}
         self.error = ErrorCode.NONE
 
     async def initialize(
@@ -32,4 +34,5 @@ class MemoryShareStates:
     async def read_summary(self, group_id: str, topic_id: bytes, partition: int) -> tuple[int, int, int] | ErrorCode:
         if self.error is not ErrorCode.NONE:
             return self.error
-        return self.start_offsets.get((group_id, topic_id, partition), (0, -1))[1], 0, -1
+        key = (group_id, topic_id, partition)
+        return self.start_offsets.get(key, (0, -1))[1], 0, self.complete_counts.get(key, -1)

@@ -6,7 +6,7 @@ that none has, and of what does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from pykbroker.protocol.acl_codes import (
     WRITE,
 )
 from pykbroker.protocol.fields import Message
+from pykbroker.protocol.uuids import uuid_to_text
 from pykbroker.requests.api_table import camel_case
 from tests.support.data_path import batch
 
@@ -50,6 +51,9 @@ PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
     "log.retention.ms": "-1",
 }
 """Settings of the recording and of the replay. The anonymous super user is Kafka itself, between broker and controller;
@@ -61,10 +65,15 @@ RIGHTS: Mapping[str, list[tuple[int, str, int, int, int]]] = {
         (TOPIC, "open", LITERAL, DESCRIBE, ALLOW),
         (TOPIC, "open", LITERAL, DESCRIBE_CONFIGS, ALLOW),
         (GROUP, "g", LITERAL, DESCRIBE, ALLOW),
+        (GROUP, "share", LITERAL, DESCRIBE, ALLOW),
         (GROUP, "g", LITERAL, DESCRIBE_CONFIGS, ALLOW),
         (TRANSACTIONAL_ID, "x", LITERAL, DESCRIBE, ALLOW),
     ],
-    "reader": [(TOPIC, "open", LITERAL, READ, ALLOW), (GROUP, "g", LITERAL, READ, ALLOW)],
+    "reader": [
+        (TOPIC, "open", LITERAL, READ, ALLOW),
+        (GROUP, "g", LITERAL, READ, ALLOW),
+        (GROUP, "share", LITERAL, READ, ALLOW),
+    ],
     "writer": [(TOPIC, "op", PREFIXED, WRITE, ALLOW), (TRANSACTIONAL_ID, "x", PREFIXED, WRITE, ALLOW)],
     "creator": [(TOPIC, "new", PREFIXED, CREATE, ALLOW), (TOPIC, "new", PREFIXED, DESCRIBE, ALLOW)],
     "alterer": [
@@ -81,7 +90,11 @@ RIGHTS: Mapping[str, list[tuple[int, str, int, int, int]]] = {
         for operation in (ALTER, ALTER_CONFIGS, CLUSTER_ACTION, CREATE, IDEMPOTENT_WRITE)
     ],
     "witness": [(TOPIC, "gone", PREFIXED, DESCRIBE, ALLOW)],
-    "deleter": [(TOPIC, "gone", PREFIXED, DELETE, ALLOW), (GROUP, "g", LITERAL, DELETE, ALLOW)],
+    "deleter": [
+        (TOPIC, "gone", PREFIXED, DELETE, ALLOW),
+        (GROUP, "g", LITERAL, DELETE, ALLOW),
+        (GROUP, "share", LITERAL, DELETE, ALLOW),
+    ],
     "censored": [
         (TOPIC, "*", LITERAL, ALL, ALLOW),
         (GROUP, "*", LITERAL, ALL, ALLOW),
@@ -116,7 +129,7 @@ def request(api: str, /, **fields: Any) -> Any:
 
 def authorization_steps(ids: Mapping[str, bytes]) -> Iterator[Step | None]:
     """The steps in order; `ids` is to have the ids of topics from the answers so far."""
-    yield from _setup()
+    yield from _setup(ids)
     for user in RIGHTS:
         for version, asked in _questions(ids, user):
             yield Step(user, version, asked)
@@ -128,7 +141,7 @@ def authorization_steps(ids: Mapping[str, bytes]) -> Iterator[Step | None]:
     yield from _acls()
 
 
-def _setup() -> Iterator[Step | None]:
+def _setup(ids: Mapping[str, bytes]) -> Iterator[Step | None]:
     names = ("open", "hidden", "gone-a", "gone-b")
     topics = [message("create_topics", "CreatableTopic", name=n, num_partitions=1, replication_factor=1) for n in names]
     yield Step(ADMIN, 7, request("create_topics", topics=topics, timeout_ms=10_000))
@@ -142,6 +155,11 @@ def _setup() -> Iterator[Step | None]:
     yield Step(ADMIN, 12, _produce(["open", "hidden"], {}))
     for group in ("g", "other"):
         yield Step(ADMIN, 8, _offset_commit(group, {}))
+    # A broker that is asked for a share partition's coordinator creates the topic of its state.
+    yield Step(ADMIN, 6, request("find_coordinator", key_type=2, coordinator_keys=[_share_key(ids)]))
+    yield PAUSE
+    yield Step(ADMIN, 0, _alter_share_offsets("share", ["open"]))
+    yield PAUSE
     creations = [
         creation(user, resource_type, name, pattern_type, operation, permission)
         for user, rights in RIGHTS.items()
@@ -168,7 +186,7 @@ def creation(user: str, resource_type: int, name: str, pattern_type: int, operat
 def _questions(ids: Mapping[str, bytes], user: str) -> Iterator[tuple[int, Any]]:
     yield from _data(ids, user)
     yield from _metadata(ids)
-    yield from _groups(ids)
+    yield from _groups(ids, user)
     yield from _topics()
     yield from _configs()
     yield from _cluster(user)
@@ -299,7 +317,7 @@ def _offset_fetch(ids: Mapping[str, bytes]) -> Iterator[tuple[int, Any]]:
         yield version, request(api, groups=whole)
 
 
-def _groups(ids: Mapping[str, bytes]) -> Iterator[tuple[int, Any]]:
+def _groups(ids: Mapping[str, bytes], user: str) -> Iterator[tuple[int, Any]]:
     for group in ("g", "other"):
         yield 2, _offset_commit(group, {})
         yield 10, _offset_commit(group, ids)
@@ -339,6 +357,7 @@ def _groups(ids: Mapping[str, bytes]) -> Iterator[tuple[int, Any]]:
     for version in (0, 1):
         names = ["g", "other"]
         yield version, request("consumer_group_describe", group_ids=names, include_authorized_operations=version == 1)
+    yield from _share_groups(ids, user)
     yield from _offset_fetch(ids)
     for version in (0, 6):
         yield version, request("describe_groups", groups=["g", "other"], include_authorized_operations=version == 6)
@@ -348,6 +367,80 @@ def _groups(ids: Mapping[str, bytes]) -> Iterator[tuple[int, Any]]:
         for key in keys:
             yield 1, request("find_coordinator", key_type=kind, key=key)
         yield 5, request("find_coordinator", key_type=kind, coordinator_keys=list(keys))
+
+
+def _share_key(ids: Mapping[str, bytes]) -> str:
+    return f"share:{uuid_to_text(ids['open'])}:0"
+
+
+def _alter_share_offsets(group: str, topics: Iterable[str]) -> Any:
+    api = "alter_share_group_offsets"
+    partition = message(api, "AlterShareGroupOffsetsRequestPartition", partition_index=0, start_offset=1)
+    asked = [message(api, "AlterShareGroupOffsetsRequestTopic", topic_name=n, partitions=[partition]) for n in topics]
+    return request(api, group_id=group, topics=asked)
+
+
+def _share_groups(ids: Mapping[str, bytes], user: str) -> Iterator[tuple[int, Any]]:
+    for group in ("share", "other"):
+        for topic in ("open", "closed"):
+            fields = {"group_id": group, "member_id": "m", "member_epoch": 5, "subscribed_topic_names": [topic]}
+            yield 1, request("share_group_heartbeat", **fields)
+    yield 1, request("share_group_describe", group_ids=["share", "other"], include_authorized_operations=True)
+    for group in ("share", "other"):
+        yield from _share_session(ids, group, user)
+    yield from _share_state()
+    api = "describe_share_group_offsets"
+    topics = [message(api, "DescribeShareGroupOffsetsRequestTopic", topic_name=name, partitions=[0]) for name in TOPICS]
+    for version in (0, 1):
+        for asked in (topics, None):
+            groups = [
+                message(api, "DescribeShareGroupOffsetsRequestGroup", group_id=group, topics=asked)
+                for group in ("share", "other")
+            ]
+            yield version, request(api, groups=groups)
+    for group in ("share", "other"):
+        yield 0, _alter_share_offsets(group, TOPICS)
+    yield 6, request("find_coordinator", key_type=2, coordinator_keys=[_share_key(ids), "bad"])
+
+
+def _share_session(ids: Mapping[str, bytes], group: str, user: str) -> Iterator[tuple[int, Any]]:
+    """A session that wants no records, so that nothing has to be loaded, and acknowledges what nobody has.
+
+    Without an unknown topic id, as Kafka's authorizer fails with a topic that has no name.
+    """
+    places = [ids["open"], ids["hidden"]]
+    for version, epoch in ((1, -1), (2, 0), (1, 0), (2, 1)):
+        api = "share_fetch"
+        batches = [message(api, "AcknowledgementBatch", first_offset=0, last_offset=0, acknowledge_types=[1])]
+        partition = message(
+            api, "FetchPartition", partition_index=0, acknowledgement_batches=batches if epoch > 0 else []
+        )
+        topics = [message(api, "FetchTopic", topic_id=topic_id, partitions=[partition]) for topic_id in places]
+        fields = {"group_id": group, "member_id": user, "share_session_epoch": epoch, "max_bytes": 100}
+        yield version, request(api, topics=topics, **fields)
+    api = "share_acknowledge"
+    batches = [message(api, "AcknowledgementBatch", first_offset=0, last_offset=0, acknowledge_types=[1])]
+    partition = message(api, "AcknowledgePartition", partition_index=0, acknowledgement_batches=batches)
+    topics = [message(api, "AcknowledgeTopic", topic_id=topic_id, partitions=[partition]) for topic_id in places]
+    for version, epoch in ((1, 2), (2, 2), (2, -1), (2, -1)):
+        yield version, request(api, group_id=group, member_id=user, share_session_epoch=epoch, topics=topics)
+
+
+def _share_state() -> Iterator[tuple[int, Any]]:
+    """Requests of brokers, about a topic that does not exist."""
+    for name, part, kind in (
+        ("initialize", "InitializeStateData", "PartitionData"),
+        ("read", "ReadStateData", "PartitionData"),
+        ("write", "WriteStateData", "PartitionData"),
+        ("delete", "DeleteStateData", "PartitionData"),
+    ):
+        api = f"{name}_share_group_state"
+        topic = message(api, part, topic_id=UNKNOWN_ID, partitions=[message(api, kind, partition=0)])
+        yield 0, request(api, group_id="share", topics=[topic])
+    api = "read_share_group_state_summary"
+    topic = message(api, "ReadStateSummaryData", topic_id=UNKNOWN_ID, partitions=[message(api, "PartitionData")])
+    for version in (0, 1):
+        yield version, request(api, group_id="share", topics=[topic])
 
 
 def _topics() -> Iterator[tuple[int, Any]]:
@@ -494,7 +587,11 @@ def _deletions(ids: Mapping[str, bytes]) -> Iterator[tuple[int, Any]]:
     topics = [message(api, "OffsetDeleteRequestTopic", name=name, partitions=[partition]) for name in TOPICS]
     for group in ("g", "other", "none"):
         yield 0, request(api, group_id=group, topics=topics)
-    yield 2, request("delete_groups", groups_names=["g", "other", "none", "none"])
+    api = "delete_share_group_offsets"
+    topics = [message(api, "DeleteShareGroupOffsetsRequestTopic", topic_name=name) for name in TOPICS]
+    for group in ("share", "other", "none"):
+        yield 0, request(api, group_id=group, topics=topics)
+    yield 2, request("delete_groups", groups_names=["g", "other", "none", "none", "share"])
 
 
 def _acls() -> Iterator[Step | None]:

@@ -151,7 +151,7 @@ class Duration:
     __slots__ = ()
 
     def check(self, name: str, value: Any) -> None:
-        if value in ("latest", "earliest") or (value.startswith("by_duration:P") and value[-1] in "DHMS"):
+        if value in ("latest", "earliest") or (value.startswith("by_duration:") and _is_duration(value[12:])):
             return
         raise ConfigError(
             name,
@@ -159,6 +159,15 @@ class Duration:
             f"Invalid value `{value}` for configuration {name}. The value must be either 'earliest', 'latest' or of "
             "the format 'by_duration:<PnDTnHnMn.nS>'.",
         )
+
+
+def _is_duration(text: str) -> bool:
+    from pykbroker.config.durations import duration_ms
+
+    try:
+        return duration_ms(text) >= 0
+    except ValueError:
+        return False
 
 
 def _is_pair_of_numbers(text: str) -> bool:

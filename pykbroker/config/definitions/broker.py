@@ -161,27 +161,65 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "group.max.session.timeout.ms": ConfigDefinition(INT, "1800000", attribute="groups.max_session_timeout_ms"),
     "group.max.size": ConfigDefinition(INT, "2147483647", AT_LEAST_1, attribute="groups.max_size"),
     "group.min.session.timeout.ms": ConfigDefinition(INT, "6000", attribute="groups.min_session_timeout_ms"),
-    "group.share.assignment.interval.ms": ConfigDefinition(INT, "1000", AT_LEAST_0, CLUSTER_WIDE),
+    "group.share.assignment.interval.ms": ConfigDefinition(
+        INT, "1000", AT_LEAST_0, CLUSTER_WIDE, attribute="share_groups.assignment_interval_ms"
+    ),
     "group.share.assignors": ConfigDefinition(LIST, "simple", SOME_MEMBERS),
-    "group.share.delivery.count.limit": ConfigDefinition(INT, "5", Range(2, 10)),
-    "group.share.heartbeat.interval.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
-    "group.share.max.assignment.interval.ms": ConfigDefinition(INT, "15000", AT_LEAST_0),
-    "group.share.max.delivery.count.limit": ConfigDefinition(INT, "10", Range(5, 25)),
-    "group.share.max.heartbeat.interval.ms": ConfigDefinition(INT, "15000", AT_LEAST_1),
-    "group.share.max.partition.max.record.locks": ConfigDefinition(INT, "4000", Range(2_000, 10_000)),
-    "group.share.max.record.lock.duration.ms": ConfigDefinition(INT, "60000", Range(30_000, 3_600_000)),
-    "group.share.max.session.timeout.ms": ConfigDefinition(INT, "60000", AT_LEAST_1),
-    "group.share.max.share.sessions": ConfigDefinition(INT, "2000", AT_LEAST_1),
-    "group.share.max.size": ConfigDefinition(INT, "200", Range(1, 1_000)),
-    "group.share.min.assignment.interval.ms": ConfigDefinition(INT, "0", AT_LEAST_0),
-    "group.share.min.delivery.count.limit": ConfigDefinition(INT, "2", Range(2, 5)),
-    "group.share.min.heartbeat.interval.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
-    "group.share.min.partition.max.record.locks": ConfigDefinition(INT, "100", Range(100, 2_000)),
-    "group.share.min.record.lock.duration.ms": ConfigDefinition(INT, "15000", Range(1_000, 30_000)),
-    "group.share.min.session.timeout.ms": ConfigDefinition(INT, "45000", AT_LEAST_1),
-    "group.share.partition.max.record.locks": ConfigDefinition(INT, "2000", Range(100, 10_000)),
-    "group.share.record.lock.duration.ms": ConfigDefinition(INT, "30000", Range(1_000, 3_600_000)),
-    "group.share.session.timeout.ms": ConfigDefinition(INT, "45000", AT_LEAST_1),
+    "group.share.delivery.count.limit": ConfigDefinition(
+        INT, "5", Range(2, 10), attribute="share_groups.delivery_count_limit"
+    ),
+    "group.share.heartbeat.interval.ms": ConfigDefinition(
+        INT, "5000", AT_LEAST_1, attribute="share_groups.heartbeat_interval_ms"
+    ),
+    "group.share.max.assignment.interval.ms": ConfigDefinition(
+        INT, "15000", AT_LEAST_0, attribute="share_groups.max_assignment_interval_ms"
+    ),
+    "group.share.max.delivery.count.limit": ConfigDefinition(
+        INT, "10", Range(5, 25), attribute="share_groups.max_delivery_count_limit"
+    ),
+    "group.share.max.heartbeat.interval.ms": ConfigDefinition(
+        INT, "15000", AT_LEAST_1, attribute="share_groups.max_heartbeat_interval_ms"
+    ),
+    "group.share.max.partition.max.record.locks": ConfigDefinition(
+        INT, "4000", Range(2_000, 10_000), attribute="share_groups.max_partition_max_record_locks"
+    ),
+    "group.share.max.record.lock.duration.ms": ConfigDefinition(
+        INT, "60000", Range(30_000, 3_600_000), attribute="share_groups.max_record_lock_duration_ms"
+    ),
+    "group.share.max.session.timeout.ms": ConfigDefinition(
+        INT, "60000", AT_LEAST_1, attribute="share_groups.max_session_timeout_ms"
+    ),
+    "group.share.max.share.sessions": ConfigDefinition(
+        INT, "2000", AT_LEAST_1, attribute="share_groups.max_share_sessions"
+    ),
+    "group.share.max.size": ConfigDefinition(INT, "200", Range(1, 1_000), attribute="share_groups.max_size"),
+    "group.share.min.assignment.interval.ms": ConfigDefinition(
+        INT, "0", AT_LEAST_0, attribute="share_groups.min_assignment_interval_ms"
+    ),
+    "group.share.min.delivery.count.limit": ConfigDefinition(
+        INT, "2", Range(2, 5), attribute="share_groups.min_delivery_count_limit"
+    ),
+    "group.share.min.heartbeat.interval.ms": ConfigDefinition(
+        INT, "5000", AT_LEAST_1, attribute="share_groups.min_heartbeat_interval_ms"
+    ),
+    "group.share.min.partition.max.record.locks": ConfigDefinition(
+        INT, "100", Range(100, 2_000), attribute="share_groups.min_partition_max_record_locks"
+    ),
+    "group.share.min.record.lock.duration.ms": ConfigDefinition(
+        INT, "15000", Range(1_000, 30_000), attribute="share_groups.min_record_lock_duration_ms"
+    ),
+    "group.share.min.session.timeout.ms": ConfigDefinition(
+        INT, "45000", AT_LEAST_1, attribute="share_groups.min_session_timeout_ms"
+    ),
+    "group.share.partition.max.record.locks": ConfigDefinition(
+        INT, "2000", Range(100, 10_000), attribute="share_groups.partition_max_record_locks"
+    ),
+    "group.share.record.lock.duration.ms": ConfigDefinition(
+        INT, "30000", Range(1_000, 3_600_000), attribute="share_groups.record_lock_duration_ms"
+    ),
+    "group.share.session.timeout.ms": ConfigDefinition(
+        INT, "45000", AT_LEAST_1, attribute="share_groups.session_timeout_ms"
+    ),
     "group.streams.assignment.interval.ms": ConfigDefinition(INT, "1000", AT_LEAST_0, CLUSTER_WIDE),
     "group.streams.heartbeat.interval.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
     "group.streams.initial.rebalance.delay.ms": ConfigDefinition(INT, "3000", AT_LEAST_0),
@@ -560,7 +598,9 @@ INTERNAL_BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "group.consumer.regex.refresh.interval.ms": ConfigDefinition(
         INT, "600000", Range(10000), attribute="consumer_groups.regex_refresh_interval_ms"
     ),
-    "group.share.initialize.retry.interval.ms": ConfigDefinition(INT, "30000", AT_LEAST_1),
+    "group.share.initialize.retry.interval.ms": ConfigDefinition(
+        INT, "30000", AT_LEAST_1, attribute="share_groups.initialize_retry_interval_ms"
+    ),
     "group.share.persister.class.name": ConfigDefinition(
         STRING, "org.apache.kafka.server.share.persister.DefaultStatePersister"
     ),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
 from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.share.heartbeat import Initialization, ShareHeartbeatContext, check_request
+from pykbroker.groups.share.offsets import Alteration, Deletion
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
 from pykbroker.protocol.messages.share_group_describe import DescribedGroup
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
@@ -125,6 +127,94 @@ class ShareGroupRequests:
         else:
             self._runtime.begin_write(group_id, lambda shard, now_ms: shard.share.initialized(wanted, now_ms))
         return errors
+
+    async def alter_offsets(
+        self, group_id: str, wanted: Mapping[str, Mapping[int, int]]
+    ) -> dict[tuple[bytes, int], ErrorCode] | GroupError:
+        """Handles AlterShareGroupOffsets for an empty group, which it creates if it does not exist.
+
+        Args:
+            group_id: the group.
+            wanted: topic -> partition -> start offset. Topics and partitions that do not exist are left out.
+
+        Returns:
+            The errors of partitions, by topic id and partition, or the error of the whole request.
+        """
+        found = await self._administer(
+            group_id,
+            lambda shard, now_ms: shard.share.alter_offsets(group_id, shard.any_group(group_id), wanted, now_ms),
+        )
+        if isinstance(found, GroupError):
+            return found
+        alteration: Alteration = found
+        partitions = {topic_id: frozenset(offsets) for topic_id, offsets in alteration.offsets.items()}
+        return await self._initialize_from(
+            Initialization(group_id, alteration.state_epoch, partitions), alteration.offsets
+        )
+
+    async def delete_offsets(
+        self, group_id: str, names: Sequence[str]
+    ) -> tuple[list[bytes], dict[bytes, ErrorCode], Mapping[str, tuple[ErrorCode, str | None]]] | GroupError:
+        """Handles DeleteShareGroupOffsets for an empty group.
+
+        Returns:
+            Ids of topics whose offsets are deleted; ids of topics whose state could not be deleted, with the error;
+            names of topics that have no offsets, with the error and its text. Or the error of the whole request.
+        """
+        found = await self._administer(
+            group_id, lambda shard, now_ms: shard.share.delete_offsets(group_id, shard.any_group(group_id), names)
+        )
+        if isinstance(found, GroupError):
+            return found
+        deletion: Deletion = found
+        failed: dict[bytes, ErrorCode] = {}
+        for (topic_id, _), code in (await self._delete_partitions(group_id, deletion.partitions)).items():
+            failed.setdefault(topic_id, code)
+        deleted = [topic_id for topic_id in deletion.partitions if topic_id not in failed]
+        if deleted:
+            error = await self._runtime.write(
+                group_id, lambda shard, now_ms: shard.share.offsets_deleted(group_id, deleted)
+            )
+            if isinstance(error, ErrorCode):
+                return GroupError(error, TEXTS.get(error, error.name))
+        return deleted, failed, deletion.errors
+
+    async def _administer(self, group_id: str, operation: Callable[[GroupShard, int], GroupResult]) -> Any:
+        """Runs an operation on a share group that may refuse the request; gives its response or the refusal."""
+        if not group_id:
+            code = ErrorCode.INVALID_GROUP_ID
+            return GroupError(code, TEXTS[code])
+
+        def run(shard: GroupShard, now_ms: int) -> GroupResult:
+            try:
+                return operation(shard, now_ms)
+            except GroupError as error:
+                return GroupResult(response=error)
+
+        found = await self._runtime.write(group_id, run)
+        return GroupError(found, TEXTS.get(found, found.name)) if isinstance(found, ErrorCode) else found
+
+    def initialized_partitions(self, group_id: str) -> dict[bytes, frozenset[int]] | ErrorCode:
+        """Topic id -> partitions whose state exists; none for a group that does not exist."""
+        place = self._runtime.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
+        if isinstance(place, ErrorCode):
+            return place
+        group = place[1].share.by_id.get(group_id)
+        return {} if group is None else {topic_id: state.partitions for topic_id, state in group.initialized.items()}
+
+    async def summaries(
+        self, group_id: str, partitions: Iterable[tuple[bytes, int]]
+    ) -> dict[tuple[bytes, int], Summary | ErrorCode]:
+        """Start offset, leader epoch and delivery complete count of share partitions."""
+        found: dict[tuple[bytes, int], Summary | ErrorCode] = {}
+
+        async def read(topic_id: bytes, partition: int) -> None:
+            found[topic_id, partition] = await self._states.read_summary(group_id, topic_id, partition)
+
+        async with trio.open_nursery() as nursery:
+            for topic_id, partition in partitions:
+                nursery.start_soon(read, topic_id, partition)
+        return found
 
     async def delete_states(self, group_id: str) -> ErrorCode:
         """Deletes the state of an empty share group's partitions, as the group itself is to be deleted next.

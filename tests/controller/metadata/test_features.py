@@ -18,7 +18,12 @@ from tests.controller.world import World
 
 
 def test_a_new_cluster_finalizes_only_what_exists() -> None:
-    assert World().image.features == {"metadata.version": 30, "transaction.version": 2, "group.version": 1}
+    assert World().image.features == {
+        "metadata.version": 30,
+        "transaction.version": 2,
+        "group.version": 1,
+        "share.version": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -57,8 +62,8 @@ def test_a_new_cluster_finalizes_only_what_exists() -> None:
             ),
         ),
         (
-            FeatureUpdate("share.version", 1),
-            "Invalid update version 1 for feature share.version. Local controller 1 does not support this feature.",
+            FeatureUpdate("share.version", 2),
+            "Invalid update version 2 for feature share.version. Local controller 1 only supports versions 0-1",
         ),
         (
             FeatureUpdate("share.version", -1),
@@ -78,13 +83,17 @@ def test_p158_updates_that_are_refused(update: FeatureUpdate, message: str) -> N
     """P-158."""
     world = World()
     assert world.do(UpdateFeatures([update])) == (ErrorCode.INVALID_UPDATE_VERSION, message)
-    assert world.image.features == {"metadata.version": 30, "transaction.version": 2, "group.version": 1}
+    assert world.image.features == {
+        "metadata.version": 30,
+        "transaction.version": 2,
+        "group.version": 1,
+        "share.version": 1,
+    }
 
 
 def test_p158_level_0_deletes_and_needs_a_downgrade() -> None:
     """P-158."""
     world = World()
-    world.apply([FeatureLevelRecord(name="share.version", feature_level=1)])
     assert world.image.features["share.version"] == 1
     assert world.do(UpdateFeatures([FeatureUpdate("share.version", 0, UPGRADE)])).is_failure
     assert not world.do(UpdateFeatures([FeatureUpdate("share.version", 0, SAFE_DOWNGRADE)], True)).is_failure
@@ -96,8 +105,7 @@ def test_p158_level_0_deletes_and_needs_a_downgrade() -> None:
 def test_p158_one_wrong_feature_stops_all() -> None:
     """P-158."""
     world = World()
-    world.apply([FeatureLevelRecord(name="share.version", feature_level=1)])
-    updates = [FeatureUpdate("share.version", 0, SAFE_DOWNGRADE), FeatureUpdate("streams.version", 1)]
+    updates = [FeatureUpdate("share.version", 0, SAFE_DOWNGRADE), FeatureUpdate("no.such.feature", 1)]
     assert world.do(UpdateFeatures(updates)).is_failure
     assert world.image.features["share.version"] == 1
 
@@ -106,7 +114,7 @@ def test_transaction_version_goes_up_and_down() -> None:
     """P-136, P-158: as kafka-features does it; a cluster from before the feature is at level 0 and may be upgraded."""
     world = World()
     assert not world.do(UpdateFeatures([FeatureUpdate("transaction.version", 0, SAFE_DOWNGRADE)])).is_failure
-    assert world.image.features == {"metadata.version": 30, "group.version": 1}
+    assert world.image.features == {"metadata.version": 30, "group.version": 1, "share.version": 1}
     assert world.do(UpdateFeatures([FeatureUpdate("transaction.version", 3)])).message == (
         "Invalid update version 3 for feature transaction.version. Local controller 1 only supports versions 0-2"
     )
@@ -120,4 +128,4 @@ def test_an_old_cluster_stays_at_level_0() -> None:
     world = World()
     world.apply([FeatureLevelRecord(name="transaction.version", feature_level=0)])
     world.do(Bootstrap())
-    assert world.image.features == {"metadata.version": 30, "group.version": 1}
+    assert world.image.features == {"metadata.version": 30, "group.version": 1, "share.version": 1}

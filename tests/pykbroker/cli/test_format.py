@@ -116,7 +116,10 @@ def first_levels(folder: Path) -> dict[str, int]:
         (["-r", "4.0"], {"metadata.version": 25, "transaction.version": 2, "group.version": 1}),
         (["-r", "4.0.1", "-f", "transaction.version=0"], {"metadata.version": 25, "group.version": 1}),
         (["-r", "3.9", "-f", "transaction.version=1"], {"metadata.version": 21, "transaction.version": 1}),
-        (["-f", "kraft.version=1"], {"metadata.version": 30, "transaction.version": 2, "group.version": 1}),
+        (
+            ["-f", "kraft.version=1"],
+            {"metadata.version": 30, "transaction.version": 2, "group.version": 1, "share.version": 1},
+        ),
     ],
 )
 def test_a_cluster_begins_at_the_levels_that_were_asked_for(

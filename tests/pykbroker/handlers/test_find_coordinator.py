@@ -108,7 +108,7 @@ async def test_a_partition_whose_leader_is_not_reachable(tmp_path: Path) -> None
         (6, "g:x:0", ErrorCode.INVALID_REQUEST),
         (6, ":AAAAAAAAAAAAAAAAAAAAAA:0", ErrorCode.INVALID_REQUEST),
         (6, "g:AAAAAAAAAAAAAAAAAAAAAA:", ErrorCode.INVALID_REQUEST),
-        (6, "g:AAAAAAAAAAAAAAAAAAAAAA:0", ErrorCode.UNSUPPORTED_VERSION),
+        (6, "g:AAAAAAAAAAAAAAAAAAAAAA:zero", ErrorCode.INVALID_REQUEST),
     ],
 )
 async def test_share_groups(tmp_path: Path, version: int, key: str, error: ErrorCode) -> None:

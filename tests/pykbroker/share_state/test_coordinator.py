@@ -16,8 +16,8 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.uuids import uuid_to_text
 from pykbroker.share_state.coordinator import ShareCoordinator
 from pykbroker.share_state.settings import ShareStateSettings
-from pykbroker.share_state.shard import Refusal, WriteState
-from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, SharePartitionKey, StateBatch
+from pykbroker.share_state.shard import Refusal
+from pykbroker.share_state.state import ACKNOWLEDGED, PartitionState, SharePartitionKey, StateBatch, WriteState
 from tests.support.data_path import NODE_ID, DataPath, cluster_image, topic_id, topic_image
 
 KEY = SharePartitionKey("g", topic_id("clicks"), 1)

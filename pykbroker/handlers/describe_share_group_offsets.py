@@ -1,0 +1,143 @@
+"""DescribeShareGroupOffsets (key 90): start offsets of share groups, and how far they lag behind (KIP-932, KIP-1226).
+
+Versions 0 and 1; v1 lag. Needs DESCRIBE on each group and on the topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.features import share_groups_enabled
+from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
+from pykbroker.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from pykbroker.requests.latest_offsets import latest_offsets
+
+if TYPE_CHECKING:
+    from pykbroker.requests.context import BrokerContext
+
+UNINITIALIZED = -1
+NO_LAG = -1
+
+Partitions = Mapping[bytes, list[int]]
+"""Topic id -> partitions."""
+
+
+async def handle_describe_share_group_offsets(
+    context: BrokerContext, request: DescribeShareGroupOffsetsRequest
+) -> DescribeShareGroupOffsetsResponse:
+    """Describes the offsets of each group (P-190)."""
+    return DescribeShareGroupOffsetsResponse(groups=[await _describe(context, group) for group in request.groups])
+
+
+async def _describe(
+    context: BrokerContext, asked: DescribeShareGroupOffsetsRequestGroup
+) -> DescribeShareGroupOffsetsResponseGroup:
+    if not share_groups_enabled(context.services.metadata.image):
+        return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
+    if not context.authorize(DESCRIBE, GROUP, asked.group_id):
+        return DescribeShareGroupOffsetsResponseGroup(
+            group_id=asked.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
+        )
+    if asked.topics is None:
+        return await _describe_all(context, asked.group_id)
+    refused = context.refused(DESCRIBE, TOPIC, (topic.topic_name for topic in asked.topics))
+    partitions: dict[bytes, list[int]] = {}
+    missing: list[DescribeShareGroupOffsetsResponseTopic] = []
+    hidden: list[DescribeShareGroupOffsetsResponseTopic] = []
+    for topic in asked.topics:
+        image = None if topic.topic_name in refused else context.services.metadata.topic(topic.topic_name)
+        if image is not None:
+            partitions[image.topic_id] = topic.partitions
+            continue
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.topic_name in refused else ErrorCode.NONE
+        (hidden if code else missing).append(
+            DescribeShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic_name,
+                partitions=[
+                    DescribeShareGroupOffsetsResponsePartition(
+                        partition_index=number,
+                        start_offset=UNINITIALIZED,
+                        error_code=code,
+                        error_message=TEXTS.get(code),
+                    )
+                    for number in topic.partitions
+                ],
+            )
+        )
+    found = await _summaries(context, asked.group_id, partitions)
+    return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, topics=found + missing + hidden)
+
+
+async def _describe_all(context: BrokerContext, group_id: str) -> DescribeShareGroupOffsetsResponseGroup:
+    """The offsets of all partitions that the group has; those of topics that the client may not see are left out."""
+    initialized = context.services.groups.share.initialized_partitions(group_id)
+    if isinstance(initialized, ErrorCode):
+        return DescribeShareGroupOffsetsResponseGroup(
+            group_id=group_id, error_code=initialized, error_message=TEXTS.get(initialized)
+        )
+    metadata = context.services.metadata
+    names = {topic_id: topic.name for topic_id in initialized if (topic := metadata.topic_by_id(topic_id)) is not None}
+    refused = context.refused(DESCRIBE, TOPIC, names.values())
+    visible = {topic_id: sorted(initialized[topic_id]) for topic_id, name in names.items() if name not in refused}
+    return DescribeShareGroupOffsetsResponseGroup(
+        group_id=group_id, topics=await _summaries(context, group_id, visible)
+    )
+
+
+async def _summaries(
+    context: BrokerContext, group_id: str, partitions: Partitions
+) -> list[DescribeShareGroupOffsetsResponseTopic]:
+    services = context.services
+    names = {
+        topic_id: topic.name
+        for topic_id in partitions
+        if (topic := services.metadata.topic_by_id(topic_id)) is not None
+    }
+    places = [(topic_id, number) for topic_id, numbers in partitions.items() for number in numbers]
+    summaries = await services.groups.share.summaries(group_id, places)
+    lagging = [
+        (names[topic_id], number)
+        for (topic_id, number), summary in summaries.items()
+        if not isinstance(summary, ErrorCode) and summary[0] != UNINITIALIZED and summary[2] >= 0
+    ]
+    ends = await latest_offsets(services, lagging) if lagging else {}
+    return [
+        DescribeShareGroupOffsetsResponseTopic(
+            topic_name=names[topic_id],
+            topic_id=topic_id,
+            partitions=[
+                _partition(number, summaries[topic_id, number], ends.get((names[topic_id], number)))
+                for number in numbers
+            ],
+        )
+        for topic_id, numbers in partitions.items()
+    ]
+
+
+def _partition(
+    number: int, summary: tuple[int, int, int] | ErrorCode, end: int | ErrorCode | None
+) -> DescribeShareGroupOffsetsResponsePartition:
+    """A partition; the errors of its state are not shown, as in Kafka, and those of its end offset are."""
+    if isinstance(summary, ErrorCode):
+        return DescribeShareGroupOffsetsResponsePartition(partition_index=number, start_offset=UNINITIALIZED)
+    start_offset, leader_epoch, complete_count = summary
+    if isinstance(end, ErrorCode):
+        return DescribeShareGroupOffsetsResponsePartition(
+            partition_index=number, error_code=end, error_message=TEXTS.get(end)
+        )
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=number,
+        start_offset=start_offset,
+        leader_epoch=leader_epoch,
+        lag=NO_LAG if end is None else end - start_offset - complete_count,
+    )

@@ -1,0 +1,67 @@
+"""ShareAcknowledge (key 79): acknowledges records that a member of a share group has acquired (KIP-932).
+
+Versions 1 and 2. v2 renewal of acquisition locks (KIP-1222). Needs READ on the group and on the topics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.share_acknowledge import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+from pykbroker.requests.share_requests import (
+    HINTED_ERRORS,
+    Acknowledgements,
+    leader_of,
+    member_of,
+    refusal,
+    release_if_final,
+)
+
+if TYPE_CHECKING:
+    from pykbroker.requests.context import BrokerContext
+
+
+async def handle_share_acknowledge(
+    context: BrokerContext, request: ShareAcknowledgeRequest
+) -> ShareAcknowledgeResponse:
+    """Acknowledges records; the response comes when the share coordinator has stored it (P-187)."""
+    error = refusal(context, request)
+    if error is not ErrorCode.NONE:
+        return ShareAcknowledgeResponse(error_code=error)
+    shares = context.services.shares.get()
+    member = member_of(request)
+    try:
+        shares.sessions.acknowledge(member, request.share_session_epoch)
+    except KafkaError as refused:
+        return ShareAcknowledgeResponse(error_code=refused.error_code)
+    outcomes = await Acknowledgements(context, shares, request, request.topics).outcomes()
+    response = ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=shares.settings_of(member.group_id).record_lock_duration_ms
+    )
+    topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
+    for place, outcome in outcomes.items():
+        data = PartitionData(partition_index=place.partition, error_code=outcome.error, error_message=outcome.message)
+        if outcome.error in HINTED_ERRORS:
+            leader_id, leader_epoch = leader_of(context, place)
+            data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+            endpoint = context.services.metadata.endpoint(leader_id, context.connection)
+            if endpoint is not None and all(node.node_id != leader_id for node in response.node_endpoints):
+                response.node_endpoints.append(
+                    NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
+                )
+        topic = topics.get(place.topic_id)
+        if topic is None:
+            topic = topics[place.topic_id] = ShareAcknowledgeTopicResponse(topic_id=place.topic_id)
+            response.responses.append(topic)
+        topic.partitions.append(data)
+    release_if_final(shares, request)
+    return response

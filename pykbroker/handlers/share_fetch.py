@@ -1,0 +1,188 @@
+"""ShareFetch (key 78): acquires records for a member of a share group, and acknowledges earlier ones (KIP-932).
+
+Versions 1 and 2. v2 record-limit mode (KIP-1206) and renewal of acquisition locks (KIP-1222). Needs READ on the group
+and on the topics.
+
+The steps: the share session; acknowledgements, which begin to be stored; records, for which the request may wait; the
+response, when the acknowledgements are stored. Records are sent as ranges of segment files, like those of a Fetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.share_fetch import (
+    AcquiredRecords,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from pykbroker.requests.share_requests import (
+    HINTED_ERRORS,
+    RENEW_VERSION,
+    Acknowledged,
+    Acknowledgements,
+    exists,
+    leader_of,
+    member_of,
+    refusal,
+    refused_topics,
+    release_if_final,
+    topic_of,
+    watch_connection,
+)
+from pykbroker.share_partitions.fetch import Fetched, FetchLimits, ShareFetch
+from pykbroker.share_partitions.sessions import ShareFetchContext, TopicPartition
+
+if TYPE_CHECKING:
+    from pykbroker.requests.context import BrokerContext
+
+RECORD_LIMIT = 1
+"""Acquire mode in which a member never gets more records than it wants."""
+ACQUIRE_MODES = (0, RECORD_LIMIT)
+
+
+async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest) -> ShareFetchResponse:
+    """Acquires records of the session's partitions (P-180 to P-186)."""
+    error = refusal(context, request)
+    is_renewal = context.api_version >= RENEW_VERSION and request.is_renew_ack
+    if (
+        error is ErrorCode.NONE
+        and is_renewal
+        and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms)
+    ):
+        # Fetching may take longer than a renewed lock lasts.
+        error = ErrorCode.INVALID_REQUEST
+    if error is not ErrorCode.NONE:
+        return ShareFetchResponse(error_code=error)
+    shares = context.services.shares.get()
+    member = member_of(request)
+    named = {
+        TopicPartition(topic.topic_id, asked.partition_index): topic_of(context, topic.topic_id)
+        for topic in request.topics
+        for asked in topic.partitions
+    }
+    forgotten = [TopicPartition(t.topic_id, number) for t in request.forgotten_topics_data for number in t.partitions]
+    acknowledges = any(asked.acknowledgement_batches for topic in request.topics for asked in topic.partitions)
+    try:
+        session = shares.sessions.resolve(
+            member, request.share_session_epoch, named, forgotten, context.connection, acknowledges=acknowledges
+        )
+    except KafkaError as refused:
+        if refused.error_code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            # Its client would ask again at once.
+            await trio.sleep(max(request.max_wait_ms, 0) / 1000)
+        return ShareFetchResponse(error_code=refused.error_code)
+    watch_connection(context, shares)
+    acknowledgements = Acknowledgements(context, shares, request, request.topics) if acknowledges else None
+    fetched = {} if is_renewal else await _fetch(context, request, session)
+    outcomes = {} if acknowledgements is None else await acknowledgements.outcomes()
+    response = _response(context, session, fetched, outcomes)
+    response.acquisition_lock_timeout_ms = shares.settings_of(member.group_id).record_lock_duration_ms
+    release_if_final(shares, request)
+    return response
+
+
+async def _fetch(
+    context: BrokerContext, request: ShareFetchRequest, session: ShareFetchContext
+) -> dict[TopicPartition, Fetched]:
+    """Acquires records of those partitions of the session that the client may read."""
+    refused = refused_topics(context, session.topics.values())
+    places: list[TopicPartition] = []
+    fetched: dict[TopicPartition, Fetched] = {}
+    for place, topic in session.topics.items():
+        if topic is None:
+            fetched[place] = Fetched(ErrorCode.UNKNOWN_TOPIC_ID)
+        elif topic in refused:
+            fetched[place] = Fetched(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif not exists(context, topic, place.partition):
+            fetched[place] = Fetched(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            places.append(place)
+    if not places:
+        return fetched
+    if request.share_acquire_mode not in ACQUIRE_MODES:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown share acquire mode {request.share_acquire_mode}")
+    if request.share_session_epoch > 0:
+        # The partitions take turns in being the first.
+        turn = request.share_session_epoch % len(places)
+        places = places[turn:] + places[:turn]
+    max_bytes = min(request.max_bytes, context.services.config.fetch.max_bytes)
+    limits = FetchLimits(
+        request.max_wait_ms,
+        min(request.min_bytes, max_bytes),
+        max_bytes,
+        request.max_records,
+        request.batch_size,
+        request.share_acquire_mode == RECORD_LIMIT,
+    )
+    found = await ShareFetch(context.services.shares.get(), member_of(request), places, limits).run()
+    return {**found, **fetched}
+
+
+def _response(
+    context: BrokerContext,
+    session: ShareFetchContext,
+    fetched: Mapping[TopicPartition, Fetched],
+    outcomes: Mapping[TopicPartition, Acknowledged],
+) -> ShareFetchResponse:
+    """The response with those partitions that the session must name, and those with acknowledgements."""
+    response = ShareFetchResponse()
+    if session.session is not None and session.session.epoch != session.epoch:
+        # A later request of the member was served meanwhile.
+        response.error_code = ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        fetched = {}
+    topics: dict[bytes, ShareFetchableTopicResponse] = {}
+    places = dict(fetched)
+    places.update((place, Fetched()) for place in outcomes if place not in fetched)
+    for place, found in places.items():
+        outcome = outcomes.get(place)
+        is_named = place in fetched and (
+            session.session is None
+            or session.session.must_respond(
+                place, has_records=found.records is not None, is_error=found.error is not ErrorCode.NONE
+            )
+        )
+        if not is_named and outcome is None:
+            continue
+        data = _partition_data(context, response, place, found)
+        if outcome is not None:
+            data.acknowledge_error_code = outcome.error
+            data.acknowledge_error_message = outcome.message
+        topic = topics.get(place.topic_id)
+        if topic is None:
+            topic = topics[place.topic_id] = ShareFetchableTopicResponse(topic_id=place.topic_id)
+            response.responses.append(topic)
+        topic.partitions.append(data)
+    return response
+
+
+def _partition_data(
+    context: BrokerContext, response: ShareFetchResponse, place: TopicPartition, found: Fetched
+) -> PartitionData:
+    data = PartitionData(
+        partition_index=place.partition,
+        error_code=found.error,
+        records=b"" if found.records is None else found.records,
+        acquired_records=[
+            AcquiredRecords(first_offset=a.first_offset, last_offset=a.last_offset, delivery_count=a.delivery_count)
+            for a in found.acquired
+        ],
+    )
+    if found.error in HINTED_ERRORS:
+        leader_id, leader_epoch = leader_of(context, place)
+        data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+        endpoint = context.services.metadata.endpoint(leader_id, context.connection)
+        if endpoint is not None and all(node.node_id != leader_id for node in response.node_endpoints):
+            response.node_endpoints.append(
+                NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)
+            )
+    return data

@@ -1,0 +1,87 @@
+"""End offsets of partitions, from their leaders on this broker or on others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from pykbroker.controller.node_client import NodeUnreachable
+from pykbroker.errors import answered_error
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.errors import ProtocolError
+from pykbroker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+if TYPE_CHECKING:
+    from pykbroker.requests.context import BrokerServices
+
+LATEST = -1
+NO_EPOCH = -1
+LIST_OFFSETS_VERSION_MIN = 6
+TIMEOUT_MS = 30_000
+ATTEMPTS = 3
+PAUSE_S = 0.2
+
+Named = tuple[str, int]
+"""Topic and partition."""
+
+
+async def latest_offsets(services: BrokerServices, partitions: Collection[Named]) -> Mapping[Named, int | ErrorCode]:
+    """The high watermark of each partition, or the error of the request for it."""
+    found: dict[Named, int | ErrorCode] = {}
+    remote: dict[int, list[Named]] = {}
+    for named in partitions:
+        topic = services.metadata.topic(named[0])
+        image = None if topic is None else topic.partitions.get(named[1])
+        if image is None or image.leader < 0:
+            found[named] = ErrorCode.LEADER_NOT_AVAILABLE
+        elif image.leader == services.node_id:
+            found[named] = _local(services, named)
+        else:
+            remote.setdefault(image.leader, []).append(named)
+
+    async def ask(broker_id: int, asked: list[Named]) -> None:
+        found.update(await _ask(services, broker_id, asked))
+
+    async with trio.open_nursery() as nursery:
+        for broker_id, asked in remote.items():
+            nursery.start_soon(ask, broker_id, asked)
+    return found
+
+
+def _local(services: BrokerServices, named: Named) -> int | ErrorCode:
+    partition = services.partitions.get(*named)
+    if partition is None or not partition.is_leader:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.OFFSET_NOT_AVAILABLE if partition.is_behind_its_epoch else partition.high_watermark
+
+
+async def _ask(services: BrokerServices, broker_id: int, asked: list[Named]) -> Mapping[Named, int | ErrorCode]:
+    topics: dict[str, ListOffsetsTopic] = {}
+    for name, number in asked:
+        topic = topics.setdefault(name, ListOffsetsTopic(name=name))
+        topic.partitions.append(
+            ListOffsetsPartition(partition_index=number, timestamp=LATEST, current_leader_epoch=NO_EPOCH)
+        )
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=list(topics.values()))
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            await trio.sleep(PAUSE_S * attempt)
+        clients = services.broker_clients
+        if clients is None:
+            break
+        try:
+            client = clients.connect(broker_id, "offsets")
+            try:
+                response = await client.request(request, TIMEOUT_MS, LIST_OFFSETS_VERSION_MIN)
+            finally:
+                await client.close()
+        except (NodeUnreachable, ProtocolError):
+            continue
+        return {
+            (topic.name, part.partition_index): answered_error(part.error_code) if part.error_code else part.offset
+            for topic in response.topics
+            for part in topic.partitions
+        }
+    return dict.fromkeys(asked, ErrorCode.NETWORK_EXCEPTION)

@@ -1,0 +1,195 @@
+"""Common parts of ShareFetch and ShareAcknowledge: who may ask, acknowledgements, and leaders named in errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from pykbroker.controller.metadata.features import share_groups_enabled
+from pykbroker.protocol.acl_codes import GROUP, READ, TOPIC
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.error_texts import TEXTS
+from pykbroker.share_partitions.acknowledgement import RENEW, AcknowledgedBatch
+from pykbroker.share_partitions.leader import LeaderState, Outcome
+from pykbroker.share_partitions.sessions import FINAL_EPOCH, SessionKey, TopicPartition
+
+if TYPE_CHECKING:
+    from pykbroker.requests.context import BrokerContext
+    from pykbroker.share_partitions.registry import SharePartitions
+
+MEMBER_ID_LENGTH_MAX = 36
+"""Length of a member id, which clients make: that of a UUID as text."""
+RENEW_VERSION = 2
+HINTED_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class MemberRequest(Protocol):
+    """The fields that both requests have."""
+
+    group_id: str | None
+    member_id: str | None
+    share_session_epoch: int
+    is_renew_ack: bool
+
+
+class Acknowledged(NamedTuple):
+    """The outcome of the acknowledgements for one partition."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+def refusal(context: BrokerContext, request: MemberRequest) -> ErrorCode:
+    """The error of a request that is refused as a whole; NONE for one that is not."""
+    if not share_groups_enabled(context.services.metadata.image):
+        return ErrorCode.UNSUPPORTED_VERSION
+    if request.group_id is None:
+        return ErrorCode.INVALID_REQUEST
+    if not context.authorize(READ, GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if not request.member_id or len(request.member_id) > MEMBER_ID_LENGTH_MAX:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def member_of(request: MemberRequest) -> SessionKey:
+    """The member that has sent a request that was not refused."""
+    assert request.group_id is not None
+    assert request.member_id is not None
+    return SessionKey(request.group_id, request.member_id)
+
+
+def refused_topics(context: BrokerContext, topics: Iterable[str | None]) -> frozenset[str]:
+    """Names of topics that the client may not read."""
+    return frozenset(context.refused(READ, TOPIC, {topic for topic in topics if topic is not None}))
+
+
+def topic_of(context: BrokerContext, topic_id: bytes) -> str | None:
+    """The name of a topic; None if no topic has the id."""
+    topic = context.services.metadata.topic_by_id(topic_id)
+    return None if topic is None else topic.name
+
+
+def exists(context: BrokerContext, topic: str, partition: int) -> bool:
+    """True if the topic has this partition."""
+    found = context.services.metadata.topic(topic)
+    return found is not None and partition in found.partitions
+
+
+class Acknowledgements:
+    """The acknowledgements of one request.
+
+    Args:
+        context: the request.
+        shares: the share partitions of this broker.
+        request: its fields.
+        topics: its topics.
+    """
+
+    def __init__(
+        self, context: BrokerContext, shares: SharePartitions, request: MemberRequest, topics: Iterable[Any]
+    ) -> None:
+        self._context = context
+        self._shares = shares
+        self._member = member_of(request)
+        self._is_renew = request.is_renew_ack
+        self._highest_type = RENEW if context.api_version >= RENEW_VERSION else RENEW - 1
+        self._outcomes: dict[TopicPartition, Outcome] = {}
+        self._known: dict[TopicPartition, Acknowledged] = {}
+        self._begin(topics)
+
+    def _begin(self, topics: Iterable[Any]) -> None:
+        batches: dict[TopicPartition, Sequence[AcknowledgedBatch]] = {}
+        names: dict[TopicPartition, str] = {}
+        for topic in topics:
+            name = topic_of(self._context, topic.topic_id)
+            for asked in topic.partitions:
+                place = TopicPartition(topic.topic_id, asked.partition_index)
+                if name is None:
+                    self._known[place] = Acknowledged(ErrorCode.UNKNOWN_TOPIC_ID)
+                    continue
+                names[place] = name
+                batches[place] = [
+                    AcknowledgedBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+                    for batch in asked.acknowledgement_batches
+                ]
+        refused = refused_topics(self._context, names.values())
+        empty: list[TopicPartition] = []
+        for place, acknowledged in batches.items():
+            error = self._error_of(names[place], place, acknowledged, refused)
+            if error is not ErrorCode.NONE:
+                self._known[place] = Acknowledged(error)
+            elif acknowledged:
+                self._acknowledge(place, acknowledged)
+            else:
+                empty.append(place)
+        if self._outcomes:
+            # As in Kafka, which names them only then.
+            self._known.update((place, Acknowledged()) for place in empty)
+
+    def _error_of(
+        self, name: str, place: TopicPartition, acknowledged: Sequence[AcknowledgedBatch], refused: frozenset[str]
+    ) -> ErrorCode:
+        if not self._is_well_formed(acknowledged):
+            return ErrorCode.INVALID_REQUEST
+        if name in refused:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if not exists(self._context, name, place.partition):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    def _is_well_formed(self, acknowledged: Sequence[AcknowledgedBatch]) -> bool:
+        """True if the batches ascend, and have known types for all their offsets."""
+        previous = -1
+        for first_offset, last_offset, types in acknowledged:
+            if first_offset > last_offset or first_offset < previous or not types:
+                return False
+            if len(types) > 1 and last_offset - first_offset != len(types) - 1:
+                return False
+            if min(types) < 0 or max(types) > self._highest_type or (RENEW in types and not self._is_renew):
+                return False
+            previous = last_offset
+        return True
+
+    def _acknowledge(self, place: TopicPartition, acknowledged: Sequence[AcknowledgedBatch]) -> None:
+        leader = self._shares.find(self._member.group_id, place)
+        if leader is None or leader.state is not LeaderState.ACTIVE:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            outcome = Outcome()
+            outcome.end(code, TEXTS[code])
+        else:
+            outcome = leader.acknowledge(self._member.member_id, acknowledged)
+        self._outcomes[place] = outcome
+
+    async def outcomes(self) -> Mapping[TopicPartition, Acknowledged]:
+        """The outcome for each partition, when all of them are known."""
+        found = dict(self._known)
+        for place, outcome in self._outcomes.items():
+            if not outcome.is_complete:
+                await outcome.wait()
+            found[place] = Acknowledged(outcome.error, outcome.message)
+        return found
+
+
+def watch_connection(context: BrokerContext, shares: SharePartitions) -> None:
+    """Has share sessions that begin on a connection end with it."""
+    if context.connection.when_closed is None:
+        context.connection.when_closed = partial(shares.connection_closed, context.connection)
+
+
+def release_if_final(shares: SharePartitions, request: MemberRequest) -> None:
+    """Ends the session with the final epoch; the release of the member's records goes on in the background."""
+    if request.share_session_epoch == FINAL_EPOCH:
+        shares.release_session(member_of(request))
+
+
+def leader_of(context: BrokerContext, place: TopicPartition) -> tuple[int, int]:
+    """Leader and leader epoch of a partition, for a client that has come to another broker; -1 each if unknown."""
+    services = context.services
+    partition = services.partitions.get_by_id(place.topic_id, place.partition)
+    if partition is not None:
+        return partition.leader_id, partition.leader_epoch
+    topic = services.metadata.topic_by_id(place.topic_id)
+    image = None if topic is None else topic.partitions.get(place.partition)
+    return (-1, -1) if image is None else (image.leader, image.leader_epoch)

@@ -1,0 +1,293 @@
+"""One ShareFetch request: acquires records of the partitions of a session, and waits if there are too few.
+
+The records stay in the file: a partition's data is a range of it, of which only the headers of batches are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from pykbroker.errors import KafkaError, error_code_for
+from pykbroker.logstore.errors import LogError, OffsetOutOfRange
+from pykbroker.logstore.range_headers import headers_in
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.share_partitions.acquisition import Acquired, Acquisition, FetchedBatch
+from pykbroker.share_partitions.leader import LeaderState, ShareLeader
+from pykbroker.share_partitions.waiters import FetchWaiter
+
+if TYPE_CHECKING:
+    from pykbroker.logstore.file_range import FileRange
+    from pykbroker.protocol.records.layout import BatchHeader
+    from pykbroker.share_partitions.registry import SharePartitions
+    from pykbroker.share_partitions.sessions import SessionKey, TopicPartition
+
+MAGIC_WITH_DELTA = 2
+"""First record format with the last offset in a batch's header."""
+
+
+class FetchLimits(NamedTuple):
+    """Limits of a ShareFetch request, as in its fields."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    max_records: int
+    batch_size: int
+    is_record_limit: bool
+
+
+class Fetched(NamedTuple):
+    """The outcome for one partition.
+
+    Attributes:
+        error: NONE, or the error of this partition.
+        records: the batches that have the acquired records, among others; None without any.
+        acquired: the acquired records, in order of offsets.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    records: FileRange | None = None
+    acquired: Sequence[Acquired] = ()
+
+
+class _Candidate(NamedTuple):
+    """A share partition from which records may be acquired, from an offset on."""
+
+    place: TopicPartition
+    leader: ShareLeader
+    offset: int
+    size_max: int
+
+
+class _Read(NamedTuple):
+    """A read of a candidate: a range of the log, nothing, or an error."""
+
+    candidate: _Candidate
+    records: FileRange | None
+    error: ErrorCode = ErrorCode.NONE
+
+
+class ShareFetch:
+    """One request.
+
+    Args:
+        shares: the share partitions of this broker.
+        member: the member.
+        places: the partitions, in the order in which they are served.
+        limits: the request's limits.
+    """
+
+    def __init__(
+        self, shares: SharePartitions, member: SessionKey, places: Sequence[TopicPartition], limits: FetchLimits
+    ) -> None:
+        self._shares = shares
+        self._member = member
+        self._places = places
+        self._limits = limits
+        self._errors: dict[TopicPartition, Fetched] = {}
+        self._leaders: dict[TopicPartition, ShareLeader] = {}
+
+    async def run(self) -> Mapping[TopicPartition, Fetched]:
+        """Acquires records, waiting up to the limit; partitions without anything to tell are missing."""
+        limits = self._limits
+        if not self._places or limits.max_records <= 0 or limits.max_bytes <= 0:
+            return {}
+        for place in self._places:
+            self._lead(place)
+        found = self._attempt(is_last=limits.max_wait_ms <= 0)
+        if found is not None or not self._leaders:
+            return self._errors | (found or {})
+        deadline = trio.current_time() + limits.max_wait_ms / 1000
+        with FetchWaiter() as waiter:
+            for leader in self._leaders.values():
+                waiter.register(leader.waiters)
+            while True:
+                await waiter.wait(deadline)
+                if self._shares.sessions.get(self._member) is None:
+                    # The member has gone: it must not acquire anything.
+                    return self._errors
+                self._look_again(waiter)
+                is_last = trio.current_time() >= deadline
+                found = self._attempt(is_last=is_last)
+                if found is not None or is_last or not self._leaders:
+                    return self._errors | (found or {})
+
+    def _lead(self, place: TopicPartition) -> ShareLeader | None:
+        try:
+            leader = self._leaders[place] = self._shares.find_or_load(self._member.group_id, place)
+        except KafkaError as error:
+            self._errors[place] = Fetched(error.error_code)
+            return None
+        return leader
+
+    def _look_again(self, waiter: FetchWaiter) -> None:
+        """Looks for the successors of leaders that have ended meanwhile."""
+        for place, leader in list(self._leaders.items()):
+            if leader.state is not LeaderState.ENDED and leader.is_current:
+                continue
+            del self._leaders[place]
+            if leader.load_error is not None:
+                self._errors[place] = Fetched(leader.load_error.error_code)
+                continue
+            successor = self._lead(place)
+            if successor is not None:
+                waiter.register(successor.waiters)
+
+    def _attempt(self, *, is_last: bool) -> dict[TopicPartition, Fetched] | None:
+        """Acquires records; None if there are too few, unless it is the last attempt."""
+        candidates = self._candidates()
+        if not candidates:
+            return None
+        reads: list[_Read] = []
+        size = 0
+        try:
+            for candidate in candidates:
+                # Only the first partition with data may exceed its limit, by one batch.
+                read = self._read(candidate, at_least_one=not size)
+                reads.append(read)
+                size += 0 if read.records is None else len(read.records)
+            if not is_last and not self._is_enough(reads, size):
+                _release(reads)
+                return None
+            return self._acquire_all(reads)
+        except BaseException:
+            _release(reads)
+            raise
+
+    def _candidates(self) -> list[_Candidate]:
+        places = [
+            (place, leader)
+            for place, leader in self._leaders.items()
+            if leader.state is LeaderState.ACTIVE and leader.is_current and leader.shares.can_acquire
+        ]
+        if not places:
+            return []
+        each, rest = divmod(self._limits.max_bytes, len(places))
+        sizes = [each] * len(places)
+        if each:
+            sizes[0] += rest
+        else:
+            sizes[:rest] = [1] * rest
+        return [
+            _Candidate(place, leader, leader.shares.next_fetch_offset(), size)
+            for (place, leader), size in zip(places, sizes, strict=True)
+        ]
+
+    def _read(self, candidate: _Candidate, *, at_least_one: bool) -> _Read:
+        leader = candidate.leader
+        try:
+            found = leader.partition.read(candidate.offset, candidate.size_max, leader.bound, at_least_one=at_least_one)
+        except OffsetOutOfRange:
+            return _Read(candidate, None, ErrorCode.OFFSET_OUT_OF_RANGE)
+        except LogError as error:
+            return _Read(candidate, None, error_code_for(error))
+        return _Read(candidate, found.records)
+
+    def _is_enough(self, reads: Sequence[_Read], size_bytes: int) -> bool:
+        """True if the response need not wait: enough bytes, an error, or a range that ends with its segment."""
+        if size_bytes >= self._limits.min_bytes:
+            return True
+        return any(
+            read.error is not ErrorCode.NONE
+            or (
+                read.records is not None
+                and read.candidate.offset < read.candidate.leader.partition.log.segment_base_offsets[-1]
+            )
+            for read in reads
+        )
+
+    def _acquire_all(self, reads: Sequence[_Read]) -> dict[TopicPartition, Fetched]:
+        found: dict[TopicPartition, Fetched] = {}
+        count = 0
+        for read in reads:
+            place, leader = read.candidate.place, read.candidate.leader
+            if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                # The log begins later now, and so do the records that can be acquired.
+                leader.shares.move_start(leader.partition.log_start_offset)
+                found[place] = Fetched()
+                continue
+            if read.error is not ErrorCode.NONE or read.records is None:
+                found[place] = Fetched(read.error)
+                continue
+            acquired = self._acquire(read.candidate, read.records, self._limits.max_records - count)
+            if not acquired:
+                read.records.release()
+                found[place] = Fetched()
+                continue
+            count += sum(each.record_count for each in acquired)
+            found[place] = Fetched(records=read.records, acquired=acquired)
+        return found
+
+    def _acquire(self, candidate: _Candidate, records: FileRange, records_max: int) -> list[Acquired]:
+        """Acquires records of a range, and narrows the range to their batches."""
+        leader, shares = candidate.leader, candidate.leader.shares
+        last_wanted = max(shares.end_offset, candidate.offset) + records_max
+        headers: list[tuple[int, BatchHeader]] = []
+        for start, header in headers_in(records):
+            headers.append((start, header))
+            if _last_offset(header) >= last_wanted:
+                break
+        acquisition = Acquisition(
+            shares,
+            self._member.member_id,
+            leader.now_ms(),
+            records_max=records_max,
+            is_record_limit=self._limits.is_record_limit,
+            batch_size=self._limits.batch_size,
+        )
+        fetched = [FetchedBatch(header.base_offset, _last_offset(header)) for _, header in headers]
+        acquired = acquisition.acquire(candidate.offset, fetched)
+        if not acquired:
+            return []
+        leader.acquired()
+        if leader.settings().is_read_committed:
+            acquired = self._without_aborted(candidate, records, headers, acquired)
+        if acquired:
+            _narrow(records, headers, acquired[0].first_offset, acquired[-1].last_offset)
+        return acquired
+
+    def _without_aborted(
+        self,
+        candidate: _Candidate,
+        records: FileRange,
+        headers: Sequence[tuple[int, BatchHeader]],
+        acquired: list[Acquired],
+    ) -> list[Acquired]:
+        leader = candidate.leader
+        transactions = leader.partition.log.aborted_transactions_in(candidate.offset, records)
+        if not transactions:
+            return acquired
+        from pykbroker.share_partitions import aborted_records
+
+        aborted = aborted_records.aborted_batches(
+            (aborted_records.batch_of(records, start, header) for start, header in headers),
+            ((transaction.first_offset, transaction.producer_id) for transaction in transactions),
+        )
+        return aborted_records.archive_aborted(leader.shares, acquired, aborted)
+
+
+def _last_offset(header: BatchHeader) -> int:
+    return header.last_offset if header.magic >= MAGIC_WITH_DELTA else header.base_offset
+
+
+def _narrow(
+    records: FileRange, headers: Sequence[tuple[int, BatchHeader]], first_offset: int, last_offset: int
+) -> None:
+    """Narrows a range to the batches with offsets from `first_offset` to `last_offset`."""
+    begin = end = 0
+    for start, header in headers:
+        if header.base_offset <= first_offset:
+            begin = start
+        elif header.base_offset > last_offset:
+            break
+        end = start + header.size_bytes
+    records.narrow(begin, end - begin)
+
+
+def _release(reads: Sequence[_Read]) -> None:
+    for read in reads:
+        if read.records is not None:
+            read.records.release()

@@ -1,0 +1,201 @@
+"""Share sessions: the partitions that each member of a share group fetches here; a request names only changes. Pure.
+
+Members count up the epoch of their session with every ShareFetch and ShareAcknowledge. A session ends with the final
+epoch, or with the connection on which it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EPOCH_MAX = 2**31 - 1
+
+
+class TopicPartition(NamedTuple):
+    """A partition as sessions name it."""
+
+    topic_id: bytes
+    partition: int
+
+
+class SessionKey(NamedTuple):
+    """A member of a share group."""
+
+    group_id: str
+    member_id: str
+
+
+class ShareSession:
+    """One session.
+
+    Attributes:
+        epoch: the epoch that the next request must have.
+        partitions: the partitions in order; True if the next response must name one even without records, because it
+            was added, or its last response was an error.
+        topics: the name that the topic of each partition had when it was added, None if no topic had its id.
+        connection: the connection on which it began.
+    """
+
+    __slots__ = ("connection", "epoch", "key", "partitions", "topics")
+
+    def __init__(self, key: SessionKey, named: Mapping[TopicPartition, str | None], connection: object) -> None:
+        self.key = key
+        self.epoch = INITIAL_EPOCH + 1
+        self.partitions = dict.fromkeys(named, False)
+        self.topics = dict(named)
+        self.connection = connection
+
+    def update(self, named: Mapping[TopicPartition, str | None], forgotten: Iterable[TopicPartition]) -> None:
+        """Adds partitions and forgets others."""
+        for partition, topic in named.items():
+            if partition not in self.partitions:
+                self.partitions[partition] = True
+                self.topics[partition] = topic
+        for partition in forgotten:
+            if self.partitions.pop(partition, None) is not None:
+                del self.topics[partition]
+
+    def count_up(self) -> None:
+        """Advances to the epoch of the next request."""
+        self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
+
+    def must_respond(self, partition: TopicPartition, *, has_records: bool, is_error: bool) -> bool:
+        """True if a response must name a partition; one with records goes to the end of the order."""
+        must = self.partitions.get(partition)
+        if must is None:
+            return has_records or is_error
+        if has_records:
+            del self.partitions[partition]
+        self.partitions[partition] = is_error
+        return has_records or must or is_error
+
+
+class ShareFetchContext(NamedTuple):
+    """The partitions of a ShareFetch request, and its session.
+
+    Attributes:
+        topics: the partitions to fetch, none with the final epoch, with the names of their topics.
+        session: of a request in a session; None for the first and the last one, whose responses name every partition.
+        epoch: the epoch after this request, if there is a session.
+    """
+
+    topics: Mapping[TopicPartition, str | None]
+    session: ShareSession | None = None
+    epoch: int = INITIAL_EPOCH
+
+
+class ShareSessions:
+    """All share sessions of this broker.
+
+    Args:
+        size_max: `group.share.max.share.sessions`.
+    """
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._sessions: dict[SessionKey, ShareSession] = {}
+        self._group_sizes: dict[str, int] = {}
+        # The last session that began on each connection; it may have ended since.
+        self._by_connection: dict[object, ShareSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, key: SessionKey) -> ShareSession | None:
+        """The session of a member, if it has one."""
+        return self._sessions.get(key)
+
+    def resolve(
+        self,
+        key: SessionKey,
+        epoch: int,
+        named: Mapping[TopicPartition, str | None],
+        forgotten: Iterable[TopicPartition],
+        connection: object,
+        *,
+        acknowledges: bool,
+    ) -> ShareFetchContext:
+        """Finds or begins the session of a ShareFetch request.
+
+        Raises:
+            KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED;
+                INVALID_REQUEST: a first request that acknowledges records.
+        """
+        if epoch == FINAL_EPOCH:
+            self._require(key)
+            return ShareFetchContext({})
+        if epoch == INITIAL_EPOCH:
+            if acknowledges:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the first request of a share session acknowledges records")
+            self.remove(key)
+            if len(self._sessions) >= self._size_max:
+                raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"there are {self._size_max} share sessions")
+            session = ShareSession(key, named, connection)
+            self._sessions[key] = self._by_connection[connection] = session
+            self._group_sizes[key.group_id] = self._group_sizes.get(key.group_id, 0) + 1
+            return ShareFetchContext(named)
+        session = self._require(key)
+        if session.epoch != epoch:
+            raise _wrong_epoch(session, epoch)
+        session.update(named, forgotten)
+        session.count_up()
+        topics = {partition: session.topics[partition] for partition in session.partitions}
+        return ShareFetchContext(topics, session, session.epoch)
+
+    def acknowledge(self, key: SessionKey, epoch: int) -> None:
+        """Counts a ShareAcknowledge request.
+
+        Raises:
+            KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
+        """
+        if epoch == INITIAL_EPOCH:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "no share session begins with ShareAcknowledge")
+        session = self._require(key)
+        if epoch == FINAL_EPOCH:
+            return
+        if session.epoch != epoch:
+            raise _wrong_epoch(session, epoch)
+        session.count_up()
+
+    def _require(self, key: SessionKey) -> ShareSession:
+        session = self._sessions.get(key)
+        if session is None:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, f"member {key.member_id} has no share session here")
+        return session
+
+    def remove(self, key: SessionKey) -> ShareSession | None:
+        """Ends the session of a member; gives it if there was one."""
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            self._group_sizes[key.group_id] -= 1
+        return session
+
+    def connection_closed(self, connection: object) -> tuple[ShareSession | None, str | None]:
+        """The session that has to end with a connection, and the group if it has no session left after that."""
+        session = self._by_connection.pop(connection, None)
+        if session is None:
+            return None, None
+        ended = None
+        if self._sessions.get(session.key) is session:
+            ended = self.remove(session.key)
+        group_id = session.key.group_id
+        if self._group_sizes.get(group_id) == 0:
+            del self._group_sizes[group_id]
+            return ended, group_id
+        return ended, None
+
+    def clear(self) -> None:
+        """Forgets all sessions, as share groups were disabled."""
+        self._sessions.clear()
+        self._group_sizes.clear()
+
+
+def _wrong_epoch(session: ShareSession, epoch: int) -> KafkaError:
+    message = f"the epoch of the share session is {session.epoch}, not {epoch}"
+    return KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, message)

@@ -1,0 +1,120 @@
+"""ShareFetch requests that wait for a share partition: for records of the log, or for records that members give back.
+
+Records can go to one member only, so the waiting requests are woken one after another, in the order of their arrival,
+and the next one only if there is something left to acquire.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Self
+
+from pykbroker.completion import Completion
+
+
+class FetchWaiter:
+    """One ShareFetch request. A context manager: the end of the block removes all its registrations."""
+
+    __slots__ = ("_completion", "_is_woken", "_places")
+
+    def __init__(self) -> None:
+        self._places: list[ShareWaiters] = []
+        # None while it does not wait.
+        self._completion: Completion | None = None
+        self._is_woken = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for place in self._places:
+            place.discard(self)
+
+    def register(self, place: ShareWaiters) -> None:
+        """Have it woken by a share partition from now on."""
+        place.add(self)
+        self._places.append(place)
+
+    def wake(self) -> None:
+        """Ends the wait, or the next one at its beginning."""
+        self._is_woken = True
+        if self._completion is not None:
+            self._completion.complete()
+
+    async def wait(self, deadline: float) -> None:
+        """Waits to be woken, until the deadline on trio's clock; it lets the next requests have their turn before."""
+        for place in self._places:
+            place.pass_on(self)
+        if not self._is_woken:
+            self._completion = Completion()
+            await self._completion.wait(deadline)
+        self._is_woken = False
+
+
+class ShareWaiters:
+    """The waiting requests of one share partition.
+
+    Args:
+        has_records: tells if there is something to acquire.
+        on_use: called with True when the first request waits, and with False when none waits any more.
+    """
+
+    __slots__ = ("_current", "_has_records", "_on_use", "_turn", "_waiters")
+
+    def __init__(self, has_records: Callable[[], bool], on_use: Callable[[bool], None]) -> None:
+        self._has_records = has_records
+        self._on_use = on_use
+        self._waiters: dict[FetchWaiter, None] = {}
+        # Those that were not woken since the last change.
+        self._turn: deque[FetchWaiter] = deque()
+        self._current: FetchWaiter | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def add(self, waiter: FetchWaiter) -> None:
+        """Adds a request."""
+        if not self._waiters:
+            self._on_use(True)
+        self._waiters[waiter] = None
+
+    def discard(self, waiter: FetchWaiter) -> None:
+        """Removes a request, and wakes the next one if it was this one's turn."""
+        if waiter not in self._waiters:
+            return
+        del self._waiters[waiter]
+        self.pass_on(waiter)
+        if not self._waiters:
+            self._on_use(False)
+
+    def notify(self) -> None:
+        """Wakes the first request, after a change that may have made records acquirable."""
+        if self._waiters:
+            self._turn = deque(waiter for waiter in self._waiters if waiter is not self._current)
+            if self._current is None:
+                self._wake_next()
+
+    def wake_all(self) -> None:
+        """Wakes every request: the share partition has ended."""
+        self._turn.clear()
+        self._current = None
+        for waiter in list(self._waiters):
+            waiter.wake()
+
+    def pass_on(self, waiter: FetchWaiter) -> None:
+        """Notes that a request has had its turn, and wakes the next one."""
+        if self._current is waiter:
+            self._current = None
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        while self._turn:
+            if not self._has_records():
+                self._turn.clear()
+                return
+            waiter = self._turn.popleft()
+            if waiter in self._waiters:
+                self._current = waiter
+                waiter.wake()
+                return

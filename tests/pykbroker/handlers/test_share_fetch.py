@@ -1,0 +1,387 @@
+"""ShareFetch and ShareAcknowledge, with the share coordinator behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.records.batch import RecordBatch
+from pykbroker.share_partitions.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
+from pykbroker.share_partitions.sessions import SessionKey, TopicPartition
+from pykbroker.share_state.state import ACKNOWLEDGED, ARCHIVED, AVAILABLE, PartitionState, SharePartitionKey, StateBatch
+from tests.support.data_path import NOW_MS, topic_id, topic_image
+from tests.support.share_broker import GROUP, TOPIC, ShareBroker, acquired
+
+WAIT_MS = 500
+
+
+def key_of(partition: int = 0) -> SharePartitionKey:
+    return SharePartitionKey(GROUP, topic_id(TOPIC), partition)
+
+
+async def stored(broker: ShareBroker) -> PartitionState:
+    found = await broker.coordinator.read(key_of(), 0)
+    assert isinstance(found, PartitionState)
+    return found
+
+
+def only(response: Any) -> Any:
+    """The only partition of a response."""
+    [topic] = response.responses
+    [partition] = topic.partitions
+    return partition
+
+
+async def test_p180_records_go_to_one_member(tmp_path: Path) -> None:
+    """P-180."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a", b"b")
+        broker.produce(b"c")
+        first = await broker.fetch("m1", max_records=2, max_wait_ms=WAIT_MS)
+        assert acquired(first) == [(0, 1, 1)]
+        second = await broker.fetch("m2", max_wait_ms=WAIT_MS)
+        assert acquired(second) == [(2, 2, 1)]
+        # Only the batches of what was acquired are sent.
+        [values] = [[r.value for r in RecordBatch(only(second).records.read()).records()]]
+        assert values == [b"c"]
+        assert acquired(await broker.fetch("m1")) == []
+
+
+async def test_p181_an_acknowledgement_is_stored_before_it_is_confirmed(tmp_path: Path) -> None:
+    """P-181."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a", b"b", b"c", b"d")
+        await broker.fetch("m", max_wait_ms=WAIT_MS)
+        answer = only(await broker.acknowledge("m", (0, 3, [ACCEPT, RELEASE, REJECT, ACCEPT])))
+        assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
+        state = await stored(broker)
+        assert state.start_offset == 0
+        assert list(state.batches) == [
+            StateBatch(0, 0, ACKNOWLEDGED, 1),
+            StateBatch(1, 1, AVAILABLE, 1),
+            StateBatch(2, 2, ARCHIVED, 1),
+            StateBatch(3, 3, ACKNOWLEDGED, 1),
+        ]
+        assert acquired(await broker.fetch("m2", max_wait_ms=WAIT_MS)) == [(1, 1, 2)]
+
+
+async def test_acknowledgements_in_a_fetch(tmp_path: Path) -> None:
+    """P-187."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m", max_wait_ms=WAIT_MS)
+        broker.produce(b"b")
+        response = await broker.fetch("m", (0, 0, [ACCEPT]))
+        assert acquired(response) == [(1, 1, 1)]
+        assert (only(response).acknowledge_error_code, response.acquisition_lock_timeout_ms) == (0, 30_000)
+        refused = only(await broker.fetch("m", (0, 1, [ACCEPT, 4]), is_renew_ack=False))
+        assert refused.acknowledge_error_code == ErrorCode.INVALID_REQUEST
+        refused = only(await broker.fetch("m", (7, 7, [ACCEPT])))
+        assert refused.acknowledge_error_code == ErrorCode.INVALID_REQUEST
+        assert refused.acknowledge_error_message.startswith("Batch record not found.")
+
+
+async def test_p182_a_fetch_waits_for_records(tmp_path: Path) -> None:
+    """P-182."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running() as nursery:
+        await broker.fetch("m", max_wait_ms=1)
+        found: list[Any] = []
+
+        async def fetch() -> None:
+            found.append(await broker.fetch("m", max_wait_ms=60_000))
+
+        nursery.start_soon(fetch)
+        await trio.sleep(1)
+        assert not found
+        broker.produce(b"a")
+        await trio.sleep(0.01)
+        assert acquired(found[0]) == [(0, 0, 1)]
+
+
+async def test_p182_a_fetch_waits_no_longer_than_it_wants(tmp_path: Path) -> None:
+    """P-182."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        before = trio.current_time()
+        assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == []
+        assert trio.current_time() - before == pytest.approx(WAIT_MS / 1000)
+        broker.produce(b"a")
+        response = await broker.fetch("m", max_wait_ms=WAIT_MS, min_bytes=10_000)
+        assert acquired(response) == [(0, 0, 1)]
+        assert trio.current_time() - before == pytest.approx(2 * WAIT_MS / 1000)
+
+
+async def test_waiting_members_take_turns(tmp_path: Path) -> None:
+    """Three wait for a partition: each record that comes, or that one gives back, goes to the next one."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running() as nursery:
+        found: list[tuple[str, list[tuple[int, int, int]]]] = []
+
+        async def fetch(member: str) -> None:
+            found.append((member, acquired(await broker.fetch(member, max_wait_ms=60_000))))
+
+        for member in ("a", "b", "c"):
+            nursery.start_soon(fetch, member)
+            await trio.sleep(0.1)
+        broker.produce(b"1")
+        await trio.sleep(0.1)
+        assert found == [("a", [(0, 0, 1)])]
+        await broker.acknowledge("a", (0, 0, [RELEASE]), epoch=1)
+        await trio.sleep(0.1)
+        assert found[1:] == [("b", [(0, 0, 2)])]
+        broker.produce(b"2")
+        await trio.sleep(0.1)
+        assert found[2:] == [("c", [(1, 1, 1)])]
+
+
+async def test_p183_locks_expire(tmp_path: Path) -> None:
+    """P-183."""
+    broker = ShareBroker(tmp_path, share_record_lock_duration_ms="15000", share_delivery_count_limit="2")
+    async with broker.running():
+        broker.produce(b"a", b"b")
+        assert acquired(await broker.fetch("m1", max_wait_ms=WAIT_MS)) == [(0, 1, 1)]
+        await broker.acknowledge("m1", (0, 0, [ACCEPT]))
+        await trio.sleep(15)
+        assert acquired(await broker.fetch("m2", max_wait_ms=WAIT_MS)) == [(1, 1, 2)]
+        late = only(await broker.acknowledge("m1", (1, 1, [ACCEPT])))
+        assert late.error_code == ErrorCode.INVALID_RECORD_STATE
+        await trio.sleep(15.1)
+        assert acquired(await broker.fetch("m2", max_wait_ms=WAIT_MS)) == []
+        assert (await stored(broker)).batches[-1] == StateBatch(1, 1, ARCHIVED, 2)
+
+
+async def test_p184_a_renewal_fetches_nothing(tmp_path: Path) -> None:
+    """P-184."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m", max_wait_ms=WAIT_MS)
+        broker.produce(b"b")
+        await trio.sleep(20)
+        nothing: dict[str, Any] = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "max_wait_ms": 0}
+        refused = await broker.fetch("m", (0, 0, [RENEW]), is_renew_ack=True)
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        renewed = await broker.fetch("m", (0, 0, [RENEW]), is_renew_ack=True, **nothing)
+        assert (acquired(renewed), only(renewed).acknowledge_error_code) == ([], ErrorCode.NONE)
+        await trio.sleep(20)
+        again = only(await broker.acknowledge("m", (0, 0, [RENEW]), is_renew_ack=True))
+        assert again.error_code == ErrorCode.NONE
+        await trio.sleep(29)
+        assert only(await broker.acknowledge("m", (0, 0, [ACCEPT]))).error_code == ErrorCode.NONE
+
+
+# Sessions
+
+
+async def test_p185_epochs_of_a_session(tmp_path: Path) -> None:
+    """P-185."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        missing, wrong = ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        assert (await broker.fetch("m", epoch=1)).error_code == missing
+        assert (await broker.fetch("m", epoch=-1)).error_code == missing
+        assert (await broker.acknowledge("m", epoch=0)).error_code == wrong
+        assert (await broker.fetch("m", (0, 0, [ACCEPT]), epoch=0)).error_code == ErrorCode.INVALID_REQUEST
+        assert (await broker.fetch("m", epoch=0)).error_code == ErrorCode.NONE
+        assert (await broker.fetch("m", epoch=2)).error_code == wrong
+        assert (await broker.acknowledge("m", epoch=3)).error_code == wrong
+        assert (await broker.fetch("m", epoch=1)).error_code == ErrorCode.NONE
+        assert (await broker.acknowledge("m", epoch=-1)).error_code == ErrorCode.NONE
+        assert (await broker.fetch("m", epoch=2)).error_code == missing
+
+
+async def test_p185_a_session_that_ends_gives_its_records_back(tmp_path: Path) -> None:
+    """P-185."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a", b"b")
+        await broker.fetch("m1", max_wait_ms=WAIT_MS)
+        assert (await broker.fetch("m1", (0, 0, [ACCEPT]), epoch=-1)).error_code == ErrorCode.NONE
+        assert acquired(await broker.fetch("m2", max_wait_ms=WAIT_MS)) == [(1, 1, 2)]
+
+
+async def test_p185_a_session_ends_with_its_connection(tmp_path: Path) -> None:
+    """P-185."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m1", max_wait_ms=WAIT_MS)
+        await broker.fetch("m2")
+        session = broker.shares.sessions.get(SessionKey(GROUP, "m1"))
+        assert session is not None
+        session.connection.when_closed()  # type: ignore[attr-defined]
+        assert (await broker.fetch("m1", epoch=1)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+        assert acquired(await broker.fetch("m2")) == [(0, 0, 2)]
+
+
+async def test_p185_too_many_sessions(tmp_path: Path) -> None:
+    """P-185."""
+    broker = ShareBroker(tmp_path, {"group.share.max.share.sessions": "1", "group.share.max.size": "1"})
+    async with broker.running():
+        await broker.fetch("m1")
+        before = trio.current_time()
+        assert (await broker.fetch("m2", max_wait_ms=700)).error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        assert trio.current_time() - before == pytest.approx(0.7)
+        assert (await broker.fetch("m1", epoch=0)).error_code == ErrorCode.NONE
+
+
+async def test_a_response_names_only_what_has_changed(tmp_path: Path) -> None:
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        assert await broker.fetch("m", partitions=(0, 1), max_wait_ms=WAIT_MS)
+        broker.produce(b"a", partition=1)
+        response = await broker.fetch("m")
+        assert only(response).partition_index == 1
+
+
+# What the log has
+
+
+async def test_p186_the_start_of_a_group(tmp_path: Path) -> None:
+    """P-186."""
+    broker = ShareBroker(tmp_path, share_auto_offset_reset="latest")
+    async with broker.running():
+        broker.produce(b"a")
+        assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == []
+        broker.produce(b"b")
+        assert acquired(await broker.fetch("m")) == [(1, 1, 1)]
+
+
+async def test_p186_the_start_by_duration(tmp_path: Path) -> None:
+    """P-186."""
+    broker = ShareBroker(tmp_path, share_auto_offset_reset="by_duration:PT1H")
+    async with broker.running():
+        broker.produce(b"a")
+        broker.clock.time_ms = NOW_MS + 2 * 3_600_000
+        failed = only(await broker.fetch("m", max_wait_ms=WAIT_MS))
+        assert failed.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        broker.clock.time_ms = NOW_MS + 1_800_000
+        assert acquired(await broker.fetch("m", epoch=0, max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
+
+
+async def test_records_that_were_deleted_are_skipped(tmp_path: Path) -> None:
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m", max_wait_ms=1)
+        for value in (b"b", b"c"):
+            broker.produce(value)
+        partition = broker.partitions.get(TOPIC, 0)
+        assert partition is not None
+        partition.log.advance_log_start(2)
+        assert acquired(await broker.fetch("m")) == []
+        assert acquired(await broker.fetch("m")) == [(2, 2, 1)]
+
+
+async def test_p188_committed_records_only(tmp_path: Path) -> None:
+    """P-188."""
+    broker = ShareBroker(
+        tmp_path, {"transaction.partition.verification.enable": "false"}, share_isolation_level="read_committed"
+    )
+    async with broker.running():
+        writes = {"is_transactional": True, "producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        broker.produce(b"kept")
+        broker.produce(b"aborted", **writes)
+        assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
+        assert acquired(await broker.fetch("m")) == []
+        end_transaction(broker, 7, is_commit=False)
+        broker.produce(b"kept")
+        # The marker is acquired: clients acknowledge it as a gap.
+        assert acquired(await broker.fetch("m")) == [(2, 3, 1)]
+
+
+def end_transaction(broker: ShareBroker, producer_id: int, *, is_commit: bool) -> None:
+    from pykbroker.logstore.partition_log import AppendOrigin
+    from pykbroker.protocol.records.batch import build_batch
+    from pykbroker.protocol.records.control import ControlRecordType, control_record_key, end_transaction_value
+    from pykbroker.protocol.records.record import Record
+
+    kind = ControlRecordType.COMMIT if is_commit else ControlRecordType.ABORT
+    record = Record(0, NOW_MS, control_record_key(kind), end_transaction_value(0))
+    marker = build_batch([record], is_transactional=True, is_control=True, producer_id=producer_id, producer_epoch=0)
+    partition = broker.partitions.get(TOPIC, 0)
+    assert partition is not None
+    partition.append_as_leader(marker, NOW_MS, AppendOrigin.COORDINATOR)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"group_id": None}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": "m" * 37}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_refused_requests(tmp_path: Path, fields: dict[str, Any], error: ErrorCode) -> None:
+    """P-185."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        assert (await broker.fetch("m", **fields)).error_code == error
+        assert (await broker.acknowledge("m", **fields)).error_code == error
+
+
+async def test_a_cluster_without_share_groups(tmp_path: Path) -> None:
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.services.metadata.image.features = {}
+        assert (await broker.fetch("m")).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert (await broker.acknowledge("m")).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_partitions_that_are_not_here(tmp_path: Path) -> None:
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        assert only(await broker.fetch("a", partitions=(9,))).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert only(await broker.fetch("b", topic=b"\x07" * 16)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        await broker.fetch("c", max_wait_ms=WAIT_MS)
+        broker.change(topic_image(TOPIC, 2, leader=2, leader_epoch=1))
+        moved = only(await broker.fetch("c"))
+        assert moved.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 1)
+        gone = only(await broker.acknowledge("c", (0, 0, [ACCEPT])))
+        assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_p189_a_new_leader_fences_the_old_one(tmp_path: Path) -> None:
+    """P-189: another broker has read the state under a newer leader epoch: what this one acknowledges is not stored."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m", max_wait_ms=WAIT_MS)
+        await broker.coordinator.read(key_of(), 5)
+        fenced = only(await broker.acknowledge("m", (0, 0, [ACCEPT])))
+        assert fenced.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert not (await broker.coordinator.read(key_of(), 5)).batches  # type: ignore[union-attr]
+        assert broker.shares.find(GROUP, TopicPartition(topic_id(TOPIC), 0)) is None
+
+
+async def test_state_that_cannot_be_read(tmp_path: Path) -> None:
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        await broker.persister.delete(key_of())
+        await broker.coordinator.read(key_of(1), 5)
+        failed = await broker.fetch("m", partitions=(1,), max_wait_ms=WAIT_MS)
+        assert only(failed).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_record_limit_mode(tmp_path: Path) -> None:
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a", b"b", b"c")
+        assert acquired(await broker.fetch("m1", max_records=1, share_acquire_mode=1, max_wait_ms=WAIT_MS)) == [
+            (0, 0, 1)
+        ]
+        assert acquired(await broker.fetch("m2", max_records=1, share_acquire_mode=1)) == [(1, 1, 1)]
+        with pytest.raises(Exception, match="Unknown share acquire mode"):
+            await broker.fetch("m3", share_acquire_mode=9)

@@ -1,0 +1,160 @@
+"""DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from pykbroker.handlers.alter_share_group_offsets import handle_alter_share_group_offsets
+from pykbroker.handlers.delete_share_group_offsets import handle_delete_share_group_offsets
+from pykbroker.handlers.describe_share_group_offsets import handle_describe_share_group_offsets
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages import (
+    alter_share_group_offsets,
+    delete_share_group_offsets,
+    describe_share_group_offsets,
+)
+from pykbroker.protocol.uuids import ZERO_UUID
+from tests.pykbroker.groups.rig import Rig
+from tests.pykbroker.handlers.test_share_group_membership import beat, share_rig
+from tests.support.data_path import NOW_MS, batch, topic_id
+
+UNKNOWN = "This server does not host this topic-partition."
+
+
+async def alter(rig: Rig, group: str, **topics: dict[int, int]) -> Any:
+    m = alter_share_group_offsets
+    asked = [
+        m.AlterShareGroupOffsetsRequestTopic(
+            topic_name=name,
+            partitions=[
+                m.AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)
+                for number, offset in offsets.items()
+            ],
+        )
+        for name, offsets in topics.items()
+    ]
+    request = m.AlterShareGroupOffsetsRequest(group_id=group, topics=asked)
+    return await rig.call(handle_alter_share_group_offsets, request, 0)
+
+
+async def delete(rig: Rig, group: str, *topics: str) -> Any:
+    m = delete_share_group_offsets
+    asked = [m.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics]
+    request = m.DeleteShareGroupOffsetsRequest(group_id=group, topics=asked)
+    return await rig.call(handle_delete_share_group_offsets, request, 0)
+
+
+async def describe(rig: Rig, group: str, *topics: tuple[str, list[int]], version: int = 1) -> Any:
+    """Offsets of these topics, of all if none is given: topic -> [(partition, start offset, lag, error)]."""
+    m = describe_share_group_offsets
+    asked = [m.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=numbers) for name, numbers in topics]
+    named = m.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=asked or None)
+    request = m.DescribeShareGroupOffsetsRequest(groups=[named])
+    [found] = (await rig.call(handle_describe_share_group_offsets, request, version)).groups
+    assert found.error_code == ErrorCode.NONE
+    return {
+        topic.topic_name: [(p.partition_index, p.start_offset, p.lag, p.error_code) for p in topic.partitions]
+        for topic in found.topics
+    }
+
+
+def errors(response: Any) -> list[tuple[str, bytes, list[tuple[int, int, str | None]]]]:
+    return [
+        (t.topic_name, t.topic_id, [(p.partition_index, p.error_code, p.error_message) for p in t.partitions])
+        for t in response.responses
+    ]
+
+
+async def test_p191_offsets_of_a_new_group_are_set(tmp_path: Path) -> None:
+    """P-190, P-191."""
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        answer = await alter(rig, "g", clicks={0: 3, 7: 1}, missing={0: 0})
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert errors(answer) == [
+            ("missing", ZERO_UUID, [(0, unknown, UNKNOWN)]),
+            ("clicks", topic_id("clicks"), [(0, 0, None), (7, unknown, UNKNOWN)]),
+        ]
+        assert rig.share_states.start_offsets == {("g", topic_id("clicks"), 0): (1, 3)}
+        assert await describe(rig, "g") == {"clicks": [(0, 3, -1, 0)]}
+        asked = await describe(rig, "g", ("clicks", [0, 1]), ("missing", [0]))
+        assert asked == {"clicks": [(0, 3, -1, 0), (1, -1, -1, 0)], "missing": [(0, -1, -1, 0)]}
+        assert await describe(rig, "nobody") == {}
+
+
+async def test_p190_the_lag_counts_what_is_not_delivered_for_good(tmp_path: Path) -> None:
+    """P-190."""
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        partition = rig.partitions.get("clicks", 0)
+        assert partition is not None
+        partition.append_as_leader(batch(10), NOW_MS)
+        await alter(rig, "g", clicks={0: 2})
+        rig.share_states.complete_counts["g", topic_id("clicks"), 0] = 3
+        assert await describe(rig, "g") == {"clicks": [(0, 2, 5, 0)]}
+        rig.share_states.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await describe(rig, "g") == {"clicks": [(0, -1, -1, 0)]}
+
+
+async def test_p191_a_group_with_members_keeps_its_offsets(tmp_path: Path) -> None:
+    """P-191."""
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        await beat(rig, "m", 0, "clicks")
+        await trio.sleep(2)
+        for answer in (await alter(rig, "g", clicks={0: 3}), await delete(rig, "g", "clicks")):
+            assert (answer.error_code, answer.error_message) == (ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+
+
+async def test_p191_offsets_are_deleted(tmp_path: Path) -> None:
+    """P-191."""
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        await alter(rig, "g", clicks={0: 3})
+        await trio.sleep(1)
+        answer = await delete(rig, "g", "clicks", "missing")
+        found = [(t.topic_name, t.topic_id, t.error_code, t.error_message) for t in answer.responses]
+        assert found == [
+            ("clicks", topic_id("clicks"), 0, None),
+            ("missing", ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN),
+        ]
+        assert rig.share_states.start_offsets == {}
+        again = await delete(rig, "g", "clicks")
+        assert again.responses[0].error_message == "There is no offset information to delete."
+
+
+async def test_groups_that_have_no_offsets(tmp_path: Path) -> None:
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        await rig.stable("classic")
+        assert (await delete(rig, "none", "clicks")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert (await alter(rig, "", clicks={0: 0})).error_code == ErrorCode.INVALID_GROUP_ID
+        refused = await alter(rig, "classic", clicks={0: 0})
+        assert (refused.error_code, refused.error_message) == (
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            "Group classic is not a share group.",
+        )
+
+
+async def test_a_share_coordinator_that_fails(tmp_path: Path) -> None:
+    rig = share_rig(tmp_path)
+    async with rig.running():
+        rig.share_states.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        answer = await alter(rig, "g", clicks={0: 3})
+        failed = (0, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+        assert errors(answer) == [("clicks", topic_id("clicks"), [failed])]
+        rig.share_states.error = ErrorCode.NONE
+        await alter(rig, "g", clicks={0: 3})
+        rig.share_states.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        [topic] = (await delete(rig, "g", "clicks")).responses
+        assert (topic.topic_name, topic.error_code) == ("clicks", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+async def test_a_cluster_without_share_groups(tmp_path: Path) -> None:
+    rig = share_rig(tmp_path, share_version=0)
+    async with rig.running():
+        assert (await alter(rig, "g", clicks={0: 0})).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert (await delete(rig, "g", "clicks")).error_code == ErrorCode.UNSUPPORTED_VERSION
