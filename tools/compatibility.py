@@ -28,7 +28,8 @@ KAFKA_APIS = Path(__file__).resolve().parent / "kafka_apis.txt"
 REMARKS = {
     "Metadata": "a single broker that listens on every address and has no host in `advertised.listeners` names the "
     "host that the client dialled",
-    "ShareFetch": "a partition of an unknown topic id has UNKNOWN_TOPIC_ID; Kafka fails the whole request, UNKNOWN_SERVER_ERROR",
+    "ShareFetch": "a partition of an unknown topic id has UNKNOWN_TOPIC_ID; Kafka fails the whole request, "
+    "UNKNOWN_SERVER_ERROR",
     "ApiVersions": "the features of what is not served are missing",
     "AlterReplicaLogDirs": "a broker has one log directory: a move is either none or impossible",
     "DescribeLogDirs": "there is one log directory, which is never cordoned",
