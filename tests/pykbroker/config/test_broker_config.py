@@ -148,7 +148,9 @@ def test_the_authorizer_and_its_settings() -> None:
     assert config.unknown_keys == config.ineffective_keys == ()
     assert BrokerConfig.from_properties(given).unknown_keys == tuple(sorted(given))
     assert not BrokerConfig.from_properties({"authorizer.class.name": name}).security.allow_everyone_if_no_acl_found
-    with pytest.raises(ConfigError, match=r"authorizer.class.name.*only org.apache.*StandardAuthorizer and classes in Python"):
+    with pytest.raises(
+        ConfigError, match=r"authorizer.class.name.*only org.apache.*StandardAuthorizer and classes in Python"
+    ):
         BrokerConfig.from_properties({"authorizer.class.name": "com.example.Authorizer"})
     with pytest.raises(ConfigError, match=r"super.users.*User:alice"):
         BrokerConfig.from_properties({"authorizer.class.name": name, "super.users": "admin"})
