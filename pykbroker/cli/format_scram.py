@@ -1,4 +1,4 @@
-"""SCRAM credentials of the option `--add-scram` of `pykbroker format`, in the form and with the texts of Kafka's tool."""
+"""SCRAM credentials of `pykbroker format --add-scram`, in the form and with the texts of Kafka's tool."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
     Without a file DEVELOPMENT_DEFAULTS take its place.
 
     Raises:
-        CliError: the file or one of a config provider cannot be read, or `--host`/`--port` do not fit the listeners that are configured.
+        CliError: the file or one of a config provider cannot be read, or `--host`/`--port` do not fit the listeners
+            that are configured.
     """
     properties = dict(DEVELOPMENT_DEFAULTS)
     if options.config_file is not None:

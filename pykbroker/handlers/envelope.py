@@ -74,6 +74,7 @@ def _client(context: ControllerContext, request: EnvelopeRequest) -> ConnectionI
     connection = ConnectionInfo(context.listener_name, (host, 0), local, None, ListenerKind.CONTROLLER)
     connection.principal = principal
     connection.is_token_authenticated = is_token_authenticated
+    connection.is_forwarded = True
     return connection
 
 

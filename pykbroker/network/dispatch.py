@@ -26,8 +26,17 @@ if TYPE_CHECKING:
     from pykbroker.requests.context import NodeContext, NodeServices
     from pykbroker.security.connection_info import ConnectionInfo
 
-FORWARDED_IN_PART = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
-"""APIs whose handlers check changes of broker settings on the broker itself and forward all other changes. Other APIs
+FORWARDED_IN_PART = frozenset(
+    {
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+    }
+)
+"""APIs whose handlers check something on the broker itself and forward the rest: changes of broker settings, and the
+client's connection for delegation tokens. Other APIs
 of the active controller are forwarded as they were received (KIP-590)."""
 
 

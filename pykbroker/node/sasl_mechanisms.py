@@ -51,17 +51,18 @@ def mechanisms_of_listener(
             "0",
         )
         make: Callable[[], Exchange]
+        prepare = None
         if name == PLAIN:
             make = _plain(config, listener_name)
         elif name == "OAUTHBEARER":
-            from pykbroker.security.oauth_validators import oauth_exchange_maker
+            from pykbroker.security.oauth_validators import oauth_mechanism
 
-            make = oauth_exchange_maker(config.static_properties, listener_name, host.clock.now_ms)
+            make, prepare = oauth_mechanism(texts, listener_name, host.clock.now_ms, host.run_in_thread)
         else:
             login = config.security.node_logins.get(listener_name.upper()) if is_controller else None
             own = login if login is not None and login.mechanism == name else None
             make = _scram(name, config, image, host, own)
-        mechanisms[name] = Mechanism(make, int(reauth))
+        mechanisms[name] = Mechanism(make, int(reauth), prepare)
     return mechanisms
 
 

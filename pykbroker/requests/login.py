@@ -22,6 +22,7 @@ async def answer_token(services: NodeServices, connection: ConnectionInfo, token
     """
     sasl = connection.sasl
     assert sasl is not None
+    await sasl.prepare(token)
     try:
         answer = sasl.authenticate(token)
         if not sasl.is_authenticated:

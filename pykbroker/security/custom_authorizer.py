@@ -19,7 +19,7 @@ SAMPLE_NAME = "hardcode"
 
 
 class Action(NamedTuple):
-    """What a client wants to do, in Kafka's words.
+    """An action of a client, in Kafka's words.
 
     principal: such as ``User:alice``.
     host: address of the client.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
 
@@ -56,7 +56,9 @@ class Mechanism(NamedTuple):
     make: makes the exchange of one login.
     max_reauth_ms: longest session in ms after which the client must log in again; 0 for no limit
         (`connections.max.reauth.ms`, KIP-368).
+    prepare: awaited with each token before it is evaluated; None if the mechanism has all it needs.
     """
 
     make: Callable[[], Exchange]
     max_reauth_ms: int = 0
+    prepare: Callable[[bytes], Awaitable[None]] | None = None

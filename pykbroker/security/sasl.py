@@ -153,6 +153,12 @@ class SaslSession:
         self._exchange = offered.make()
         self.state = State.RAW_TOKEN if handshake_version == 0 else State.AUTHENTICATE
 
+    async def prepare(self, token: bytes) -> None:
+        """Gets what the chosen mechanism needs to evaluate a token; called before `authenticate`."""
+        prepare = self._offered[self.mechanism].prepare
+        if prepare is not None:
+            await prepare(token)
+
     def authenticate(self, token: bytes) -> bytes:
         """The answer to a token of the chosen mechanism.
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pykbroker.config.values import NodeLogin
     from pykbroker.controller.node_client import OpenStream
     from pykbroker.protocol.fields import Message
+    from pykbroker.security.oauth_login import TokenSource
 
 VERSION = 1
 CLIENT_ID = "node-login"
@@ -46,11 +47,16 @@ def with_login(open_stream: OpenStream, login: NodeLogin, secrets: Callable[[int
         secrets: random bytes.
     """
     name = login.options.get("username") or login.mechanism
+    tokens: TokenSource | None = None
+    if login.mechanism == "OAUTHBEARER":
+        from pykbroker.security.oauth_login import TokenSource
+
+        tokens = TokenSource(login)
 
     async def open_and_log_in(host: str, port: int) -> trio.abc.Stream:
         stream = await open_stream(host, port)
         try:
-            lifetime_ms = await _Exchanges(stream, login.mechanism).log_in(login, secrets)
+            lifetime_ms = await _Exchanges(stream, login.mechanism).log_in(login, secrets, tokens)
         except (ProtocolError, InvalidCredentials, trio.BrokenResourceError) as error:
             await trio.aclose_forcefully(stream)
             raise LoginRefused(f"logging in as {name} failed: {error}") from error
@@ -73,7 +79,7 @@ class _Exchanges:
         self._number = 0
         self._lifetime_ms = 0
 
-    async def log_in(self, login: NodeLogin, secrets: Callable[[int], bytes]) -> int:
+    async def log_in(self, login: NodeLogin, secrets: Callable[[int], bytes], tokens: TokenSource | None) -> int:
         """Logs in; returns the lifetime of the session in ms, 0 if it has no end."""
         chosen = await self._exchange(SaslHandshakeRequest(mechanism=self._mechanism), SaslHandshakeResponse)
         if chosen.error_code != ErrorCode.NONE:
@@ -82,9 +88,8 @@ class _Exchanges:
             user, password = login.options["username"], login.options["password"]
             await self._token(b"\0".join((b"", user.encode(), password.encode())))
         elif self._mechanism == "OAUTHBEARER":
-            from pykbroker.security.oauth_login import initial_response
-
-            answer = await self._token(await initial_response(login))
+            assert tokens is not None
+            answer = await self._token(await tokens.first_message())
             if answer:
                 raise LoginRefused(f"the token was refused: {answer.decode(errors='replace')}")
         else:
