@@ -13,6 +13,6 @@ def audit(context: NodeContext, request: Any, response: Any) -> None:
     from pykbroker.security.audit import CHANGES, audit_change, audit_refusals
 
     if context.refusals and response is not None:
-        audit_refusals(context.connection, context.api_key, context.refusals, response)
+        audit_refusals(context.connection, context.api_key, context.refusals, request, response)
     if context.api_key in CHANGES and response is not None:
         audit_change(context.connection, context.api_key, request, response)

@@ -76,10 +76,17 @@ def audit_refused_login(connection: ConnectionInfo, mechanism: str, error: Kafka
 
 
 def audit_refusals(
-    connection: ConnectionInfo, api_key: ApiKey, refusals: Sequence[tuple[int, int, str]], response: Any
+    connection: ConnectionInfo,
+    api_key: ApiKey,
+    refusals: Sequence[tuple[int, int, str]],
+    request: Any,
+    response: Any,
 ) -> None:
     """A request with refused (operation, resource type, name), unless the response only leaves out what was refused."""
-    if not log.isEnabledFor(logging.INFO) or not AUTHORIZATION_FAILED.intersection(error_codes(response)):
+    if not log.isEnabledFor(logging.INFO):
+        return
+    is_refused = not AUTHORIZATION_FAILED.isdisjoint(error_codes(response))
+    if not is_refused and not (_has_encoded_parts(response) and getattr(request, "topics", ()) is not None):
         return
     refused = [f"{OPERATIONS[operation]} on {RESOURCE_TYPES[kind]} {name}" for operation, kind, name in refusals]
     log.info("%s from %s refused: %s: %s", connection.principal, connection.client_host, api_key.name, listed(refused))
@@ -118,6 +125,16 @@ def names(message: Message) -> Iterator[str]:
         elif field.kind == "array" and field.element.kind == "struct":
             for element in value or ():
                 yield from names(element)
+
+
+def _has_encoded_parts(response: Message) -> bool:
+    """True if elements of the response are bytes already, so that their error codes cannot be seen."""
+    return any(
+        isinstance(element, bytes)
+        for field in response.FIELDS
+        if field.takes_encoded
+        for element in (getattr(response, field.name) or ())[:1]
+    )
 
 
 def error_codes(message: Message) -> Iterator[int]:
