@@ -295,7 +295,7 @@ def log_in(connection: Connection, mechanism: str, user: str, password: str) -> 
 @pytest.mark.parametrize("mechanism", SCRAM)
 @pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "alice-secret"), ("=", "x"), ("", "x")])
 def test_refused_logins(secured: Secured, mechanism: str, user: str, password: str) -> None:
-    """Error code and text of a refused login, and the end of the connection."""
+    """P-256: error code and text of a refused login, and the end of the connection."""
     with Connection(secured.broker.bootstrap) as connection:
         answer = log_in(connection, mechanism, user, password)
         text = f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"

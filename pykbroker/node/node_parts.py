@@ -48,7 +48,7 @@ def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAu
     """The authorizer; None if the settings name none, and every client may do everything.
 
     Raises:
-        ClassUnavailable: the settings name a class in Python that cannot be imported.
+        ConfigError: the settings name a class in Python that cannot be imported.
     """
     name = config.security.authorizer_class_name
     if not name:
@@ -56,7 +56,9 @@ def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAu
     if is_named_class(name):
         from pykbroker.security.custom_authorizer import CustomAuthorizer
 
-        return CustomAuthorizer(load_class(name), config.static_properties, lambda: metadata.image.acls)
+        return CustomAuthorizer(
+            load_class("authorizer.class.name", name), config.static_properties, lambda: metadata.image.acls
+        )
     from pykbroker.security.standard_authorizer import StandardAuthorizer
 
     return StandardAuthorizer(
@@ -68,14 +70,14 @@ def make_principal_builder(config: BrokerConfig) -> CheckedPrincipalBuilder | No
     """The user's principal builder; None for Kafka's default one.
 
     Raises:
-        ClassUnavailable: the class cannot be imported.
+        ConfigError: the class cannot be imported.
     """
     name = config.security.principal_builder_class
     if not is_named_class(name):
         return None
     from pykbroker.security.principals import CheckedPrincipalBuilder
 
-    return CheckedPrincipalBuilder(load_class(name)(config.static_properties))
+    return CheckedPrincipalBuilder(load_class("principal.builder.class", name)(config.static_properties))
 
 
 def sasl_maker(parts: NodeParts, address: ListenerAddress, *, is_controller: bool) -> Callable[[], SaslSession] | None:

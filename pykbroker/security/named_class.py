@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from pykbroker.config.definitions import ConfigError
+
 _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-
-
-class ClassUnavailable(ValueError):
-    """The setting names no class that can be imported; the text is for the administrator."""
 
 
 def is_named_class(text: str) -> bool:
@@ -17,11 +15,11 @@ def is_named_class(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def load_class(text: str) -> type[Any]:
-    """Imports the class.
+def load_class(key: str, text: str) -> type[Any]:
+    """Imports the class that the setting `key` names.
 
     Raises:
-        ClassUnavailable: there is no such module, or no such class in it.
+        ConfigError: there is no such module, or no such class in it.
     """
     from importlib import import_module
 
@@ -29,7 +27,7 @@ def load_class(text: str) -> type[Any]:
     try:
         found = getattr(import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
-        raise ClassUnavailable(f"{text} cannot be imported: {error}") from error
+        raise ConfigError(key, text, f"it cannot be imported: {error}") from error
     if not isinstance(found, type):
-        raise ClassUnavailable(f"{text} is not a class")
+        raise ConfigError(key, text, "it is not a class")
     return found

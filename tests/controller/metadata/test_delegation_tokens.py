@@ -1,4 +1,4 @@
-"""Delegation tokens: lifetimes, and what each principal may do with a token (KIP-48)."""
+"""Delegation tokens: lifetimes, and what each principal may do with a token (KIP-48, P-251)."""
 
 from __future__ import annotations
 

@@ -330,6 +330,7 @@ async def test_a_listener_with_a_key_set_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_listener_without_a_key_set_is_unsecured_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """P-255."""
     mechanism = oauth_mechanism({}, "SASL", lambda: NOW_MS, run_here)
     assert "anybody can log in as anybody" in caplog.text
     assert mechanism.make().evaluate(initial_response(unsecured())) == b""

@@ -1,4 +1,4 @@
-"""SASL of one connection with a clock by hand: re-authentication (KIP-368), and the end of sessions."""
+"""SASL of one connection with a clock by hand: re-authentication (KIP-368, P-17), and the end of sessions."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_session_ends_with_its_credential(max_reauth_ms: int, ends_ms: int, li
 
 
 def test_mechanisms_are_listed_in_the_order_of_a_java_hash_set() -> None:
-    """Apache Kafka 4.3.1's order for these."""
+    """P-253."""
     assert hash_set_order(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"]) == JAVA_ORDER
 
 

@@ -166,6 +166,7 @@ def credential(password: str) -> ScramCredential:
 
 
 def test_a_login_by_delegation_token() -> None:
+    """P-252."""
     tokens = {"token-1": TokenCredential("alice", 12345, credential("hmac"))}
     known = credentials(tokens=tokens)
     server = ScramExchange("SCRAM-SHA-256", known, SERVER_NONCE)
