@@ -248,8 +248,8 @@ def test_tokens_for_others_need_a_right(secured: Secured) -> None:
     grant = ("--add", "--allow-principal", "User:bob", "--operation", "CreateTokens", "--user-principal", "User:carol")
     secured.tools.check(ACLS, "--command-config", secured.admin(), *grant)
     deadline = time.monotonic() + 20
-    while secured.tools.run(DELEGATION_TOKENS, *config, *create).returncode and time.monotonic() < deadline:
-        time.sleep(0.5)
+    while "Created" not in (output := secured.tools.run(DELEGATION_TOKENS, *config, *create)).stdout:
+        assert time.monotonic() < deadline, output
     assert "User:carol" in secured.tools.check(DELEGATION_TOKENS, *config, "--describe").stdout
 
 

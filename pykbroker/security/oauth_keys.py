@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import trio
 
 from pykbroker.security.oauth_tokens import keys_of_set
 
@@ -42,7 +43,7 @@ class KeySet:
         settings: KeySetSettings,
         run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
         fetch: Callable[[str], str] | None = None,
-        now_s: Callable[[], float] = time.monotonic,
+        now_s: Callable[[], float] = trio.current_time,
     ) -> None:
         self._settings = settings
         self._run_in_thread = run_in_thread
@@ -67,25 +68,24 @@ class KeySet:
             is_due = False
         if not is_due or self._is_fetching:
             return
+        settings = self._settings
         self._is_fetching = True
         try:
             await self._run_in_thread(self._load)
-        finally:
-            self._is_fetching = False
-
-    def _load(self) -> None:
-        settings = self._settings
-        try:
-            self.keys = keys_of_set(self._fetch(settings.url))
         except (OSError, ValueError) as error:
             pause_ms = min(settings.backoff_ms << min(self._failures, 20), settings.backoff_max_ms)
             self._failures += 1
             self._due_s = self._now_s() + pause_ms / 1000
             log.warning("the keys at %s cannot be read: %s", settings.url, error)
             return
+        finally:
+            self._is_fetching = False
         self._failures = 0
         self._is_loaded = True
         self._due_s = self._now_s() + settings.refresh_ms / 1000
+
+    def _load(self) -> None:
+        self.keys = keys_of_set(self._fetch(self._settings.url))
 
 
 def fetch_document(url: str) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from base64 import b64encode
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -15,18 +14,34 @@ from pykbroker.security.oauth_tokens import unsecured_token
 from pykbroker.security.oauthbearer import initial_response
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from pykbroker.config.values import NodeLogin
 
+R = TypeVar("R")
 _PREFIX = "sasl.oauthbearer."
 TOKEN_PART = 0.8
 """Part of a token's lifetime for which it is used for further logins."""
 
 
 class TokenSource:
-    """Tokens of one login; those of an OAuth server are kept until they are nearly over."""
+    """Tokens of one login; those of an OAuth server are kept until they are nearly over.
 
-    def __init__(self, login: NodeLogin) -> None:
+    Args:
+        login: the settings.
+        now_ms: the time of day.
+        run_in_thread: runs blocking work in a thread.
+    """
+
+    def __init__(
+        self,
+        login: NodeLogin,
+        now_ms: Callable[[], int],
+        run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+    ) -> None:
         self._login = login
+        self._now_ms = now_ms
+        self._run_in_thread = run_in_thread
         self._token = ""
         self._fresh_until_s = 0.0
 
@@ -43,9 +58,9 @@ class TokenSource:
         url = self._login.settings.get(f"{_PREFIX}token.endpoint.url")
         try:
             if not url:
-                token = unsecured_token(options, time.time_ns() // 1_000_000)
+                token = unsecured_token(options, self._now_ms())
             elif url.startswith("file:"):
-                token = (await trio.to_thread.run_sync(fetch_document, url)).strip()
+                token = (await self._result_of(partial(fetch_document, url))).strip()
             else:
                 token = await self._of_server(url)
         except ValueError as error:
@@ -54,13 +69,18 @@ class TokenSource:
 
     async def _of_server(self, url: str) -> str:
         if trio.current_time() >= self._fresh_until_s:
-            answer = await trio.to_thread.run_sync(partial(_ask, url, self._login))
+            answer = await self._result_of(partial(_ask, url, self._login))
             token, lifetime_s = answer.get("access_token"), answer.get("expires_in", 0)
             if not isinstance(token, str) or not token:
                 raise ValueError(f"{url} has answered without an access_token")
             self._token = token
             self._fresh_until_s = trio.current_time() + float(lifetime_s) * TOKEN_PART
         return self._token
+
+    async def _result_of(self, work: Callable[[], R]) -> R:
+        results: list[R] = []
+        await self._run_in_thread(lambda: results.append(work()))
+        return results[0]
 
 
 def _ask(url: str, login: NodeLogin) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateReques
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from pykbroker.security.mechanism import InvalidCredentials
 from pykbroker.security.plain import PLAIN
+from pykbroker.wall_clock import SystemWallClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from typing import Any
 
     from pykbroker.config.values import NodeLogin
@@ -31,6 +32,7 @@ VERSION = 1
 CLIENT_ID = "node-login"
 RESPONSE_SIZE_MAX = 1 << 16
 NONCE_BYTES = 18
+_CLOCK = SystemWallClock()
 SESSION_PART = 0.85
 """Part of a session's lifetime after which the next request goes over a new connection with a new login."""
 
@@ -39,19 +41,27 @@ class LoginRefused(OSError):
     """The other node has refused the login; the text is the other node's."""
 
 
-def with_login(open_stream: OpenStream, login: NodeLogin, secrets: Callable[[int], bytes] = os.urandom) -> OpenStream:
+def with_login(
+    open_stream: OpenStream,
+    login: NodeLogin,
+    secrets: Callable[[int], bytes] = os.urandom,
+    now_ms: Callable[[], int] = _CLOCK.now_ms,
+    run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = trio.to_thread.run_sync,
+) -> OpenStream:
     """Function that connects by `open_stream` and logs in. It raises LoginRefused, an OSError, if the login fails.
 
     Args:
         login: mechanism, user and password.
         secrets: random bytes.
+        now_ms: the time of day.
+        run_in_thread: runs blocking work in a thread.
     """
     name = login.options.get("username") or login.mechanism
     tokens: TokenSource | None = None
     if login.mechanism == "OAUTHBEARER":
         from pykbroker.security.oauth_login import TokenSource
 
-        tokens = TokenSource(login)
+        tokens = TokenSource(login, now_ms, run_in_thread)
 
     async def open_and_log_in(host: str, port: int) -> trio.abc.Stream:
         stream = await open_stream(host, port)

@@ -477,3 +477,23 @@ def test_nodes_log_in_at_one_another_by_scram(mechanism: str) -> None:
     cluster.run(scenario)
     for machine in cluster.world.machines.values():
         assert not machine.config.ineffective_keys
+
+
+def test_nodes_log_in_at_one_another_by_oauthbearer() -> None:
+    """Unsigned tokens that each node makes for its logins; its sessions end with them, after two seconds."""
+    cluster = Cluster(
+        "three",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        sasl_enabled_mechanisms="OAUTHBEARER",
+        sasl_mechanism_controller_protocol="OAUTHBEARER",
+        sasl_jaas_config='OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="node" '
+        'unsecuredLoginLifetimeSeconds="2";',
+    )
+
+    async def scenario(cluster: Cluster) -> None:
+        for node_id in (1, 2, 3):
+            assert await cluster.create(node_id, f"t{node_id}") == 0
+        await trio.sleep(4)
+        assert await cluster.create(1, "later") == 0
+
+    cluster.run(scenario)

@@ -442,6 +442,32 @@ async def test_every_failed_login_is_delayed(version: int) -> None:
         assert trio.current_time() - before >= 0.1
 
 
+async def test_a_client_logs_in_again_before_its_session_ends() -> None:
+    """P-17: the lifetime is in the response; the first request after the end closes the connection."""
+    token = SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret")
+    async with served(services(), sasl=sasl(max_reauth_ms=5000)) as client:
+        for _ in range(3):
+            assert (await client.call(handshake(), 1, SaslHandshakeResponse)).error_code == 0
+            assert (await client.call(token, 2, SaslAuthenticateResponse)).session_lifetime_ms == 5000
+            await trio.sleep(4)
+            assert (await client.call(NAMED, 3, ApiVersionsResponse)).error_code == 0
+        await trio.sleep(1.1)
+        assert await client.call(NAMED, 3, ApiVersionsResponse) is None
+
+
+async def test_another_user_may_not_log_in_again() -> None:
+    """P-17."""
+    async with served(services(), sasl=sasl(max_reauth_ms=5000)) as client:
+        await client.call(handshake(), 1, SaslHandshakeResponse)
+        await client.call(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 2, SaslAuthenticateResponse)
+        await client.call(handshake(), 1, SaslHandshakeResponse)
+        other = SaslAuthenticateRequest(auth_bytes=b"\0carol\0secret")
+        response = await client.call(other, 2, SaslAuthenticateResponse)
+        assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert "Cannot change principals during re-authentication from User.alice: User.carol" in response.error_message
+        assert await client.frame() is None
+
+
 async def test_frames_are_small_before_authentication() -> None:
     """P-7."""
     async with served(services(), sasl=sasl()) as client:
