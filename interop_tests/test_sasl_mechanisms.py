@@ -230,7 +230,7 @@ def test_delegation_tokens(secured: Secured, name: str) -> None:
     assert token_id in described.stdout
     secured.tools.check(DELEGATION_TOKENS, *config, "--renew", "--renew-time-period", "-1", "--hmac", token_hmac)
     secured.tools.check(DELEGATION_TOKENS, *config, "--expire", "--expiry-time-period", "-1", "--hmac", token_hmac)
-    described = secured.tools.check(DELEGATION_TOKENS, *config, "--describe")
+    described = secured.tools.check(DELEGATION_TOKENS, *config, "--describe", "--owner-principal", "User:alice")
     assert token_id not in described.stdout
     gone = secured.tools.run(TOPICS, "--command-config", by_token, "--list")
     assert "invalid credentials with SASL mechanism SCRAM-SHA-256" in gone.stdout + gone.stderr
@@ -250,7 +250,8 @@ def test_tokens_for_others_need_a_right(secured: Secured) -> None:
     deadline = time.monotonic() + 20
     while "Created" not in (output := secured.tools.run(DELEGATION_TOKENS, *config, *create)).stdout:
         assert time.monotonic() < deadline, output
-    assert "User:carol" in secured.tools.check(DELEGATION_TOKENS, *config, "--describe").stdout
+    described = secured.tools.check(DELEGATION_TOKENS, *config, "--describe", "--owner-principal", "User:carol")
+    assert "User:carol" in described.stdout
 
 
 def handshake(mechanism: str) -> bytes:
