@@ -352,9 +352,7 @@ def test_a_client_that_logs_in_again_otherwise(secured: Secured) -> None:
 
 
 @pytest.mark.client("raw frames")
-@pytest.mark.parametrize(
-    "message", [b"", b"n,,\x01\x01", b"n,,\x01auth=Basic abc\x01\x01", b"y,,\x01auth=Bearer abc\x01\x01", b"\x01"]
-)
+@pytest.mark.parametrize("message", [b"", b"n,,\x01\x01", b"y,,\x01auth=Bearer abc\x01\x01", b"\x01"])
 def test_malformed_oauthbearer(secured: Secured, message: bytes) -> None:
     """A text that says the mechanism and nothing else."""
     with Connection(secured.broker.bootstrap) as connection:
@@ -362,6 +360,15 @@ def test_malformed_oauthbearer(secured: Secured, message: bytes) -> None:
         answer = Answer(connection.exchange(authenticate(message)))
         text = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
         assert (answer.error, answer.message) == (SASL_AUTHENTICATION_FAILED, text)
+
+
+@pytest.mark.client("raw frames")
+def test_another_scheme_of_oauthbearer(secured: Secured) -> None:
+    """It has no answer."""
+    with Connection(secured.broker.bootstrap) as connection:
+        connection.exchange(handshake(OAUTHBEARER))
+        with pytest.raises(ConnectionClosed):
+            connection.exchange(authenticate(b"n,,\x01auth=Basic abc\x01\x01"))
 
 
 @pytest.mark.client("raw frames")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from pykbroker.config.broker_config import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.jaas import jaas_options
+from pykbroker.errors import CloseConnection
 from pykbroker.security.mechanism import InvalidCredentials
 from pykbroker.security.oauth_keys import KeySet, KeySetSettings
 from pykbroker.security.oauth_tokens import (
@@ -103,7 +104,7 @@ def _signed(keys: KeySet, rules: SignedTokenRules, now_ms: Callable[[], int]) ->
     async def prepare(message: bytes) -> None:
         try:
             token = parse_initial_response(message).token
-        except InvalidCredentials:
+        except (InvalidCredentials, CloseConnection):
             return
         await keys.prepare(key_id(token))
 

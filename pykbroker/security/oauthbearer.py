@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from pykbroker.errors import CloseConnection
 from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
 
 OAUTHBEARER = "OAUTHBEARER"
@@ -52,6 +53,7 @@ def parse_initial_response(message: bytes) -> InitialResponse:
 
     Raises:
         InvalidCredentials: it is malformed.
+        CloseConnection: it has another scheme than Bearer.
     """
     found = _INITIAL.fullmatch(message.decode(errors="replace"))
     if found is None:
@@ -64,7 +66,8 @@ def parse_initial_response(message: bytes) -> InitialResponse:
     if credentials is None:
         raise InvalidCredentials("Invalid OAUTHBEARER client first message: invalid 'auth' format")
     if credentials["scheme"].lower() != "bearer":
-        raise InvalidCredentials("Invalid scheme in OAUTHBEARER client first message")
+        # Kafka fails here by an exception of its own, and closes the connection without an answer.
+        raise CloseConnection("Invalid scheme in OAUTHBEARER client first message")
     return InitialResponse(credentials["token"], found["authorization_id"] or "", pairs)
 
 
@@ -94,6 +97,7 @@ class OAuthExchange:
         Raises:
             LoginRefused: a refused token, or another authorization id than the token's user.
             InvalidCredentials: a malformed message.
+        CloseConnection: another scheme than Bearer.
         """
         if token == DUMMY_RESPONSE and self._error:
             raise LoginRefused(self._error)

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from pykbroker.config.broker_config import ConfigError
+from pykbroker.errors import CloseConnection
 from pykbroker.security.mechanism import InvalidCredentials, LoginRefused
 from pykbroker.security.oauth_keys import KeySet, KeySetSettings
 from pykbroker.security.oauth_tokens import (
@@ -202,7 +203,6 @@ def test_the_first_message() -> None:
         b"",
         b"n,,\x01\x01",
         b"n,,\x01auth=Bearer \x01\x01",
-        b"n,,\x01auth=Basic abc\x01\x01",
         b"n,,\x01auth=Bearer abc\x01",
         b"y,,\x01auth=Bearer abc\x01\x01",
         b"\xff",
@@ -211,6 +211,11 @@ def test_the_first_message() -> None:
 def test_other_first_messages_are_refused(message: bytes) -> None:
     with pytest.raises(InvalidCredentials):
         parse_initial_response(message)
+
+
+def test_another_scheme_ends_the_connection() -> None:
+    with pytest.raises(CloseConnection, match="scheme"):
+        parse_initial_response(b"n,,\x01auth=Basic abc\x01\x01")
 
 
 def exchange(rules: UnsecuredTokenRules = UnsecuredTokenRules()) -> OAuthExchange:  # noqa: B008  immutable
