@@ -84,11 +84,12 @@ def sasl_maker(parts: NodeParts, address: ListenerAddress, *, is_controller: boo
     """Function that makes the SASL exchange of a new connection; None for a listener without SASL."""
     if not address.security_protocol.startswith("SASL"):
         return None
-    from pykbroker.node.sasl_mechanisms import mechanisms_of_listener
+    from pykbroker.node.sasl_mechanisms import ListenerMechanisms
     from pykbroker.security.sasl import SaslSession
 
-    config, controller = parts.config, parts.controller
-    mechanisms = mechanisms_of_listener(
-        config, address.name, lambda: controller.image, parts.host, is_controller=is_controller
+    metadata, controller = parts.metadata, parts.controller
+    mechanisms = ListenerMechanisms(
+        parts.config, address.name, lambda: controller.image, parts.host, is_controller=is_controller
     )
-    return lambda: SaslSession(mechanisms, config.security.sasl_server_max_receive_size, trio.current_time)
+    size_max = parts.config.security.sasl_server_max_receive_size
+    return lambda: SaslSession(mechanisms.under(metadata.config), size_max, trio.current_time)

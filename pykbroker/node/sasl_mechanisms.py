@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pykbroker.config.definitions import ConfigError
 from pykbroker.config.values import NODE_MECHANISMS
 from pykbroker.security.mechanism import Mechanism
 from pykbroker.security.plain import PLAIN, PlainExchange
@@ -18,8 +20,51 @@ if TYPE_CHECKING:
     from pykbroker.security.mechanism import Exchange
     from pykbroker.security.scram import ScramCredential, ScramCredentials, TokenCredential
 
+log = logging.getLogger(__name__)
+
 NONCE_BYTES = 18
 TOKENS_KEPT_MAX = 1000
+
+
+class ListenerMechanisms:
+    """The mechanisms of a listener under the newest settings, which may change while the broker runs (KIP-226).
+
+    Args: as `mechanisms_of_listener`.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        listener_name: str,
+        image: Callable[[], ClusterImage],
+        host: Host,
+        *,
+        is_controller: bool,
+    ) -> None:
+        def make(config: BrokerConfig) -> dict[str, Mechanism]:
+            return mechanisms_of_listener(config, listener_name, image, host, is_controller=is_controller)
+
+        self._make = make
+        self._config = config
+        self._texts = _relevant(config)
+        self._mechanisms = self._make(config)
+
+    def under(self, config: BrokerConfig) -> dict[str, Mechanism]:
+        """The mechanisms for a new connection. Settings that cannot be used are logged once, and the old ones stay."""
+        if config is not self._config:
+            self._config = config
+            texts = _relevant(config)
+            if texts != self._texts:
+                self._texts = texts
+                try:
+                    self._mechanisms = self._make(config)
+                except ConfigError as error:
+                    log.error("changed settings of SASL are not used: %s", error.reason)
+        return self._mechanisms
+
+
+def _relevant(config: BrokerConfig) -> dict[str, str]:
+    return {key: text for key, text in config.static_properties.items() if "sasl" in key or _REAUTH in key}
 
 
 def mechanisms_of_listener(
