@@ -29,5 +29,9 @@ def may_use_tokens(context: NodeContext) -> bool:
 
 def token_settings(context: NodeContext) -> TokenSettings:
     """Settings of this node for the commands about tokens."""
-    values = context.services.config.delegation_tokens
-    return TokenSettings(values.secret_key, values.max_lifetime_ms, values.expiry_time_ms)
+    config = context.services.config
+    return TokenSettings(
+        config.delegation_tokens.secret_key,
+        config.delegation_tokens.max_lifetime_ms,
+        config.delegation_tokens.expiry_time_ms,
+    )
