@@ -45,11 +45,14 @@ def write_first_voters(filesystem: FileSystem, data_directory: str, voters: Vote
     filesystem.sync_directory(data_directory)
 
 
-def write_first_levels(filesystem: FileSystem, data_directory: str, levels: Mapping[str, int], now_ms: int) -> None:
-    """Writes `bootstrap.checkpoint` with the feature levels that a new cluster finalizes first."""
+def write_first_levels(
+    filesystem: FileSystem, data_directory: str, levels: Mapping[str, int], now_ms: int, others: Iterable[Any] = ()
+) -> None:
+    """Writes `bootstrap.checkpoint` with the feature levels and other records that a new cluster begins with."""
     names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
     # A feature without a record has level 0.
-    records = [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name]]
+    records: list[Any] = [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name]]
+    records += others
     content = first_records(encode_records(records, levels[METADATA_VERSION]), now_ms)
     filesystem.write_file(f"{data_directory}/{BOOTSTRAP_FILE}", content)
 

@@ -5,9 +5,11 @@ The first exchange on a connection is ApiVersions; requests then have the highes
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import trio
 
@@ -41,6 +43,10 @@ class NodeAddress(NamedTuple):
 
 
 OpenStream = Callable[[str, int], Awaitable[trio.abc.Stream]]
+
+
+session_ends: WeakKeyDictionary[trio.abc.Stream, float] = WeakKeyDictionary()
+"""Time of trio's clock from which a connection must not be used any more, of those whose login ends (KIP-368)."""
 
 
 class NodeUnreachable(Exception):
@@ -100,6 +106,8 @@ class NodeClient:
         """
         try:
             with trio.fail_after(timeout_ms / 1000):
+                if self._stream is not None and session_ends and self._is_over(self._stream):
+                    await self.close()
                 if self._stream is None:
                     await self._connect()
                 version = self._version_for(message)
@@ -142,6 +150,9 @@ class NodeClient:
         stream, self._stream = self._stream, None
         if stream is not None:
             await trio.aclose_forcefully(stream)
+
+    def _is_over(self, stream: trio.abc.Stream) -> bool:
+        return trio.current_time() >= session_ends.get(stream, math.inf)
 
     def _frame_reader(self) -> FrameReader:
         return FrameReader(RESPONSE_SIZE_MAX, LENT_BUFFER_SIZE_KEPT if self._lends else BUFFER_SIZE_KEPT)

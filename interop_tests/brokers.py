@@ -66,7 +66,7 @@ class BrokerProcess(Broker):
             entries = " ".join(f'user_{name}="{password}"' for name, password in users.items())
             key = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
             self.overrides[key] = f"org.apache.kafka.common.security.plain.PlainLoginModule required {entries};"
-            self.overrides["sasl.enabled.mechanisms"] = "PLAIN"
+            self.overrides.setdefault("sasl.enabled.mechanisms", "PLAIN")
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 

@@ -2,8 +2,9 @@
 
 The tests come from the source distribution of the version that requirements/kafka-python-suite.txt pins by hash; pip
 fetches it once, into `.cache`. They run as their authors run them against a broker that is there already (KAFKA_URI).
-Against Apache Kafka 4.3.1 55 pass and 10 are skipped (nine are about SASL, which needs a broker of the fixtures' own,
-one is for old versions); fewer than 55 is a failure, whatever pytest says. Other options go on to pytest.
+Against Apache Kafka 4.3.1 55 pass and one is skipped, which is for old versions; fewer than 55 is a failure, whatever
+pytest says. The nine SASL tests (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512), which upstream start brokers of their own, run
+against another broker, by the plugin in `kafka_python_sasl.py`. Other options go on to pytest.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ REPORTS = CHECKOUT / "reports" / "interop"
 PASSED_MIN = 55
 TIMEOUT_S = 600
 # test_ssl_integration starts brokers of its own, which needs a Kafka distribution with its scripts.
-TESTS = ["test/integration", "--ignore=test/integration/test_ssl_integration.py"]
+SASL_TESTS = "test/integration/test_sasl_integration.py"
+TESTS = ["test/integration", "--ignore=test/integration/test_ssl_integration.py", f"--ignore={SASL_TESTS}"]
+SASL_PASSED_MIN = 9
+SASL_USER, SASL_PASSWORD = "alice", "alice-secret"
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 # What kafka-python's fixtures give the brokers that they start themselves.
 SETTINGS = {
     "node.id": "0",
@@ -80,6 +85,7 @@ def suite_folder() -> Path:
             _fetch(folder)
         # Written at every use: they are ours, and may have changed since the tests were unpacked.
         shutil.copyfile(HERE / "kafka_python_service.py", folder / "test" / "service.py")
+        shutil.copyfile(HERE / "kafka_python_sasl.py", folder / "kafka_python_sasl.py")
         # Makes `test` a package, which then wins over the package of that name in Python's library.
         (folder / "test" / "__init__.py").touch()
         # Or pytest would look for its settings upwards and find those of this checkout.
@@ -143,6 +149,73 @@ def running_broker(target: str, log_path: Path) -> Iterator[str]:
             broker.kill()
 
 
+@contextmanager
+def running_sasl_broker(target: str, log_path: Path) -> Iterator[str]:
+    """Starts a broker with the user of kafka-python's fixtures, for each mechanism; yields host:port."""
+    log_path.unlink(missing_ok=True)
+    scram = "listener.name.sasl_plaintext.{}.sasl.jaas.config"
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    settings = {
+        "num.partitions": "4",
+        "group.initial.rebalance.delay.ms": "0",
+        "sasl.enabled.mechanisms": ",".join(SASL_MECHANISMS),
+        **{scram.format(mechanism.lower()): module for mechanism in SASL_MECHANISMS[1:]},
+    }
+    users = {SASL_USER: SASL_PASSWORD}
+    with tempfile.TemporaryDirectory(prefix="kafka-python-sasl-") as folder:
+        broker: BrokerProcess
+        if target == "kafka":
+            broker = ApacheKafkaProcess(Path(folder), log_path, settings, JavaTools(kafka_jars()), users=users)
+        else:
+            broker = PykbrokerProcess(Path(folder), log_path, settings, users=users)
+        broker.start()
+        try:
+            _add_scram_credentials(broker.bootstrap)
+            yield broker.bootstrap
+        finally:
+            broker.kill()
+
+
+def _add_scram_credentials(bootstrap: str) -> None:
+    from confluent_kafka.admin import (
+        AdminClient,
+        ScramCredentialInfo,
+        ScramMechanism,
+        UserScramCredentialUpsertion,
+    )
+
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    login = {"sasl.username": SASL_USER, "sasl.password": SASL_PASSWORD}
+    admin = AdminClient({"bootstrap.servers": bootstrap, **settings, **login})
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        info = ScramCredentialInfo(mechanism, 4096)
+        change = UserScramCredentialUpsertion(SASL_USER, info, SASL_PASSWORD.encode())
+        (future,) = admin.alter_user_scram_credentials([change]).values()
+        future.result(30)
+
+
+def run_sasl_tests(bootstrap: str, report: Path, arguments: Sequence[str]) -> Outcome:
+    """Runs the SASL tests; as `run_tests`."""
+    report.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as empty:
+        environment = os.environ | {"KAFKA_SASL_ADDRESS": bootstrap, "KAFKA_VERSION": "4.3", "KAFKA_ROOT": empty}
+        environment.pop("KAFKA_URI", None)
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "kafka_python_sasl"]
+        command += [f"--junitxml={report}", SASL_TESTS, *arguments]
+        try:
+            subprocess.run(
+                command,
+                cwd=suite_folder(),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            print(f"the SASL tests did not end within {TIMEOUT_S} s", file=sys.stderr)
+    return outcome_of(report)
+
+
 def run_tests(bootstrap: str, report: Path, arguments: Sequence[str]) -> Outcome:
     """Runs pytest on the suite and passes on what it prints; `report` gets its findings as JUnit writes them."""
     report.unlink(missing_ok=True)
@@ -202,7 +275,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"the broker's log: {log_path}")
     name = requirement().replace("==", " ")
     print(f"{name}'s own integration tests: {outcome} in {time.monotonic() - started:.0f} s", flush=True)
-    return 0 if outcome.is_good else 1
+    is_good = outcome.is_good
+    if not options.bootstrap:
+        sasl_log = folder / "broker-kafka-python-sasl.log"
+        with running_sasl_broker(target, sasl_log) as bootstrap:
+            sasl = run_sasl_tests(bootstrap, folder / "kafka-python-sasl.xml", rest)
+        is_sasl_good = sasl.failed == 0 and sasl.passed >= SASL_PASSED_MIN
+        is_good = is_good and is_sasl_good
+        if is_sasl_good:
+            sasl_log.unlink(missing_ok=True)
+        print(
+            f"{name}'s own SASL tests: {sasl.passed} passed of {SASL_PASSED_MIN}, {sasl.failed} failed, "
+            f"{sasl.skipped} skipped",
+            flush=True,
+        )
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":

@@ -33,22 +33,16 @@ REMARKS = {
     "ApiVersions": "the features of what is not served are missing",
     "AlterReplicaLogDirs": "a broker has one log directory: a move is either none or impossible",
     "DescribeLogDirs": "there is one log directory, which is never cordoned",
-    "DescribeUserScramCredentials": "credentials are shown; no listener offers SCRAM",
-    "AlterUserScramCredentials": "credentials are stored; no listener offers SCRAM",
     "AssignReplicasToDirs": "brokers send it when their disk is full, as they have one directory",
 }
 
 STREAMS = "Streams groups (KIP-1071)"
-TOKENS = "delegation tokens"
 TELEMETRY = "client metrics (KIP-714)"
 ZOOKEEPER = "left Kafka with ZooKeeper"
 NOT_SERVED = {
     **dict.fromkeys(("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown"), ZOOKEEPER),
     **dict.fromkeys(("StreamsGroupHeartbeat", "StreamsGroupDescribe"), STREAMS),
     **dict.fromkeys(("GetTelemetrySubscriptions", "PushTelemetry"), TELEMETRY),
-    **dict.fromkeys(
-        ("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken"), TOKENS
-    ),
 }
 
 HEAD = """# Compatibility

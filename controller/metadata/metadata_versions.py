@@ -50,6 +50,7 @@ SCRAM = 11
 NO_EPOCH_FOR_SHRINKS = 12
 """Before, a replica that leaves the in-sync set starts a leader epoch: brokers of that time needed it (KAFKA-15021)."""
 METADATA_TRANSACTIONS = 13
+DELEGATION_TOKENS = 14
 CONTROLLER_REGISTRATION = 15
 DIRECTORY_ASSIGNMENT = 17
 ELIGIBLE_LEADER_REPLICAS = 23

@@ -11,7 +11,8 @@ import os
 import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -24,7 +25,8 @@ from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.config.listener_addresses import is_every_address
 from pykbroker.config.values import CONTROLLER
 from pykbroker.controller.formatting import write_first_levels, write_first_voters
-from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, described
+from pykbroker.controller.metadata.features import default_levels
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST, described
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import OsFileSystem
@@ -53,6 +55,14 @@ _VOTER = re.compile(r"(\d+)@(\[[^\]]+\]|[^:]+):(\d+):([A-Za-z0-9_-]{22})")
 @click.option(
     "-f", "--feature", "features", metavar="NAME=LEVEL", multiple=True, help="Begin with a feature at this level."
 )
+@click.option(
+    "-S",
+    "--add-scram",
+    "scram_texts",
+    metavar="TEXT",
+    multiple=True,
+    help="A first SCRAM credential: SCRAM-SHA-256=[name=NAME,password=PASSWORD]; @FILE has one in each line.",
+)
 def format_directory(
     config_file: str,
     overrides: tuple[str, ...],
@@ -63,6 +73,7 @@ def format_directory(
     ignore_formatted: bool,
     release_version: str | None,
     features: tuple[str, ...],
+    scram_texts: tuple[str, ...],
 ) -> None:
     """Prepare a node's data directory before its first start.
 
@@ -77,9 +88,18 @@ def format_directory(
           1@host1:9093:AAAAAAAAAAAAAAAAAAAAAQ,2@host2:9093:AAAAAAAAAAAAAAAAAAAAAg,...
     A cluster that begins as one of an older release, the same words on each of its nodes:
       pykbroker format --config server.properties --cluster-id ID --release-version 3.9
+    A cluster whose nodes and clients log in by SCRAM, the same words on each of its controllers:
+      pykbroker format --config server.properties --cluster-id ID --add-scram @credentials
     """
     config = _read_config(config_file, overrides)
     levels = levels_of_options(release_version, features, is_dynamic=not config.quorum.voters)
+    first: list[Any] = []
+    if scram_texts:
+        from pykbroker.cli.format_scram import credentials_of_options
+
+        if levels is None:
+            levels = default_levels(METADATA_VERSION_LATEST)
+        first = credentials_of_options(scram_texts, levels[METADATA_VERSION])
     generator = random.SystemRandom()
     directory_id = random_uuid(generator.randbytes(16))
     if config.quorum.voters:
@@ -88,7 +108,7 @@ def format_directory(
         if cluster_id is None and not config.is_alone:
             raise CliError("--cluster-id is needed: it is the same on all nodes", 2)
         identity = _identity(cluster_id, config, directory_id, generator)
-        _write(config.log.dirs[0], identity, None, levels, ignore_formatted=ignore_formatted)
+        _write(config.log.dirs[0], identity, None, levels, first, ignore_formatted=ignore_formatted)
         return
     if standalone + (initial_controllers is not None) + no_initial_controllers != 1:
         raise CliError("give one of --standalone, --initial-controllers and --no-initial-controllers", 2)
@@ -105,7 +125,7 @@ def format_directory(
         directory_id = directory_id if itself is None else itself.key.directory_id
     identity = _identity(cluster_id, config, directory_id, generator)
     is_voter = voters is not None and voters.voter(config.node_id) is not None
-    _write(config.log.dirs[0], identity, voters if is_voter else None, levels, ignore_formatted=ignore_formatted)
+    _write(config.log.dirs[0], identity, voters if is_voter else None, levels, first, ignore_formatted=ignore_formatted)
 
 
 def _identity(
@@ -163,6 +183,7 @@ def _write(
     identity: MetaProperties,
     voters: VoterSet | None,
     levels: Mapping[str, int] | None,
+    first: Sequence[Any],
     *,
     ignore_formatted: bool,
 ) -> None:
@@ -179,7 +200,7 @@ def _write(
             if voters is not None:
                 write_first_voters(filesystem, path, voters, now_ms)
             if levels is not None:
-                write_first_levels(filesystem, path, levels, now_ms)
+                write_first_levels(filesystem, path, levels, now_ms, first)
             directory.format(identity)
         finally:
             directory.abandon()

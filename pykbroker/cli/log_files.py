@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Any
 
 from pykbroker.cli.errors import CliError
+from pykbroker.controller.metadata.image import BROKER_RESOURCE
 from pykbroker.controller.metadata.record_framing import decode_record as decode_metadata_record
 from pykbroker.logstore.errors import CorruptFile
 from pykbroker.logstore.producer_snapshot import decode_snapshot
@@ -32,6 +33,8 @@ RecordDecoder = Callable[[Record], Item]
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
 _ABORTED_ENTRY = Struct(">hqqqq")
+
+HIDDEN = "[hidden]"
 
 CONTENTS = ("text", "offsets", "metadata")
 """Formats in which records can be printed: any bytes, `__consumer_offsets`, `__cluster_metadata`."""
@@ -185,8 +188,19 @@ def decode_text_record(record: Record) -> Item:
 
 
 def decode_metadata(record: Record) -> Item:
-    """Show a record of `__cluster_metadata`."""
-    return _named(decode_metadata_record(record.value))
+    """Show a record of `__cluster_metadata`, without salts, keys of passwords, and values of secret settings."""
+    return _without_secrets(_named(decode_metadata_record(record.value)))
+
+
+def _without_secrets(item: Item) -> Item:
+    value = item["value"]
+    if item["type"] == "UserScramCredentialRecord":
+        value |= dict.fromkeys(("salt", "stored_key", "server_key"), HIDDEN)
+    elif item["type"] == "ConfigRecord" and value["resource_type"] == BROKER_RESOURCE and value["value"] is not None:
+        from pykbroker.config.broker_config import shown_value
+
+        value["value"] = shown_value(value["name"], value["value"])
+    return item
 
 
 def decode_offsets_record(record: Record) -> Item:

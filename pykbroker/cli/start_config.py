@@ -31,7 +31,8 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
     Without a file DEVELOPMENT_DEFAULTS take its place.
 
     Raises:
-        CliError: the file cannot be read, or `--host`/`--port` do not fit the listeners that are configured.
+        CliError: the file or one of a config provider cannot be read, or `--host`/`--port` do not fit the listeners
+            that are configured.
     """
     properties = dict(DEVELOPMENT_DEFAULTS)
     if options.config_file is not None:
@@ -51,7 +52,19 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
         if properties.get(key) and properties[key] != "*":
             # An absolute path in the log or on the screen is clear without the working directory.
             properties[key] = ",".join(os.path.abspath(path.strip()) for path in properties[key].split(","))
-    return properties
+    return _with_variables(properties)
+
+
+def _with_variables(properties: dict[str, str]) -> dict[str, str]:
+    """The properties with ``${provider:path:key}`` replaced, if `config.providers` names providers."""
+    if not properties.get("config.providers"):
+        return properties
+    from pykbroker.config.config_providers import ProviderError, replace_variables
+
+    try:
+        return replace_variables(properties, os.environ)
+    except ProviderError as error:
+        raise CliError(str(error)) from None
 
 
 def read_properties_file(path: str) -> dict[str, str]:
@@ -77,10 +90,10 @@ def described_setting(
 
     A value that follows from other settings (log.retention.ms from log.retention.hours) has no source of its own.
     """
-    text = f"{key}={value}"
-    if key not in properties:
-        from pykbroker.config.broker_config import default_text
+    from pykbroker.config.broker_config import default_text, shown_value
 
+    text = f"{key}={shown_value(key, value)}"
+    if key not in properties:
         if str(value) in ("", default_text(key)):
             return f"{key} is not set" + (f", and its default is {value}" if str(value) else "")
         return text

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.config.definitions import ConfigError
+from pykbroker.config.listener_addresses import base_of_listener_key
 from pykbroker.config.parsing import is_known_key, parse_properties
 from pykbroker.config.validation import validate
-from pykbroker.config.values import SINGLE_NODE_DEFAULTS, ConfigValues, default_text
+from pykbroker.config.values import SINGLE_NODE_DEFAULTS, ConfigValues, broker_definition, default_text
 
 __all__ = ["SINGLE_NODE_DEFAULTS", "BrokerConfig", "ConfigError", "default_text", "is_known_key"]
 
@@ -40,4 +41,12 @@ class BrokerConfig(ConfigValues):
         return BrokerConfig.from_properties({**self.static_properties, **cluster_wide, **own}, is_start=False)
 
     def __repr__(self) -> str:
-        return f"BrokerConfig({', '.join(f'{key}={text}' for key, text in sorted(self.static_properties.items()))})"
+        shown = (f"{key}={shown_value(key, text)}" for key, text in sorted(self.static_properties.items()))
+        return f"BrokerConfig({', '.join(shown)})"
+
+
+def shown_value(key: str, text: object) -> object:
+    """The value of a key, for texts that people read; ``[hidden]`` for a secret, as in Kafka."""
+    definition = broker_definition(key) or broker_definition(base_of_listener_key(key) or "")
+    is_secret = definition.is_sensitive if definition is not None else not is_known_key(key)
+    return "[hidden]" if is_secret and text not in ("", None) else text

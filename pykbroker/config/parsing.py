@@ -7,7 +7,6 @@ in `validation`: until then values may contradict one another.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -27,17 +26,20 @@ from pykbroker.config.listener_addresses import (
 from pykbroker.config.values import (
     BROKER,
     CONTROLLER,
+    NODE_MECHANISMS,
     SINGLE_NODE_DEFAULTS,
     BrokerValues,
     ConfigValues,
     ConnectionValues,
     ConsumerGroupValues,
     ControllerValues,
+    DelegationTokenValues,
     FetchValues,
     GroupValues,
     LogValues,
     MetadataLogValues,
     NetworkValues,
+    NodeLogin,
     QuorumValues,
     QuotaValues,
     ReplicationValues,
@@ -53,9 +55,6 @@ from pykbroker.config.values import (
 )
 
 AUTHORIZER_KEYS = ("super.users", "allow.everyone.if.no.acl.found")
-
-# Compiled when a listener between nodes has SASL.
-_JAAS_OPTION = r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))'
 
 
 def parse_properties(properties: Mapping[str, str]) -> ConfigValues:
@@ -87,6 +86,7 @@ def parse_properties(properties: Mapping[str, str]) -> ConfigValues:
         broker=BrokerValues(**plain["broker"]),
         connections=ConnectionValues(**plain["connections"]),
         controller=ControllerValues(**plain["controller"]),
+        delegation_tokens=DelegationTokenValues(**plain["delegation_tokens"]),
         fetch=FetchValues(**plain["fetch"]),
         consumer_groups=ConsumerGroupValues(**plain["consumer_groups"]),
         groups=GroupValues(**plain["groups"]),
@@ -211,9 +211,7 @@ def _quorum(plain: Mapping[str, Any], texts: Mapping[str, str], node_id: int, ro
     return QuorumValues(**plain, voters=MappingProxyType(voters), bootstrap_servers=servers)
 
 
-def _security(
-    plain: Mapping[str, Any], texts: Mapping[str, str], logins: Mapping[str, tuple[str, str]]
-) -> SecurityValues:
+def _security(plain: Mapping[str, Any], texts: Mapping[str, str], logins: Mapping[str, NodeLogin]) -> SecurityValues:
     # Only Kafka's authorizer reads these two keys: without one they have no effect.
     given = texts if plain["authorizer_class_name"] else {}
     return SecurityValues(
@@ -226,12 +224,13 @@ def _security(
 
 def _node_logins(
     network: NetworkValues, texts: Mapping[str, str], roles: Collection[str], *, is_alone: bool
-) -> Mapping[str, tuple[str, str]]:
-    """This node's logins at other nodes, by name of a listener between nodes that has SASL/PLAIN."""
-    logins: dict[str, tuple[str, str]] = {}
+) -> Mapping[str, NodeLogin]:
+    """This node's logins at other nodes, by name of a listener between nodes that has SASL."""
+    logins: dict[str, NodeLogin] = {}
     for name, mechanism_key in listeners_between_nodes(network, roles, is_alone=is_alone):
-        is_plain = texts.get(mechanism_key) == "PLAIN" and network.security_protocols.get(name) == "SASL_PLAINTEXT"
-        login = find_login(name, texts) if is_plain else None
+        mechanism = texts.get(mechanism_key, "")
+        has_sasl = network.security_protocols.get(name, "").startswith("SASL")
+        login = find_login(name, mechanism, texts) if has_sasl and mechanism in NODE_MECHANISMS else None
         if login is not None:
             logins[name] = login
     return MappingProxyType(logins)
@@ -252,20 +251,28 @@ def listeners_between_nodes(network: NetworkValues, roles: Collection[str], *, i
     return found
 
 
-def jaas_key(listener_name: str) -> str:
-    """The key of the login module of a listener."""
-    return f"{LISTENER_PREFIX}{listener_name.lower()}.plain.sasl.jaas.config"
+def jaas_key(listener_name: str, mechanism: str) -> str:
+    """The key of the login module of a mechanism on a listener."""
+    return f"{LISTENER_PREFIX}{listener_name.lower()}.{mechanism.lower()}.sasl.jaas.config"
 
 
-def find_login(listener_name: str, texts: Mapping[str, str]) -> tuple[str, str] | None:
-    """User and password of this node in the login module of a listener; None unless it has both."""
-    jaas = next((texts[key] for key in (jaas_key(listener_name), "sasl.jaas.config") if key in texts), "")
-    found = {
-        key: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for key, quoted, bare in re.findall(_JAAS_OPTION, jaas)
-    }
-    if not found.get("username") or not found.get("password"):
-        return None
-    return found["username"], found["password"]
+def find_login(listener_name: str, mechanism: str, texts: Mapping[str, str]) -> NodeLogin | None:
+    """This node's login in the login module of a listener; None if that has not what the mechanism needs."""
+    from pykbroker.config.jaas import jaas_options
+
+    jaas = next((texts[key] for key in (jaas_key(listener_name, mechanism), "sasl.jaas.config") if key in texts), "")
+    options = jaas_options(jaas)
+    prefix = f"{LISTENER_PREFIX}{listener_name.lower()}."
+    oauth = "sasl.oauthbearer."
+    settings = {key: text for key, text in texts.items() if key.startswith(oauth)}
+    settings |= {key.removeprefix(prefix): text for key, text in texts.items() if key.startswith(prefix + oauth)}
+    if mechanism == "OAUTHBEARER":
+        is_usable = bool(settings.get("sasl.oauthbearer.token.endpoint.url")) or any(
+            name.startswith("unsecuredLogin") for name in options
+        )
+    else:
+        is_usable = bool(options.get("username")) and bool(options.get("password"))
+    return NodeLogin(mechanism, options, settings) if is_usable else None
 
 
 def _topic_defaults(texts: Mapping[str, str]) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ the same keys as in Kafka. The column `attribute` or `part_of` of definitions/br
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykbroker.config.definitions import ConfigDefinition
 from pykbroker.config.definitions.broker import BROKER_CONFIGS, INTERNAL_BROKER_CONFIGS
@@ -70,6 +70,18 @@ class ControllerValues(Frozen):
     """The channel of a broker to the active controller."""
 
     socket_timeout_ms: int
+
+
+class DelegationTokenValues(Frozen):
+    """Delegation tokens (KIP-48).
+
+    secret_key: secret from which the tokens' HMACs are made; None if there are no tokens.
+    """
+
+    expiry_check_interval_ms: int
+    expiry_time_ms: int
+    max_lifetime_ms: int
+    secret_key: str | None
 
 
 class FetchValues(Frozen):
@@ -206,17 +218,38 @@ class ReplicationValues(Frozen):
     unclean_leader_election_interval_ms: int
 
 
+NODE_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+"""SASL mechanisms by which a node can log in at others."""
+
+
+class NodeLogin(NamedTuple):
+    """A login of this node at other nodes.
+
+    mechanism: SASL mechanism.
+    options: options of its login module: `username`, `password`, `tokenauth`, ...
+    settings: keys that begin with `sasl.oauthbearer.`, those of the listener first.
+    """
+
+    mechanism: str
+    options: Mapping[str, str]
+    settings: Mapping[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"NodeLogin({self.mechanism}, {self.options.get('username', '')})"
+
+
 class SecurityValues(Frozen):
     """Authorizer and SASL.
 
     super_users, allow_everyone_if_no_acl_found: settings of the authorizer, which are not keys of Kafka's broker
         itself; empty and False without an authorizer.
-    node_logins: user and password of this node at other nodes, by name of a SASL listener between nodes.
+    node_logins: logins of this node at other nodes, by name of a SASL listener between nodes.
     """
 
     allow_everyone_if_no_acl_found: bool
     authorizer_class_name: str
-    node_logins: Mapping[str, tuple[str, str]]
+    node_logins: Mapping[str, NodeLogin]
+    principal_builder_class: str
     sasl_server_max_receive_size: int
     super_users: frozenset[str]
 
@@ -317,6 +350,7 @@ class ConfigValues(Frozen):
     broker: BrokerValues
     connections: ConnectionValues
     controller: ControllerValues
+    delegation_tokens: DelegationTokenValues
     fetch: FetchValues
     consumer_groups: ConsumerGroupValues
     groups: GroupValues

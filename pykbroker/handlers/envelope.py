@@ -21,6 +21,7 @@ from pykbroker.protocol.errors import DecodeError
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.protocol.messages.envelope import EnvelopeResponse
 from pykbroker.requests.api_table import CONTROLLER_APIS, FLEXIBLE_FROM, Api
+from pykbroker.requests.audited import audit
 from pykbroker.requests.context import ControllerContext
 from pykbroker.requests.invocation import ELEMENTS_MAX, failed, handlers_of, load
 from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
@@ -58,6 +59,7 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
         response = failed(inner, forwarded, error)
     if inner.quota is not None:
         inner.quota.answer(forwarded, response)
+    audit(inner, forwarded, response)
     # The client must not get this error: the broker that forwarded the request has to find the controller.
     if has_error(response, not_active_code(api.key)):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
@@ -66,11 +68,13 @@ async def handle_envelope(context: ControllerContext, request: EnvelopeRequest) 
 
 
 def _client(context: ControllerContext, request: EnvelopeRequest) -> ConnectionInfo:
-    principal = principal_from_bytes(request.request_principal)
+    principal, is_token_authenticated = principal_from_bytes(request.request_principal)
     host = address_from_bytes(request.client_host_address)
     local = (context.local_host, context.local_port)
     connection = ConnectionInfo(context.listener_name, (host, 0), local, None, ListenerKind.CONTROLLER)
     connection.principal = principal
+    connection.is_token_authenticated = is_token_authenticated
+    connection.is_forwarded = True
     return connection
 
 

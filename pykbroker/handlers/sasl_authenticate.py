@@ -1,6 +1,6 @@
 """SaslAuthenticate (key 36): carry SASL tokens (KIP-152).
 
-Versions 0-2. v1 session lifetime (KIP-368; always 0: sessions do not expire here); v2 flexible.
+Versions 0-2. v1 session lifetime (KIP-368, P-17): 0 if the session does not end; v2 flexible.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from pykbroker.requests.failed_login import delay_failed_login
+from pykbroker.requests.login import answer_token
 from pykbroker.security.sasl import State
 
 if TYPE_CHECKING:
@@ -27,9 +28,8 @@ async def handle_sasl_authenticate(context: NodeContext, request: SaslAuthentica
             error_message="SaslAuthenticate request received after successful authentication",
         )
     try:
-        user = connection.sasl.authenticate(request.auth_bytes)
+        answer, lifetime_ms = await answer_token(context.services, connection, bytes(request.auth_bytes))
     except KafkaError as error:
         await delay_failed_login(context.services, connection, error.message)
         return SaslAuthenticateResponse(error_code=error.error_code, error_message=error.message)
-    connection.principal = f"User:{user}"
-    return SaslAuthenticateResponse()
+    return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms)

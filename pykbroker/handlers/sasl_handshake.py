@@ -2,7 +2,8 @@
 
 Versions 0-1, never flexible. After v0 tokens follow as bare frames, after v1 inside SaslAuthenticate (KIP-152). On
 a listener without SASL, or after authentication, the response is ILLEGAL_SASL_STATE. A second handshake before
-authentication never gets here: `SaslSession.check_allowed` refuses it.
+authentication never gets here: `SaslSession.check_allowed` refuses it. On a session that ends it begins another login
+of the client (KIP-368, P-17).
 """
 
 from __future__ import annotations

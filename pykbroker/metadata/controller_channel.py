@@ -121,7 +121,9 @@ class ControllerChannel:
 
         envelope = EnvelopeRequest(
             request_data=frame,
-            request_principal=principal_to_bytes(connection.principal),
+            request_principal=principal_to_bytes(
+                connection.principal, is_token_authenticated=connection.is_token_authenticated
+            ),
             client_host_address=address_to_bytes(connection.client_host),
         )
         with trio.move_on_after(timeout_ms / 1000):

@@ -11,6 +11,7 @@ from pykbroker.protocol.codec import decode_from, encode_chunks
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.headers import RequestHeader, read_request_header, response_header
 from pykbroker.requests.api_table import APIS_OF, FLEXIBLE_FROM, camel_case
+from pykbroker.requests.audited import audit
 from pykbroker.requests.context import RequestContext, Unfinished
 from pykbroker.requests.failed_login import delay_failed_login
 from pykbroker.requests.invocation import ELEMENTS_MAX, failed, handlers_of, load
@@ -25,8 +26,17 @@ if TYPE_CHECKING:
     from pykbroker.requests.context import NodeContext, NodeServices
     from pykbroker.security.connection_info import ConnectionInfo
 
-FORWARDED_IN_PART = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
-"""APIs whose handlers check changes of broker settings on the broker itself and forward all other changes. Other APIs
+FORWARDED_IN_PART = frozenset(
+    {
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+    }
+)
+"""APIs whose handlers check something on the broker itself and forward the rest: changes of broker settings, and the
+client's connection for delegation tokens. Other APIs
 of the active controller are forwarded as they were received (KIP-590)."""
 
 
@@ -100,11 +110,15 @@ async def dispatch(
         else:
             response = await handler(context, request)
         if isinstance(response, Unfinished):
+            if context.refusals is not None:
+                audit(context, request, response.response)
             return UnfinishedReply(response, header, has_tags)
         if quota is not None:
             quota.answer(request, response)
             if response is not None and quota.is_timed:
                 connection.timed = quota
+        if context.refusals is not None or api.is_forwardable:
+            audit(context, request, response)
         return None if response is None else _reply(header, response, version, has_tags)
     except CloseConnection:
         raise
@@ -112,6 +126,8 @@ async def dispatch(
         response = failed(context, request, error)
         if quota is not None:
             quota.answer(request, response)
+        if context.refusals is not None:
+            audit(context, request, response)
         return _reply(header, response, version, has_tags)
 
 
@@ -208,14 +224,14 @@ async def _in_place_of_a_token(
 
 async def _raw_token(services: NodeServices, connection: ConnectionInfo, token: bytes) -> list[Any]:
     """SASL exchange after SaslHandshake v0: tokens without headers; a failure closes the connection (P-14)."""
-    assert connection.sasl is not None
+    from pykbroker.requests.login import answer_token
+
     try:
-        user = connection.sasl.authenticate(token)
+        answer, _ = await answer_token(services, connection, token)
     except KafkaError as error:
         await delay_failed_login(services, connection, error.message)
         raise CloseConnection(error.message) from None
-    connection.principal = f"User:{user}"
-    return [bytes(4)]
+    return [len(answer).to_bytes(4, "big") + answer]
 
 
 def _reply(header: RequestHeader, response: Any, version: int, is_flexible: bool) -> list[Any]:

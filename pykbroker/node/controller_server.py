@@ -17,7 +17,7 @@ from pykbroker.metadata.advertised_listeners import controller_endpoints
 from pykbroker.network.listener import Listener, ListenerLimits
 from pykbroker.node.controller_registration import ControllerRegistration
 from pykbroker.node.housekeeping import start_controller_housekeeping
-from pykbroker.node.node_parts import make_authorizer, sasl_maker
+from pykbroker.node.node_parts import make_authorizer, make_principal_builder, sasl_maker
 from pykbroker.node.quorum_node import make_channel
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.requests.context import ControllerServices, NodeServices, RequestContext
@@ -51,6 +51,7 @@ def controller_services(parts: NodeParts, active_controller: ActiveController | 
         run_in_thread=parts.host.run_in_thread,
         authorizer=make_authorizer(parts.config, parts.metadata),
         quotas=parts.quotas,
+        principal_builder=make_principal_builder(parts.config),
     )
     return ControllerServices(node, peers=parts.peers, active_controller=active_controller)
 
@@ -76,7 +77,7 @@ class ControllerServer:
                 address.name,
                 sockets,
                 self._services,
-                sasl_maker(parts.config, address),
+                sasl_maker(parts, address, is_controller=True),
                 limits,
                 ListenerKind.CONTROLLER,
             )

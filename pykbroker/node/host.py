@@ -7,6 +7,7 @@ in simulated time, and a run can be repeated byte by byte.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,6 +34,7 @@ class Host(NamedTuple):
         bind: binds a listener's address; raises `listener.BindError`.
         run_in_thread: runs blocking work in a thread while other tasks go on; raises the exceptions of the work.
         quorum_observer: receives the events of this node in the metadata quorum; for simulations.
+        secrets: random bytes for nonces and salts.
     """
 
     filesystem: FileSystem
@@ -42,6 +44,7 @@ class Host(NamedTuple):
     bind: Callable[[str, int], Sequence[Listening]]
     run_in_thread: Callable[[Callable[[], None]], Awaitable[None]]
     quorum_observer: NodeObserver | None = None
+    secrets: Callable[[int], bytes] = os.urandom
 
     @classmethod
     def real(cls) -> Host:

@@ -84,9 +84,27 @@ def start_controller_housekeeping(nursery: trio.Nursery, services: NodeServices,
     """Starts the tasks of a controller's listeners, and those of the process if it has no broker."""
     config = services.config
     nursery.start_soon(_look_after_connections, config.connections.max_idle_ms, listeners)
+    if config.delegation_tokens.secret_key:
+        nursery.start_soon(_remove_expired_tokens, config.delegation_tokens.expiry_check_interval_ms, services)
     if not config.is_broker:
         nursery.start_soon(_trim_idle_logs, services)
         nursery.start_soon(_give_back_memory, services)
+
+
+async def _remove_expired_tokens(interval_ms: int, services: NodeServices) -> None:
+    """Removes expired delegation tokens after every interval, on the active controller."""
+    from pykbroker.controller.metadata.commands import CommandRefused
+    from pykbroker.controller.metadata.delegation_tokens import RemoveExpiredTokens
+
+    while True:
+        await trio.sleep(interval_ms / 1000)
+        try:
+            while services.controller.is_leader:
+                command = RemoveExpiredTokens(services.clock.now_ms())
+                if not await services.controller.submit(command, services.config.request_timeout_ms):
+                    break
+        except CommandRefused as refused:
+            log.warning("expired delegation tokens stay for now: %s", refused)
 
 
 async def _every(

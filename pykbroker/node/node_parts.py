@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import trio
+
+from pykbroker.security.named_class import is_named_class, load_class
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from pykbroker.metadata.metadata_cache import MetadataCache
     from pykbroker.node.host import Host
     from pykbroker.quotas.switch import QuotaSwitch
+    from pykbroker.security.custom_authorizer import CustomAuthorizer
+    from pykbroker.security.principals import CheckedPrincipalBuilder
     from pykbroker.security.sasl import SaslSession
     from pykbroker.security.standard_authorizer import StandardAuthorizer
 
@@ -38,10 +44,21 @@ class NodeParts(NamedTuple):
     channels: list[ControllerChannel]
 
 
-def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAuthorizer | None:
-    """The authorizer; None if the settings name none, and every client may do everything."""
-    if not config.security.authorizer_class_name:
+def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAuthorizer | CustomAuthorizer | None:
+    """The authorizer; None if the settings name none, and every client may do everything.
+
+    Raises:
+        ConfigError: the settings name a class in Python that cannot be imported.
+    """
+    name = config.security.authorizer_class_name
+    if not name:
         return None
+    if is_named_class(name):
+        from pykbroker.security.custom_authorizer import CustomAuthorizer
+
+        return CustomAuthorizer(
+            load_class("authorizer.class.name", name), config.static_properties, lambda: metadata.image.acls
+        )
     from pykbroker.security.standard_authorizer import StandardAuthorizer
 
     return StandardAuthorizer(
@@ -49,12 +66,30 @@ def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAu
     )
 
 
-def sasl_maker(config: BrokerConfig, address: ListenerAddress) -> Callable[[], SaslSession] | None:
+def make_principal_builder(config: BrokerConfig) -> CheckedPrincipalBuilder | None:
+    """The user's principal builder; None for Kafka's default one.
+
+    Raises:
+        ConfigError: the class cannot be imported.
+    """
+    name = config.security.principal_builder_class
+    if not is_named_class(name):
+        return None
+    from pykbroker.security.principals import CheckedPrincipalBuilder
+
+    return CheckedPrincipalBuilder(load_class("principal.builder.class", name)(config.static_properties))
+
+
+def sasl_maker(parts: NodeParts, address: ListenerAddress, *, is_controller: bool) -> Callable[[], SaslSession] | None:
     """Function that makes the SASL exchange of a new connection; None for a listener without SASL."""
     if not address.security_protocol.startswith("SASL"):
         return None
-    from pykbroker.security.sasl import SaslSession, passwords_from_jaas
+    from pykbroker.node.sasl_mechanisms import ListenerMechanisms
+    from pykbroker.security.sasl import SaslSession
 
-    jaas = config.listener_property(address.name, "plain.sasl.jaas.config")
-    passwords = passwords_from_jaas(jaas or config.listener_property(address.name, "sasl.jaas.config") or "")
-    return lambda: SaslSession(passwords, config.security.sasl_server_max_receive_size)
+    metadata, controller = parts.metadata, parts.controller
+    mechanisms = ListenerMechanisms(
+        parts.config, address.name, lambda: controller.image, parts.host, is_controller=is_controller
+    )
+    size_max = parts.config.security.sasl_server_max_receive_size
+    return lambda: SaslSession(mechanisms.under(metadata.config), size_max, trio.current_time)

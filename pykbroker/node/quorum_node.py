@@ -228,7 +228,7 @@ def opener(config: BrokerConfig, host: Host, listener_name: str) -> OpenStream:
         return host.open_stream
     from pykbroker.security.sasl_client import with_login
 
-    return with_login(host.open_stream, *login)
+    return with_login(host.open_stream, login, host.secrets, host.clock.now_ms, host.run_in_thread)
 
 
 def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int) -> NodeAddress | None:

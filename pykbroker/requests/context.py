@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pykbroker.replication.partitions import Partitions
     from pykbroker.replication.throttle import ReplicationThrottle
     from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
+    from pykbroker.security.custom_authorizer import CustomAuthorizer
+    from pykbroker.security.principals import CheckedPrincipalBuilder
     from pykbroker.security.standard_authorizer import StandardAuthorizer
     from pykbroker.share_partitions.lazy import LazySharePartitions
     from pykbroker.share_state.coordinator import ShareCoordinator
@@ -46,6 +48,7 @@ class NodeServices:
         config: static settings; `metadata.config` has the dynamic ones too.
         controller: this process's node of the metadata quorum.
         authorizer: None if every client may do everything.
+        principal_builder: None for Kafka's default principals.
         channel: connection to the active controller, in this process or another; None on a controller's listener.
         quotas: client quotas; those of a node are the same for its broker and its controller.
     """
@@ -62,7 +65,8 @@ class NodeServices:
         clock: WallClock,
         random: random.Random,
         run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
-        authorizer: StandardAuthorizer | None = None,
+        authorizer: StandardAuthorizer | CustomAuthorizer | None = None,
+        principal_builder: CheckedPrincipalBuilder | None = None,
         channel: ControllerChannel | None = None,
         quotas: QuotaSwitch | None = None,
     ) -> None:
@@ -76,6 +80,7 @@ class NodeServices:
         self.random = random
         self.run_in_thread = run_in_thread
         self.authorizer = authorizer
+        self.principal_builder = principal_builder
         self.channel = channel
         self.quotas = QuotaSwitch() if quotas is None else quotas
 
@@ -136,6 +141,9 @@ class ControllerServices(NodeServices):
         self.active_controller = active_controller
 
 
+REFUSALS_MAX = 100
+"""Most refusals of one request that are kept for the audit log."""
+
 S_co = TypeVar("S_co", bound=NodeServices, covariant=True)
 
 
@@ -159,6 +167,7 @@ class RequestContext(Generic[S_co]):
 
     `may_be_unfinished`: True if the handler may return an `Unfinished` in place of its response.
     `quota`: limits of the client that concern the request; None if there are none.
+    `refusals`: what the authorizer has refused so far, as (operation, resource type, name), for the audit log.
     """
 
     __slots__ = (
@@ -169,6 +178,7 @@ class RequestContext(Generic[S_co]):
         "correlation_id",
         "may_be_unfinished",
         "quota",
+        "refusals",
         "services",
     )
 
@@ -189,6 +199,7 @@ class RequestContext(Generic[S_co]):
         self.client_id = client_id
         self.may_be_unfinished = False
         self.quota: RequestQuota | None = None
+        self.refusals: list[tuple[int, int, str]] | None = None
 
     @property
     def client_host(self) -> str:
@@ -217,9 +228,15 @@ class RequestContext(Generic[S_co]):
     def authorize(self, operation: int, resource_type: int, name: str) -> bool:
         """True if the client may do an operation on a resource; the numbers are those of `protocol.acl_codes`."""
         authorizer = self.services.authorizer
-        return authorizer is None or authorizer.allows(
+        if authorizer is None or authorizer.allows(
             self.connection.principal, self.connection.client_host, operation, resource_type, name
-        )
+        ):
+            return True
+        if self.refusals is None:
+            self.refusals = []
+        if len(self.refusals) < REFUSALS_MAX:
+            self.refusals.append((operation, resource_type, name))
+        return False
 
     def authorize_cluster(self, operation: int) -> bool:
         """True if the client may do an operation on the cluster resource."""

@@ -40,6 +40,8 @@ class ConnectionInfo:
         local_host, local_port: the address that the client has dialled; a single broker on every address
             advertises it to this client.
         principal: ``User:ANONYMOUS`` until SASL authentication.
+        is_forwarded: True for the client of a request in an Envelope (KIP-590).
+        is_token_authenticated: True after a login by delegation token (KIP-48).
         sasl: the SASL exchange on a listener that requires one, else None.
         muted_until: time on trio's clock until which no further request is read, as a quota is exceeded; 0 for none.
         timed: quota by which the sending of the present reply is timed; None for none.
@@ -51,6 +53,8 @@ class ConnectionInfo:
         "client_host",
         "client_port",
         "close_reason",
+        "is_forwarded",
+        "is_token_authenticated",
         "listener_kind",
         "listener_name",
         "local_host",
@@ -77,6 +81,8 @@ class ConnectionInfo:
         self.principal = "User:ANONYMOUS"
         self.muted_until = 0.0
         self.timed: ReplyTimer | None = None
+        self.is_forwarded = False
+        self.is_token_authenticated = False
         self.close_reason: str | None = None
         self.when_closed: Callable[[], None] | None = None
         self.sasl = sasl

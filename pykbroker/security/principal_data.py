@@ -17,14 +17,15 @@ from pykbroker.protocol.messages.envelope import DefaultPrincipalData
 VERSION = 0
 
 
-def principal_to_bytes(principal: str) -> bytes:
-    """Encode a principal such as ``User:alice``."""
+def principal_to_bytes(principal: str, *, is_token_authenticated: bool = False) -> bytes:
+    """Encode a principal such as ``User:alice``, and the fact that it has logged in by delegation token."""
     kind, _, name = principal.partition(":")
-    return VERSION.to_bytes(2, "big") + encode(DefaultPrincipalData(type=kind, name=name), VERSION)
+    data = DefaultPrincipalData(type=kind, name=name, token_authenticated=is_token_authenticated)
+    return VERSION.to_bytes(2, "big") + encode(data, VERSION)
 
 
-def principal_from_bytes(data: bytes | None) -> str:
-    """Decode a principal, such as ``User:alice``.
+def principal_from_bytes(data: bytes | None) -> tuple[str, bool]:
+    """Decode a principal, such as ``User:alice``, and the fact that it has logged in by delegation token.
 
     Raises:
         KafkaError: PRINCIPAL_DESERIALIZATION_FAILURE for bytes that are not one of a known version.
@@ -37,7 +38,7 @@ def principal_from_bytes(data: bytes | None) -> str:
         raise KafkaError(
             ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, "Failed to deserialize client principal from envelope"
         ) from None
-    return f"{found.type}:{found.name}"
+    return f"{found.type}:{found.name}", found.token_authenticated
 
 
 def address_to_bytes(host: str) -> bytes:

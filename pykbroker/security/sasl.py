@@ -1,28 +1,34 @@
-"""Server side of a SASL exchange with the PLAIN mechanism (RFC 4616), as a state machine without I/O.
+"""Server side of SASL on one connection, as a state machine without I/O: the order of requests, and the session.
 
 Order of requests on a SASL listener (P-13): ApiVersions (at most one success), SaslHandshake, then tokens, then any
 request. After a handshake v1 the tokens are in SaslAuthenticate requests, after a handshake v0 they are frames without
 a header (P-14). Another request in place of SaslAuthenticate gets ILLEGAL_SASL_STATE; other requests out of order get
 no response, and the connection is closed.
+
+A session that ends (KIP-368, P-17) can be prolonged: a SaslHandshake on it begins another login of the same principal
+by the same mechanism. The first other request after its end closes the connection.
 """
 
 from __future__ import annotations
 
 import enum
-import hmac
-import re
 from typing import TYPE_CHECKING
 
 from pykbroker.errors import CloseConnection, KafkaError
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.security.mechanism import Authenticated, InvalidCredentials, LoginRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-PLAIN = "PLAIN"
+    from pykbroker.security.mechanism import Exchange, Mechanism
+
 RECEIVE_SIZE_MAX = 524288
 """Kafka's default for the largest frame before authentication, in bytes (P-7)."""
+
+REAUTH_INTERVAL_MIN_S = 1.0
+"""Shortest time in seconds between the beginnings of two re-authentications of a connection, as in Kafka."""
 
 
 class State(enum.Enum):
@@ -33,6 +39,8 @@ class State(enum.Enum):
     AUTHENTICATE = enum.auto()
     RAW_TOKEN = enum.auto()
     COMPLETE = enum.auto()
+    REAUTH_HANDSHAKE = enum.auto()
+    REAUTH_BAD_MECHANISM = enum.auto()
     FAILED = enum.auto()
 
 
@@ -44,18 +52,33 @@ _ALLOWED = {
 
 
 class SaslSession:
-    """SASL exchange of one connection.
+    """SASL on one connection.
 
     Args:
-        passwords: passwords by user name.
+        mechanisms: what the listener offers, by name.
         receive_size_max: largest frame before authentication, in bytes (`sasl.server.max.receive.size`).
+        now_s: a clock in seconds that does not jump, for the end of sessions.
+
+    Attributes:
+        mechanisms: names of the offered mechanisms, in the order of Kafka's responses.
+        mechanism: name of the chosen one.
+        result: what the last complete login has found; None before.
+        is_again: True while a client that is logged in logs in again.
     """
 
-    def __init__(self, passwords: Mapping[str, str], receive_size_max: int = RECEIVE_SIZE_MAX) -> None:
-        self._passwords = passwords
+    def __init__(self, mechanisms: Mapping[str, Mechanism], receive_size_max: int, now_s: Callable[[], float]) -> None:
+        self._offered = mechanisms
         self._receive_size_max = receive_size_max
+        self._now_s = now_s
+        self._exchange: Exchange | None = None
+        self._ends_at_s: float | None = None
+        self._reauth_began_at_s: float | None = None
+        self._bad_mechanism = ""
         self.state = State.VERSIONS_OR_HANDSHAKE
-        self.mechanisms = [PLAIN]
+        self.mechanisms = hash_set_order(mechanisms)
+        self.mechanism = ""
+        self.result: Authenticated | None = None
+        self.is_again = False
 
     def frame_size_max(self, authenticated_max: int) -> int:
         """Largest size of the next frame, in bytes."""
@@ -69,8 +92,15 @@ class SaslSession:
             KafkaError: ILLEGAL_SASL_STATE for a request in place of SaslAuthenticate. Only in this state Kafka sends a
                 response; the connection must be closed after it.
         """
-        if self.state is State.COMPLETE or api_key in _ALLOWED.get(self.state, ()):
+        if self.state is State.COMPLETE:
+            if self._ends_at_s is not None:
+                self._check_session(api_key, self._ends_at_s)
             return
+        if api_key in _ALLOWED.get(self.state, ()):
+            return
+        if self.state is State.REAUTH_BAD_MECHANISM:
+            self.state = State.FAILED
+            raise CloseConnection(self._bad_mechanism)
         name = next((key.name for key in ApiKey if key == api_key), None)
         if self.state is State.AUTHENTICATE and name is not None:
             self.state = State.FAILED
@@ -78,6 +108,20 @@ class SaslSession:
                 ErrorCode.ILLEGAL_SASL_STATE, f"Unexpected Kafka request of type {name} during SASL authentication."
             )
         raise CloseConnection(f"API key {api_key} was sent before authentication ({self.state.name})")
+
+    def _check_session(self, api_key: int, ends_at_s: float) -> None:
+        """Begins another login if this is its handshake; refuses other requests after the end of the session."""
+        now_s = self._now_s()
+        if api_key == ApiKey.SASL_HANDSHAKE:
+            began = self._reauth_began_at_s
+            if began is None or now_s - began >= REAUTH_INTERVAL_MIN_S:
+                self._reauth_began_at_s = now_s
+                self.is_again = True
+                self.state = State.REAUTH_HANDSHAKE
+                return
+        if now_s > ends_at_s:
+            self.state = State.FAILED
+            raise CloseConnection("its session is over, and the client has not logged in again")
 
     def versions_were_sent(self) -> None:
         """Notes a successful ApiVersions: a second one before authentication is not allowed (P-13)."""
@@ -89,52 +133,106 @@ class SaslSession:
 
         Raises:
             KafkaError: UNSUPPORTED_SASL_MECHANISM; the connection must be closed after the response (P-15).
+            CloseConnection: the same on a connection that is logged in, where Kafka sends no response.
         """
-        if mechanism not in self.mechanisms:
+        offered = self._offered.get(mechanism)
+        if offered is None:
             self.state = State.FAILED
+            if self.is_again:
+                raise CloseConnection(f"Unsupported SASL mechanism {mechanism}")
             raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"mechanism {mechanism} is not enabled")
+        if self.is_again and mechanism != self.mechanism:
+            # Accepted, and refused at the next request, as in Kafka.
+            self._bad_mechanism = (
+                f"SASL mechanism '{mechanism}' requested by client is not supported for re-authentication of "
+                f"mechanism '{self.mechanism}'"
+            )
+            self.state = State.REAUTH_BAD_MECHANISM
+            return
+        self.mechanism = mechanism
+        self._exchange = offered.make()
         self.state = State.RAW_TOKEN if handshake_version == 0 else State.AUTHENTICATE
 
-    def authenticate(self, token: bytes) -> str:
-        """Checks a PLAIN token ``[authorization id] NUL user NUL password``; returns the user name.
+    async def prepare(self, token: bytes) -> None:
+        """Gets what the chosen mechanism needs to evaluate a token; called before `authenticate`."""
+        prepare = self._offered[self.mechanism].prepare
+        if prepare is not None:
+            await prepare(token)
+
+    def authenticate(self, token: bytes) -> bytes:
+        """The answer to a token of the chosen mechanism.
+
+        If the login is complete with it, `result` is set, and `complete` must be called before the answer is sent.
 
         Raises:
-            KafkaError: SASL_AUTHENTICATION_FAILED; an unknown user and a wrong password have the same text (P-18).
+            KafkaError: SASL_AUTHENTICATION_FAILED. Its text for the client does not depend on the reason where that
+                would tell which users exist (P-18).
         """
+        exchange, waiting_state = self._exchange, self.state
+        assert exchange is not None
         self.state = State.FAILED
-        parts = token.split(b"\0")
-        if len(parts) != 3:
-            raise KafkaError(
-                ErrorCode.SASL_AUTHENTICATION_FAILED,
-                f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}",
-            )
         try:
-            authorization_id, user, password = (part.decode() for part in parts)
-        except UnicodeDecodeError:
-            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "Invalid SASL/PLAIN response: not UTF-8") from None
-        if not user or not password:
-            what = "username" if not user else "password"
-            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"Authentication failed: {what} not specified")
-        expected = self._passwords.get(user)
-        is_right = hmac.compare_digest((expected or "").encode(), password.encode()) and expected is not None
-        if not is_right:
-            raise KafkaError(
-                ErrorCode.SASL_AUTHENTICATION_FAILED, "Authentication failed: Invalid username or password"
-            )
-        if authorization_id not in ("", user):
+            answer = exchange.evaluate(token)
+        except LoginRefused as refused:
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(refused)) from None
+        except InvalidCredentials as invalid:
+            again = "re-authentication" if self.is_again else "authentication"
             raise KafkaError(
                 ErrorCode.SASL_AUTHENTICATION_FAILED,
-                "Authentication failed: Client requested an authorization id that is different from username",
+                f"Authentication failed during {again} due to invalid credentials with SASL mechanism {self.mechanism}",
+            ) from invalid
+        self.state = waiting_state
+        self.result = exchange.result
+        return answer
+
+    @property
+    def is_authenticated(self) -> bool:
+        """True if the last token has completed the login, and `complete` was not called yet."""
+        return self._exchange is not None and self._exchange.result is not None
+
+    def complete(self, old_principal: str, principal: str, now_ms: int) -> int:
+        """Ends the login; returns the lifetime of the session in ms, 0 if it has no end.
+
+        Args:
+            old_principal: the connection's principal before this login.
+            principal: the principal now.
+            now_ms: the time of day.
+
+        Raises:
+            KafkaError: SASL_AUTHENTICATION_FAILED: another login of the connection has another principal.
+        """
+        assert self.result is not None
+        if self.is_again and principal != old_principal:
+            self.state = State.FAILED
+            names = [name.replace(":", ".", 1) for name in (old_principal, principal)]
+            raise KafkaError(
+                ErrorCode.SASL_AUTHENTICATION_FAILED,
+                f"Cannot change principals during re-authentication from {names[0]}: {names[1]}",
             )
+        lifetimes_ms = []
+        if self.result.credential_ends_ms is not None:
+            lifetimes_ms.append(self.result.credential_ends_ms - now_ms)
+        if self._offered[self.mechanism].max_reauth_ms > 0:
+            lifetimes_ms.append(self._offered[self.mechanism].max_reauth_ms)
+        lifetime_ms = max(0, min(lifetimes_ms, default=0))
+        self._ends_at_s = self._now_s() + lifetime_ms / 1000 if lifetimes_ms else None
+        self._exchange = None
+        self.is_again = False
         self.state = State.COMPLETE
-        return user
+        return lifetime_ms
 
 
-_JAAS_USER = re.compile(r'\buser_([^\s=]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
+def hash_set_order(names: Iterable[str]) -> list[str]:
+    """The names in the order of a Java HashSet, in which Kafka lists the mechanisms of a listener."""
+    ordered = list(dict.fromkeys(names))
+    size = 16
+    while size < len(ordered) / 0.75 + 1:
+        size *= 2
+    return sorted(ordered, key=lambda name: _bucket(name, size))
 
 
-def passwords_from_jaas(jaas: str) -> dict[str, str]:
-    """Passwords by user name, from a ``PlainLoginModule required user_alice="secret" ...;`` setting."""
-    return {
-        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for name, quoted, bare in _JAAS_USER.findall(jaas)
-    }
+def _bucket(name: str, size: int) -> int:
+    code = 0
+    for character in name:
+        code = (code * 31 + ord(character)) & 0xFFFFFFFF
+    return (code ^ code >> 16) & (size - 1)

@@ -1,11 +1,13 @@
-"""SASL/PLAIN login of a node at another node's SASL listener, before anything else is sent over the connection."""
+"""SASL login of a node at another node's SASL listener, before anything else is sent over the connection."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import trio
 
+from pykbroker.controller.node_client import session_ends
 from pykbroker.protocol.codec import decode_from, encode
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.errors import ProtocolError
@@ -13,64 +15,125 @@ from pykbroker.protocol.framing import FrameReader
 from pykbroker.protocol.headers import read_response_header, request_header
 from pykbroker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pykbroker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from pykbroker.security.sasl import PLAIN
+from pykbroker.security.mechanism import InvalidCredentials
+from pykbroker.security.plain import PLAIN
+from pykbroker.wall_clock import SystemWallClock
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from typing import Any
 
+    from pykbroker.config.values import NodeLogin
     from pykbroker.controller.node_client import OpenStream
     from pykbroker.protocol.fields import Message
+    from pykbroker.security.oauth_login import TokenSource
 
 VERSION = 1
 CLIENT_ID = "node-login"
 RESPONSE_SIZE_MAX = 1 << 16
+NONCE_BYTES = 18
+_CLOCK = SystemWallClock()
+SESSION_PART = 0.85
+"""Part of a session's lifetime after which the next request goes over a new connection with a new login."""
 
 
 class LoginRefused(OSError):
     """The other node has refused the login; the text is the other node's."""
 
 
-def with_login(open_stream: OpenStream, user: str, password: str) -> OpenStream:
-    """Function that connects by `open_stream` and logs in. It raises LoginRefused, an OSError, if the login fails."""
+def with_login(
+    open_stream: OpenStream,
+    login: NodeLogin,
+    secrets: Callable[[int], bytes] = os.urandom,
+    now_ms: Callable[[], int] = _CLOCK.now_ms,
+    run_in_thread: Callable[[Callable[[], None]], Awaitable[None]] = trio.to_thread.run_sync,
+) -> OpenStream:
+    """Function that connects by `open_stream` and logs in. It raises LoginRefused, an OSError, if the login fails.
+
+    Args:
+        login: mechanism, user and password.
+        secrets: random bytes.
+        now_ms: the time of day.
+        run_in_thread: runs blocking work in a thread.
+    """
+    name = login.options.get("username") or login.mechanism
+    tokens: TokenSource | None = None
+    if login.mechanism == "OAUTHBEARER":
+        from pykbroker.security.oauth_login import TokenSource
+
+        tokens = TokenSource(login, now_ms, run_in_thread)
 
     async def open_and_log_in(host: str, port: int) -> trio.abc.Stream:
         stream = await open_stream(host, port)
         try:
-            await _log_in(stream, user, password)
-        except (ProtocolError, trio.BrokenResourceError) as error:
+            lifetime_ms = await _Exchanges(stream, login.mechanism).log_in(login, secrets, tokens)
+        except (ProtocolError, InvalidCredentials, trio.BrokenResourceError) as error:
             await trio.aclose_forcefully(stream)
-            raise LoginRefused(f"logging in as {user} failed: {error}") from error
+            raise LoginRefused(f"logging in as {name} failed: {error}") from error
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise
+        if lifetime_ms:
+            session_ends[stream] = trio.current_time() + lifetime_ms / 1000 * SESSION_PART
         return stream
 
     return open_and_log_in
 
 
-async def _log_in(stream: trio.abc.Stream, user: str, password: str) -> None:
-    chosen = await _exchange(stream, SaslHandshakeRequest(mechanism=PLAIN), SaslHandshakeResponse, 1)
-    if chosen.error_code != ErrorCode.NONE:
-        raise LoginRefused(f"{PLAIN} is not among the mechanisms there: {', '.join(chosen.mechanisms)}")
-    token = b"\0".join((b"", user.encode(), password.encode()))
-    answer = await _exchange(stream, SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse, 2)
-    if answer.error_code != ErrorCode.NONE:
-        raise LoginRefused(answer.error_message or ErrorCode(answer.error_code).name)
+class _Exchanges:
+    """Requests and responses of one login."""
 
+    def __init__(self, stream: trio.abc.Stream, mechanism: str) -> None:
+        self._stream = stream
+        self._mechanism = mechanism
+        self._number = 0
+        self._lifetime_ms = 0
 
-async def _exchange(stream: trio.abc.Stream, message: Message, response: type[Message], number: int) -> Any:
-    """Sends a request in version 1, whose header has no tagged fields; returns the response."""
-    data = request_header(message.KEY, VERSION, number, CLIENT_ID, False) + encode(message, VERSION)
-    await stream.send_all(len(data).to_bytes(4, "big") + data)
-    frames = FrameReader(RESPONSE_SIZE_MAX)
-    while (frame := frames.next_frame()) is None:
-        room = frames.buffer()
-        received = await stream.receive_some(len(room))
-        if not received:
-            raise trio.BrokenResourceError("the connection was closed")
-        room[: len(received)] = received
-        frames.received(len(received))
-    correlation_id, position = read_response_header(frame, False)
-    if correlation_id != number:
-        raise ProtocolError(f"request {correlation_id} is answered, not {number}")
-    return decode_from(response, VERSION, frame, position)[0]
+    async def log_in(self, login: NodeLogin, secrets: Callable[[int], bytes], tokens: TokenSource | None) -> int:
+        """Logs in; returns the lifetime of the session in ms, 0 if it has no end."""
+        chosen = await self._exchange(SaslHandshakeRequest(mechanism=self._mechanism), SaslHandshakeResponse)
+        if chosen.error_code != ErrorCode.NONE:
+            raise LoginRefused(f"{self._mechanism} is not among the mechanisms there: {', '.join(chosen.mechanisms)}")
+        if self._mechanism == PLAIN:
+            user, password = login.options["username"], login.options["password"]
+            await self._token(b"\0".join((b"", user.encode(), password.encode())))
+        elif self._mechanism == "OAUTHBEARER":
+            assert tokens is not None
+            answer = await self._token(await tokens.first_message())
+            if answer:
+                raise LoginRefused(f"the token was refused: {answer.decode(errors='replace')}")
+        else:
+            from pykbroker.security.scram import TOKEN_AUTH, ScramLogin
+
+            options = login.options
+            is_token = options.get(TOKEN_AUTH, "").lower() == "true"
+            nonce = secrets(NONCE_BYTES).hex()
+            scram = ScramLogin(self._mechanism, options["username"], options["password"], nonce, is_token=is_token)
+            answer = await self._token(scram.first())
+            scram.check(await self._token(scram.final(answer)))
+        return self._lifetime_ms
+
+    async def _token(self, token: bytes) -> bytes:
+        answer = await self._exchange(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
+        if answer.error_code != ErrorCode.NONE:
+            raise LoginRefused(answer.error_message or ErrorCode(answer.error_code).name)
+        self._lifetime_ms = answer.session_lifetime_ms
+        return bytes(answer.auth_bytes)
+
+    async def _exchange(self, message: Message, response: type[Message]) -> Any:
+        """Sends a request in version 1, whose header has no tagged fields; returns the response."""
+        self._number += 1
+        data = request_header(message.KEY, VERSION, self._number, CLIENT_ID, False) + encode(message, VERSION)
+        await self._stream.send_all(len(data).to_bytes(4, "big") + data)
+        frames = FrameReader(RESPONSE_SIZE_MAX)
+        while (frame := frames.next_frame()) is None:
+            room = frames.buffer()
+            received = await self._stream.receive_some(len(room))
+            if not received:
+                raise trio.BrokenResourceError("the connection was closed")
+            room[: len(received)] = received
+            frames.received(len(received))
+        correlation_id, position = read_response_header(frame, False)
+        if correlation_id != self._number:
+            raise ProtocolError(f"request {correlation_id} is answered, not {self._number}")
+        return decode_from(response, VERSION, frame, position)[0]

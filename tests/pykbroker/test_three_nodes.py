@@ -9,8 +9,13 @@ import pytest
 import trio
 
 from pykbroker.config.validation.security import AVAILABLE_AUTHORIZER
+from pykbroker.config.values import NodeLogin
 from pykbroker.controller.node_client import NodeAddress, NodeClient, NodeUnreachable
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.describe_cluster import DescribeClusterRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -23,8 +28,9 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
 from pykbroker.protocol.messages.init_producer_id import InitProducerIdRequest
 from pykbroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pykbroker.security.sasl_client import with_login
+from pykbroker.security.scram import HASHES, MECHANISM_NUMBERS, salted_password
 from tests.simulation.client import PORT
-from tests.simulation.cluster import SETTINGS, shape_of
+from tests.simulation.cluster import CONTROLLER_PORT, SETTINGS, shape_of
 from tests.simulation.world import RuleBroken, World
 
 TOPIC, BROKER = 2, 4
@@ -35,6 +41,7 @@ class Cluster:
 
     def __init__(self, kind: str, *, cluster_id: str | None = None, **more: str) -> None:
         self.login: tuple[str, str] | None = None
+        self.mechanism = "PLAIN"
         self.lines: list[str] = []
         self.world = World(f"{kind}-1", self.lines.append)
         self.world.cluster_id = cluster_id  # type: ignore[assignment]
@@ -62,7 +69,8 @@ class Cluster:
     async def ask(self, node_id: int, request: Any, *, port: int = PORT) -> Any:
         opener = self.world.network.opener_of("client")
         if self.login is not None:
-            opener = with_login(opener, *self.login)
+            user, password = self.login
+            opener = with_login(opener, NodeLogin(self.mechanism, {"username": user, "password": password}))
         client = NodeClient(NodeAddress(f"n{node_id}", port), opener, client_id="test", software_version="1")
         try:
             return await client.request(request, 20_000)
@@ -426,3 +434,66 @@ def test_nodes_log_in_at_one_another_and_clients_keep_their_names() -> None:
     cluster.run(scenario)
     for machine in cluster.world.machines.values():
         assert not any("sasl" in key for key in machine.config.ineffective_keys)
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_nodes_log_in_at_one_another_by_scram(mechanism: str) -> None:
+    """Controllers with their own password, brokers with the credential in the metadata; sessions end after a second."""
+    cluster = Cluster(
+        "three",
+        listener_security_protocol_map="PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        sasl_enabled_mechanisms=mechanism,
+        sasl_mechanism_inter_broker_protocol=mechanism,
+        sasl_mechanism_controller_protocol=mechanism,
+        sasl_jaas_config='ScramLoginModule required username="node" password="node-secret";',
+        connections_max_reauth_ms="1000",
+    )
+    cluster.login, cluster.mechanism = ("node", "node-secret"), mechanism
+
+    async def scenario(cluster: Cluster) -> None:
+        number = MECHANISM_NUMBERS[mechanism]
+        salted = salted_password(HASHES[mechanism], b"node-secret", b"salt", 4096)
+        upsertion = ScramCredentialUpsertion(
+            name="node", mechanism=number, iterations=4096, salt=b"salt", salted_password=salted
+        )
+        with pytest.raises(NodeUnreachable, match=f"invalid credentials with SASL mechanism {mechanism}"):
+            await cluster.topics(1)
+        for node_id in (1, 2, 3):
+            request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
+            answer = await cluster.ask(node_id, request, port=CONTROLLER_PORT)
+            if answer.results[0].error_code == 0:
+                break
+        else:
+            pytest.fail("no controller is active")
+        for node_id in (1, 2, 3):
+            assert await cluster.create(node_id, f"t{node_id}") == 0
+        await trio.sleep(4)
+        topics = await cluster.topics(1)
+        assert [len(partition.isr_nodes) for partition in topics["t1"].partitions] == [3, 3, 3]
+        cluster.login = ("node", "wrong")
+        with pytest.raises(NodeUnreachable, match="invalid credentials"):
+            await cluster.topics(1)
+
+    cluster.run(scenario)
+    for machine in cluster.world.machines.values():
+        assert not machine.config.ineffective_keys
+
+
+def test_nodes_log_in_at_one_another_by_oauthbearer() -> None:
+    """Unsigned tokens that each node makes for its logins; its sessions end with them, after two seconds."""
+    cluster = Cluster(
+        "three",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        sasl_enabled_mechanisms="OAUTHBEARER",
+        sasl_mechanism_controller_protocol="OAUTHBEARER",
+        sasl_jaas_config='OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="node" '
+        'unsecuredLoginLifetimeSeconds="2";',
+    )
+
+    async def scenario(cluster: Cluster) -> None:
+        for node_id in (1, 2, 3):
+            assert await cluster.create(node_id, f"t{node_id}") == 0
+        await trio.sleep(4)
+        assert await cluster.create(1, "later") == 0
+
+    cluster.run(scenario)

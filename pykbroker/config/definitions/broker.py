@@ -67,7 +67,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         INT, "100", AT_LEAST_0, attribute="connections.failed_authentication_delay_ms"
     ),
     "connections.max.idle.ms": ConfigDefinition(LONG, "600000", attribute="connections.max_idle_ms"),
-    "connections.max.reauth.ms": ConfigDefinition(LONG, "0"),
+    "connections.max.reauth.ms": ConfigDefinition(LONG, "0", per_listener=True),
     "controlled.shutdown.enable": ConfigDefinition(BOOLEAN, "true", attribute="broker.controlled_shutdown_enable"),
     "controller.listener.names": ConfigDefinition(LIST, None, attribute="network.controller_listener_names"),
     "controller.quorum.append.linger.ms": ConfigDefinition(INT, "25", AT_LEAST_0, attribute="quorum.append_linger_ms"),
@@ -101,10 +101,16 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "cordoned.log.dirs": ConfigDefinition(LIST, "", MEMBERS, PER_BROKER),
     "create.topic.policy.class.name": ConfigDefinition(CLASS, None),
     "default.replication.factor": ConfigDefinition(INT, "1", attribute="topics.default_replication_factor"),
-    "delegation.token.expiry.check.interval.ms": ConfigDefinition(LONG, "3600000", AT_LEAST_1),
-    "delegation.token.expiry.time.ms": ConfigDefinition(LONG, "86400000", AT_LEAST_1),
-    "delegation.token.max.lifetime.ms": ConfigDefinition(LONG, "604800000", AT_LEAST_1),
-    "delegation.token.secret.key": ConfigDefinition(PASSWORD, None),
+    "delegation.token.expiry.check.interval.ms": ConfigDefinition(
+        LONG, "3600000", AT_LEAST_1, attribute="delegation_tokens.expiry_check_interval_ms"
+    ),
+    "delegation.token.expiry.time.ms": ConfigDefinition(
+        LONG, "86400000", AT_LEAST_1, attribute="delegation_tokens.expiry_time_ms"
+    ),
+    "delegation.token.max.lifetime.ms": ConfigDefinition(
+        LONG, "604800000", AT_LEAST_1, attribute="delegation_tokens.max_lifetime_ms"
+    ),
+    "delegation.token.secret.key": ConfigDefinition(PASSWORD, None, attribute="delegation_tokens.secret_key"),
     "delete.records.purgatory.purge.interval.requests": ConfigDefinition(INT, "1"),
     "delete.topic.enable": ConfigDefinition(BOOLEAN, "true", attribute="topics.delete_enable"),
     "early.start.listeners": ConfigDefinition(LIST, None, MEMBERS),
@@ -384,7 +390,11 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         INT, "104857600", AT_LEAST_1, attribute="groups.offsets_topic_segment_bytes"
     ),
     "principal.builder.class": ConfigDefinition(
-        CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", None, PER_BROKER
+        CLASS,
+        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        None,
+        PER_BROKER,
+        attribute="security.principal_builder_class",
     ),
     "process.roles": ConfigDefinition(LIST, None, ListOf("broker", "controller"), attribute="process_roles"),
     "producer.id.expiration.ms": ConfigDefinition(
@@ -475,26 +485,26 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "sasl.oauthbearer.assertion.private.key.file": ConfigDefinition(STRING, None),
     "sasl.oauthbearer.assertion.private.key.passphrase": ConfigDefinition(PASSWORD, None),
     "sasl.oauthbearer.assertion.template.file": ConfigDefinition(STRING, None),
-    "sasl.oauthbearer.client.credentials.client.id": ConfigDefinition(STRING, None),
-    "sasl.oauthbearer.client.credentials.client.secret": ConfigDefinition(PASSWORD, None),
-    "sasl.oauthbearer.clock.skew.seconds": ConfigDefinition(INT, "30"),
-    "sasl.oauthbearer.expected.audience": ConfigDefinition(LIST, "", MEMBERS),
-    "sasl.oauthbearer.expected.issuer": ConfigDefinition(STRING, None),
-    "sasl.oauthbearer.jwks.endpoint.refresh.ms": ConfigDefinition(LONG, "3600000"),
-    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": ConfigDefinition(LONG, "10000"),
-    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": ConfigDefinition(LONG, "100"),
-    "sasl.oauthbearer.jwks.endpoint.url": ConfigDefinition(STRING, None),
+    "sasl.oauthbearer.client.credentials.client.id": ConfigDefinition(STRING, None, per_listener=True),
+    "sasl.oauthbearer.client.credentials.client.secret": ConfigDefinition(PASSWORD, None, per_listener=True),
+    "sasl.oauthbearer.clock.skew.seconds": ConfigDefinition(INT, "30", per_listener=True),
+    "sasl.oauthbearer.expected.audience": ConfigDefinition(LIST, "", MEMBERS, per_listener=True),
+    "sasl.oauthbearer.expected.issuer": ConfigDefinition(STRING, None, per_listener=True),
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": ConfigDefinition(LONG, "3600000", per_listener=True),
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": ConfigDefinition(LONG, "10000", per_listener=True),
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": ConfigDefinition(LONG, "100", per_listener=True),
+    "sasl.oauthbearer.jwks.endpoint.url": ConfigDefinition(STRING, None, per_listener=True),
     "sasl.oauthbearer.jwt.retriever.class": ConfigDefinition(
         CLASS, "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"
     ),
     "sasl.oauthbearer.jwt.validator.class": ConfigDefinition(
         CLASS, "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator"
     ),
-    "sasl.oauthbearer.scope": ConfigDefinition(STRING, None),
-    "sasl.oauthbearer.scope.claim.name": ConfigDefinition(STRING, "scope"),
-    "sasl.oauthbearer.sub.claim.name": ConfigDefinition(STRING, "sub"),
-    "sasl.oauthbearer.token.endpoint.url": ConfigDefinition(STRING, None),
-    "sasl.server.callback.handler.class": ConfigDefinition(CLASS, None),
+    "sasl.oauthbearer.scope": ConfigDefinition(STRING, None, per_listener=True),
+    "sasl.oauthbearer.scope.claim.name": ConfigDefinition(STRING, "scope", per_listener=True),
+    "sasl.oauthbearer.sub.claim.name": ConfigDefinition(STRING, "sub", per_listener=True),
+    "sasl.oauthbearer.token.endpoint.url": ConfigDefinition(STRING, None, per_listener=True),
+    "sasl.server.callback.handler.class": ConfigDefinition(CLASS, None, per_listener=True),
     "sasl.server.max.receive.size": ConfigDefinition(INT, "524288", attribute="security.sasl_server_max_receive_size"),
     "security.inter.broker.protocol": ConfigDefinition(
         STRING,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pykbroker.config.definitions import ConfigError
 from pykbroker.config.definitions.broker import BROKER_CONFIGS
 from pykbroker.config.listener_addresses import LISTENER_PREFIX, ListenerAddress
+from pykbroker.config.values import NODE_MECHANISMS as AVAILABLE_MECHANISMS
 from pykbroker.config.values import ConfigValues
-
-AVAILABLE_MECHANISM = "PLAIN"
 
 
 def _bound(config: ConfigValues) -> list[ListenerAddress]:
@@ -47,7 +46,7 @@ def check_security_protocols(config: ConfigValues) -> None:
 
 
 def check_mechanisms(config: ConfigValues) -> None:
-    """A given list of mechanisms must have the available one; the default, which is not checked, is GSSAPI in Kafka."""
+    """A given list of mechanisms must have an available one; the default, which is not checked, is GSSAPI in Kafka."""
     key = "sasl.enabled.mechanisms"
     texts = config.static_properties
     for listener in _bound(config):
@@ -55,8 +54,9 @@ def check_mechanisms(config: ConfigValues) -> None:
             continue
         own = f"{LISTENER_PREFIX}{listener.name.lower()}.{key}"
         text = texts.get(own, texts.get(key))
-        if text is not None and AVAILABLE_MECHANISM not in BROKER_CONFIGS[key].parse(key, text):
-            raise ConfigError(own if own in texts else key, text, f"only {AVAILABLE_MECHANISM} is available yet")
+        if text is not None and not set(AVAILABLE_MECHANISMS).intersection(BROKER_CONFIGS[key].parse(key, text)):
+            available = ", ".join(AVAILABLE_MECHANISMS)
+            raise ConfigError(own if own in texts else key, text, f"only {available} are available")
 
 
 CHECKS = (check_advertised, check_early_start, check_security_protocols, check_mechanisms)

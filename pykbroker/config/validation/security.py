@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pykbroker.config.definitions import ConfigError
 from pykbroker.config.parsing import jaas_key, listeners_between_nodes
-from pykbroker.config.values import ConfigValues
+from pykbroker.config.values import NODE_MECHANISMS, ConfigValues
 
 AVAILABLE_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 
 def check_logins(config: ConfigValues) -> None:
@@ -28,18 +29,39 @@ def check_logins(config: ConfigValues) -> None:
                 "only PLAINTEXT and SASL_PLAINTEXT are available between nodes yet",
             )
         mechanism = config.value(mechanism_key)
-        if mechanism != "PLAIN":
-            raise ConfigError(mechanism_key, mechanism, "only PLAIN is available yet")
+        if mechanism not in NODE_MECHANISMS:
+            raise ConfigError(mechanism_key, mechanism, f"must be one of {', '.join(NODE_MECHANISMS)}")
         if name not in config.security.node_logins:
-            raise ConfigError(
-                jaas_key(name), "", 'must have username="..." password="...", with which this node logs in at others'
-            )
+            needed = 'must have username="..." password="..."'
+            if mechanism == "OAUTHBEARER":
+                needed = "needs sasl.oauthbearer.token.endpoint.url, or options such as unsecuredLoginStringClaim_sub"
+            raise ConfigError(jaas_key(name, mechanism), "", f"{needed}, with which this node logs in at others")
 
 
 def check_authorizer(config: ConfigValues) -> None:
     name = config.security.authorizer_class_name
-    if name and name != AVAILABLE_AUTHORIZER:
-        raise ConfigError("authorizer.class.name", name, f"only {AVAILABLE_AUTHORIZER} is available")
+    if name and name != AVAILABLE_AUTHORIZER and not is_class_in_python(name):
+        raise ConfigError(
+            "authorizer.class.name",
+            name,
+            f"only {AVAILABLE_AUTHORIZER} and classes in Python, module:Class, are available",
+        )
+
+
+def check_principal_builder(config: ConfigValues) -> None:
+    name = config.security.principal_builder_class
+    if name and name != DEFAULT_PRINCIPAL_BUILDER and not is_class_in_python(name):
+        raise ConfigError(
+            "principal.builder.class",
+            name,
+            f"only {DEFAULT_PRINCIPAL_BUILDER} and classes in Python, module:Class, are available",
+        )
+
+
+def is_class_in_python(name: str) -> bool:
+    """True for ``module:Class``; no name of a Java class has a colon."""
+    module, colon, class_name = name.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), class_name))
 
 
 def check_super_users(config: ConfigValues) -> None:
@@ -48,4 +70,4 @@ def check_super_users(config: ConfigValues) -> None:
             raise ConfigError("super.users", user, "must be principals such as User:alice, separated by semicolons")
 
 
-CHECKS = (check_logins, check_authorizer, check_super_users)
+CHECKS = (check_logins, check_authorizer, check_principal_builder, check_super_users)

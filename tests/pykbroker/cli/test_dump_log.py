@@ -17,7 +17,11 @@ from pykbroker.protocol.log_messages.consumer_offsets import (
     OffsetCommitValue,
 )
 from pykbroker.protocol.log_messages.consumer_protocol import ConsumerProtocolSubscription
-from pykbroker.protocol.log_messages.metadata_records import TopicRecord
+from pykbroker.protocol.log_messages.metadata_records import (
+    ConfigRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+)
 from pykbroker.protocol.log_messages.raft_records import LeaderChangeMessage
 from pykbroker.protocol.records.batch import build_batch
 from pykbroker.protocol.records.control import ControlRecordType, control_record_key, end_transaction_value
@@ -112,6 +116,20 @@ def test_metadata_records_are_decoded(run: Run, tmp_path: Path) -> None:
     assert (leader["records"][0]["type"], leader["records"][0]["value"]["leader_id"]) == ("LEADER_CHANGE", 1)
     assert topic["records"][0]["type"] == "TopicRecord"
     assert topic["records"][0]["value"] == {"name": "t", "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ"}
+
+
+def test_secrets_of_the_metadata_are_hidden(run: Run, tmp_path: Path) -> None:
+    records = [
+        UserScramCredentialRecord(name="alice", salt=b"SECRET", stored_key=b"SECRET", server_key=b"SECRET"),
+        ConfigRecord(resource_type=4, resource_name="1", name="listener.name.x.plain.sasl.jaas.config", value="SECRET"),
+        ConfigRecord(resource_type=4, resource_name="1", name="num.io.threads", value="7"),
+    ]
+    values = [record(number, None, encode_record(each, 30)) for number, each in enumerate(records)]
+    write(tmp_path / "__cluster_metadata-0", LOG, build_batch(values))
+    (batch,) = dump(run, str(tmp_path / "__cluster_metadata-0"))
+    assert "SECRET" not in str(batch)
+    assert batch["records"][0]["value"]["name"] == "alice"
+    assert [each["value"]["value"] for each in batch["records"][1:]] == ["[hidden]", "7"]
 
 
 def test_a_record_that_is_not_what_the_folder_says(run: Run, tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,9 @@ from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, V
 from pykbroker.controller.raft.voter_history import KRaftVersion
 from pykbroker.controller.snapshot_file import parse_snapshot, read_snapshot
 from pykbroker.logstore.filesystem import OsFileSystem
+from pykbroker.protocol.log_messages.metadata_records import UserScramCredentialRecord
 from pykbroker.protocol.uuids import uuid_from_text
+from pykbroker.security.scram import credential_of_password
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 FIRST, SECOND = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
@@ -175,3 +180,66 @@ def test_a_formatted_directory_stays_as_it_is(tmp_path: Path) -> None:
     assert "is formatted already" in str(run(tmp_path, "--standalone").exception)
     assert run(tmp_path, "--standalone", "--ignore-formatted").exit_code == 0
     assert first_checkpoint(tmp_path) == before
+
+
+STATIC = SETTINGS.replace("controller.quorum.bootstrap.servers=", "controller.quorum.voters=1@")
+
+
+def bootstrap_records(folder: Path) -> list[object]:
+    file = folder / "data/bootstrap.checkpoint"
+    return [decode_record(value) for value in parse_snapshot(str(file), file.read_bytes()).values]
+
+
+def test_first_scram_credentials(tmp_path: Path) -> None:
+    """The options of Kafka's storage tool; a file keeps passwords off the command line."""
+    (tmp_path / "more").write_text("SCRAM-SHA-512=[name=bob, password=other, iterations=8192]\n\n")
+    salted = "mT0yyUUxnlJaC99HXgRTSYlbuqa4FSGtJCJfTMvjYCE="
+    result = run(
+        tmp_path,
+        "--cluster-id",
+        CLUSTER,
+        "--add-scram",
+        f'SCRAM-SHA-256=[name="alice",salt="MWx2NHBkbnc0ZndxN25vdGN4bTB5Y3RkZ2M=",saltedpassword="{salted}"]',
+        "--add-scram",
+        f"@{tmp_path}/more",
+        settings=STATIC,
+    )
+    assert result.exit_code == 0, result.output
+    alice, bob = (record for record in bootstrap_records(tmp_path) if isinstance(record, UserScramCredentialRecord))
+    assert (alice.name, alice.mechanism, alice.iterations) == ("alice", 1, 4096)
+    client_key = hmac.digest(b64decode(salted), b"Client Key", "sha256")
+    assert alice.stored_key == hashlib.sha256(client_key).digest()
+    expected = credential_of_password("sha512", "other", bob.salt, 8192)
+    assert (bob.name, bob.mechanism) == ("bob", 2)
+    assert (bob.stored_key, bob.server_key, bob.iterations) == (expected.stored_key, expected.server_key, 8192)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("SCRAM-SHA-256", "Failed to find equals sign in SCRAM argument"),
+        ("MD5=[name=a,password=b]", "The add-scram mechanism MD5 is not supported."),
+        ("SCRAM-SHA-256=name=a", "Expected configuration string to start with ["),
+        ("SCRAM-SHA-256=[name=a", "Expected configuration string to end with ]"),
+        ("SCRAM-SHA-256=[password=b]", "You must supply 'name' to add-scram"),
+        ("SCRAM-SHA-256=[name=a]", "You must supply one of 'password' or 'saltedpassword' to add-scram"),
+        ("SCRAM-SHA-256=[name=a,saltedpassword=AAAA]", "You must supply 'salt' with 'saltedpassword' to add-scram"),
+        ("SCRAM-SHA-256=[name=a,password=b,salt=?]", "Failed to decode given salt"),
+        ("SCRAM-SHA-256=[name=a,password=b,iterations=x]", "Failed to parse iterations count: x"),
+        ("SCRAM-SHA-256=[name=a,password=b,iterations=4095]", "The 'iterations' value must be >= 4096"),
+        ("SCRAM-SHA-256=[name=a,password=b,iterations=16385]", "The 'iterations' value must be <= 16384"),
+        ("SCRAM-SHA-256=[name=a,password=b,colour=red]", "Unknown SCRAM configurations: colour"),
+        ("@nowhere", "No such file"),
+    ],
+)
+def test_credentials_that_cannot_be(tmp_path: Path, text: str, reason: str) -> None:
+    result = run(tmp_path, "--cluster-id", CLUSTER, "--add-scram", text, settings=STATIC)
+    assert isinstance(result.exception, CliError) or result.exit_code == 2
+    assert reason in f"{result.output}{result.exception}"
+    assert not (tmp_path / "data/meta.properties").exists()
+
+
+def test_a_level_without_scram(tmp_path: Path) -> None:
+    words = ["--cluster-id", CLUSTER, "--release-version", "3.4", "--add-scram", "SCRAM-SHA-256=[name=a,password=b]"]
+    result = run(tmp_path, *words, settings=STATIC)
+    assert "SCRAM is only supported in metadata.version 11 (3.5-IV2) or later." in f"{result.output}{result.exception}"

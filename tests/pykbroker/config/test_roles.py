@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
+from pykbroker.config.values import NodeLogin
 
 VOTERS = "1@one:9093,2@two:9093,3@[::1]:9093"
 BOTH = {
@@ -68,7 +69,7 @@ def test_a_broker_alone_has_a_login_for_the_controllers_listener() -> None:
         sasl_mechanism_controller_protocol="PLAIN",
         listener_name_controller_plain_sasl_jaas_config="Plain required username=nine password=secret;",
     )
-    assert config.security.node_logins == {"CONTROLLER": ("nine", "secret")}
+    assert config.security.node_logins == {"CONTROLLER": NodeLogin("PLAIN", {"username": "nine", "password": "secret"})}
     assert config.ineffective_keys == ()
 
 
@@ -87,7 +88,7 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
     config = read(BOTH, **settings, listener_name_brokers_plain_sasl_jaas_config=jaas)
     assert config.is_alone
     assert config.has_peers
-    assert config.security.node_logins == {"BROKERS": ("nine", 'se"cret')}
+    assert config.security.node_logins == {"BROKERS": NodeLogin("PLAIN", {"username": "nine", "password": 'se"cret'})}
     assert not BrokerConfig.from_properties({}).has_peers
 
 
@@ -138,7 +139,7 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
             BOTH,
             {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"},
             "sasl.mechanism.controller.protocol",
-            "only PLAIN is available",
+            "must be one of PLAIN, SCRAM",
         ),
         (
             BOTH,

@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from pykbroker.config.jaas import passwords_of
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.file_range import FileRange
@@ -34,7 +35,10 @@ from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.requests.api_table import APIS
 from pykbroker.requests.invocation import ELEMENTS_MAX, handlers_of
 from pykbroker.security.connection_info import ListenerKind
-from pykbroker.security.sasl import RECEIVE_SIZE_MAX, SaslSession, passwords_from_jaas
+from pykbroker.security.mechanism import Mechanism
+from pykbroker.security.plain import PlainExchange
+from pykbroker.security.sasl import RECEIVE_SIZE_MAX, SaslSession
+from pykbroker.wall_clock import SystemWallClock
 from tests.support.connections import FRAME_SIZE_MAX, Client, served
 
 HANDLERS = handlers_of[ListenerKind.BROKER]
@@ -45,6 +49,8 @@ def services() -> Any:
     image.features = {"metadata.version": 30, "group.version": 0}
     image.offset = 12
     return SimpleNamespace(
+        principal_builder=None,
+        clock=SystemWallClock(),
         metadata=SimpleNamespace(image=image),
         quotas=QuotaSwitch(),
         controller=SimpleNamespace(kraft_version=0),
@@ -347,8 +353,9 @@ async def test_mutated_frames_are_answered_or_close() -> None:
 # -------------------------------------------------------------------------------------------------------- SASL
 
 
-def sasl() -> SaslSession:
-    return SaslSession({"alice": "secret"})
+def sasl(max_reauth_ms: int = 0) -> SaslSession:
+    plain = Mechanism(lambda: PlainExchange({"alice": "secret", "carol": "secret"}), max_reauth_ms)
+    return SaslSession({"PLAIN": plain}, RECEIVE_SIZE_MAX, trio.current_time)
 
 
 def handshake(mechanism: str = "PLAIN") -> SaslHandshakeRequest:
@@ -435,6 +442,32 @@ async def test_every_failed_login_is_delayed(version: int) -> None:
         assert trio.current_time() - before >= 0.1
 
 
+async def test_a_client_logs_in_again_before_its_session_ends() -> None:
+    """P-17: the lifetime is in the response; the first request after the end closes the connection."""
+    token = SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret")
+    async with served(services(), sasl=sasl(max_reauth_ms=5000)) as client:
+        for _ in range(3):
+            assert (await client.call(handshake(), 1, SaslHandshakeResponse)).error_code == 0
+            assert (await client.call(token, 2, SaslAuthenticateResponse)).session_lifetime_ms == 5000
+            await trio.sleep(4)
+            assert (await client.call(NAMED, 3, ApiVersionsResponse)).error_code == 0
+        await trio.sleep(1.1)
+        assert await client.call(NAMED, 3, ApiVersionsResponse) is None
+
+
+async def test_another_user_may_not_log_in_again() -> None:
+    """P-17."""
+    async with served(services(), sasl=sasl(max_reauth_ms=5000)) as client:
+        await client.call(handshake(), 1, SaslHandshakeResponse)
+        await client.call(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 2, SaslAuthenticateResponse)
+        await client.call(handshake(), 1, SaslHandshakeResponse)
+        other = SaslAuthenticateRequest(auth_bytes=b"\0carol\0secret")
+        response = await client.call(other, 2, SaslAuthenticateResponse)
+        assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert "Cannot change principals during re-authentication from User.alice: User.carol" in response.error_message
+        assert await client.frame() is None
+
+
 async def test_frames_are_small_before_authentication() -> None:
     """P-7."""
     async with served(services(), sasl=sasl()) as client:
@@ -446,7 +479,7 @@ def test_users_of_a_jaas_setting() -> None:
     text = (
         'org.apache.kafka.common.security.plain.PlainLoginModule required username="x" user_alice="a;\\"b" user_bob=c;'
     )
-    assert passwords_from_jaas(text) == {"alice": 'a;"b', "bob": "c"}
+    assert passwords_of(text) == {"alice": 'a;"b', "bob": "c"}
 
 
 async def test_a_closed_client_ends_the_connection_quietly(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,100 @@
+"""CreateDelegationToken (key 38): a token by which an application logs in for its owner (KIP-48).
+
+Versions 1-3. v2 flexible; v3 another owner than the requester (KIP-373). A client may create tokens for itself, and
+for others with CREATE_TOKENS on the USER resource. Errors: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (P-250),
+DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_AUTHORIZATION_FAILED, INVALID_PRINCIPAL_TYPE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.controller.metadata.delegation_tokens import CreateDelegationToken, token_hmac
+from pykbroker.protocol.acl_codes import CREATE_TOKENS, USER
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.create_delegation_token import CreateDelegationTokenResponse
+from pykbroker.requests.controller_calls import forwarded, has_moved, submit
+from pykbroker.requests.token_requests import NO_TIMESTAMP, may_use_tokens, token_settings
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+    from pykbroker.requests.context import NodeContext
+
+REQUESTER_VERSION = 3
+
+
+async def handle_create_delegation_token(
+    context: NodeContext, request: CreateDelegationTokenRequest
+) -> CreateDelegationTokenResponse:
+    """Creates the token at the active controller; a client that may not is refused here."""
+    requester, owner = context.principal, context.principal
+    if request.owner_principal_name:
+        owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
+    renewers = [f"{renewer.principal_type}:{renewer.principal_name}" for renewer in request.renewers]
+    refusal = ErrorCode.NONE
+    if not may_use_tokens(context):
+        refusal = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    elif owner != requester and not context.authorize(CREATE_TOKENS, USER, owner):
+        refusal = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+    elif any(renewer.principal_type != "User" for renewer in request.renewers):
+        refusal = ErrorCode.INVALID_PRINCIPAL_TYPE
+    if refusal != ErrorCode.NONE:
+        return _response(
+            context,
+            refusal,
+            owner,
+            issue_timestamp_ms=NO_TIMESTAMP,
+            expiry_timestamp_ms=NO_TIMESTAMP,
+            max_timestamp_ms=NO_TIMESTAMP,
+        )
+    while True:
+        answer: CreateDelegationTokenResponse | None = await forwarded(context, request)
+        if answer is not None:
+            return answer
+        settings = token_settings(context)
+        now_ms = context.services.clock.now_ms()
+        command = CreateDelegationToken(settings, owner, requester, renewers, request.max_lifetime_ms, now_ms)
+        result, failure = await submit(context, command, context.services.config.request_timeout_ms)
+        if not has_moved(context, failure):
+            break
+    if result is None or result.token is None:
+        return _response(context, failure.code if result is None else result.error, owner)
+    token = result.token
+    return _response(
+        context,
+        ErrorCode.NONE,
+        owner,
+        issue_timestamp_ms=token.issue_timestamp,
+        expiry_timestamp_ms=token.expiration_timestamp,
+        max_timestamp_ms=token.max_timestamp,
+        token_id=token.token_id,
+        hmac=token_hmac(settings.secret_key or "", token.token_id),
+    )
+
+
+def _response(
+    context: NodeContext,
+    error: ErrorCode,
+    owner: str,
+    *,
+    issue_timestamp_ms: int = 0,
+    expiry_timestamp_ms: int = 0,
+    max_timestamp_ms: int = 0,
+    token_id: str = "",
+    hmac: bytes = b"",
+) -> CreateDelegationTokenResponse:
+    owner_type, _, owner_name = owner.partition(":")
+    requester_type, _, requester_name = context.principal.partition(":")
+    has_requester = context.api_version >= REQUESTER_VERSION
+    return CreateDelegationTokenResponse(
+        error_code=error,
+        principal_type=owner_type,
+        principal_name=owner_name,
+        token_requester_principal_type=requester_type if has_requester else "",
+        token_requester_principal_name=requester_name if has_requester else "",
+        issue_timestamp_ms=issue_timestamp_ms,
+        expiry_timestamp_ms=expiry_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        token_id=token_id,
+        hmac=hmac,
+    )

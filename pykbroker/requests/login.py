@@ -1,0 +1,59 @@
+"""A token of a SASL login: its answer, and at the end of the login the principal and the session of the connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pykbroker.errors import KafkaError
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.security.audit import audit_refused_login
+from pykbroker.security.principals import AuthenticationContext, PrincipalBuilderFailed
+
+if TYPE_CHECKING:
+    from pykbroker.requests.context import NodeServices
+    from pykbroker.security.connection_info import ConnectionInfo
+
+
+async def answer_token(services: NodeServices, connection: ConnectionInfo, token: bytes) -> tuple[bytes, int]:
+    """The answer to a token, and the lifetime of the session in ms: 0 without an end, and before the login is complete.
+
+    Raises:
+        KafkaError: SASL_AUTHENTICATION_FAILED.
+    """
+    sasl = connection.sasl
+    assert sasl is not None
+    await sasl.prepare(token)
+    try:
+        answer = sasl.authenticate(token)
+        if not sasl.is_authenticated:
+            return answer, 0
+        result = sasl.result
+        assert result is not None
+        principal = f"User:{result.user}"
+        if services.principal_builder is not None:
+            principal = _built(services, connection, principal)
+        lifetime_ms = sasl.complete(connection.principal, principal, services.clock.now_ms())
+    except KafkaError as error:
+        audit_refused_login(connection, sasl.mechanism, error)
+        raise
+    connection.principal = principal
+    connection.is_token_authenticated = result.is_token
+    return answer, lifetime_ms
+
+
+def _built(services: NodeServices, connection: ConnectionInfo, principal: str) -> str:
+    sasl = connection.sasl
+    assert services.principal_builder is not None
+    assert sasl is not None
+    assert sasl.result is not None
+    context = AuthenticationContext(
+        listener_name=connection.listener_name,
+        client_host=connection.client_host,
+        mechanism=sasl.mechanism,
+        principal=principal,
+        extensions=sasl.result.extensions,
+    )
+    try:
+        return services.principal_builder.build(context)
+    except PrincipalBuilderFailed as error:
+        raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "Authentication failed") from error

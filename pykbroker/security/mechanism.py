@@ -1,0 +1,64 @@
+"""Interface of a SASL mechanism on the server's side: one exchange of tokens, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, Protocol
+
+
+class LoginRefused(Exception):
+    """The login failed; the client is told this text (Kafka's SaslAuthenticationException)."""
+
+
+class InvalidCredentials(Exception):
+    """The login failed; the client is told the mechanism and nothing else (Kafka's SaslException).
+
+    The text is for the log of the server.
+    """
+
+
+class Authenticated(NamedTuple):
+    """The result of a successful exchange.
+
+    user: name of the user, without the type of the principal.
+    credential_ends_ms: time of day at which the credential ends, in ms; None if it does not end.
+    is_token: True for a login by delegation token (KIP-48).
+    extensions: validated SASL extensions, for a principal builder.
+    """
+
+    user: str
+    credential_ends_ms: int | None = None
+    is_token: bool = False
+    extensions: Mapping[str, str] = {}
+
+
+class Exchange(Protocol):
+    """Server's side of one login.
+
+    `result` is None until the exchange is complete.
+    """
+
+    @property
+    def result(self) -> Authenticated | None: ...
+
+    def evaluate(self, token: bytes) -> bytes:
+        """The answer to a token of the client.
+
+        Raises:
+            LoginRefused, InvalidCredentials: the login failed.
+        """
+        ...
+
+
+class Mechanism(NamedTuple):
+    """A mechanism that a listener offers.
+
+    make: makes the exchange of one login.
+    max_reauth_ms: longest session in ms after which the client must log in again; 0 for no limit
+        (`connections.max.reauth.ms`, KIP-368).
+    prepare: awaited with each token before it is evaluated; None if the mechanism has all it needs.
+    """
+
+    make: Callable[[], Exchange]
+    max_reauth_ms: int = 0
+    prepare: Callable[[bytes], Awaitable[None]] | None = None

@@ -1,0 +1,118 @@
+"""OAUTHBEARER of a listener, from its settings: signed tokens, or unsecured ones, which are Kafka's default."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from pykbroker.config.broker_config import ConfigError
+from pykbroker.config.definitions.broker import BROKER_CONFIGS
+from pykbroker.config.jaas import jaas_options
+from pykbroker.errors import CloseConnection
+from pykbroker.security.mechanism import InvalidCredentials
+from pykbroker.security.oauth_keys import KeySet, KeySetSettings
+from pykbroker.security.oauth_tokens import (
+    SignedTokenRules,
+    UnsecuredTokenRules,
+    key_id,
+    validate_signed,
+    validate_unsecured,
+)
+from pykbroker.security.oauthbearer import OAuthExchange, parse_initial_response
+
+log = logging.getLogger(__name__)
+
+_PREFIX = "sasl.oauthbearer."
+HANDLER_KEY = "sasl.server.callback.handler.class"
+SIGNED_HANDLERS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
+UNSECURED_HANDLER = (
+    "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+)
+
+
+class OAuthMechanism(NamedTuple):
+    """Function that makes the exchange of a login, and one to be awaited before each token; None if there is nothing
+    to wait for."""
+
+    make: Callable[[], OAuthExchange]
+    prepare: Callable[[bytes], Awaitable[None]] | None
+
+
+def oauth_mechanism(
+    texts: Mapping[str, str],
+    listener_name: str,
+    now_ms: Callable[[], int],
+    run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+) -> OAuthMechanism:
+    """The mechanism of a listener.
+
+    Raises:
+        ConfigError: the settings name an unknown handler, or one of signed tokens without `jwks.endpoint.url`, or
+            PyJWT is not installed.
+    """
+    prefix = f"listener.name.{listener_name.lower()}."
+
+    def text(key: str) -> str:
+        for full in (f"{prefix}oauthbearer.{key}", f"{prefix}{key}", key):
+            if full in texts:
+                return texts[full]
+        definition = BROKER_CONFIGS.get(key)
+        return "" if definition is None else definition.default or ""
+
+    url, handler = text(f"{_PREFIX}jwks.endpoint.url"), text(HANDLER_KEY)
+    if handler and handler not in (*SIGNED_HANDLERS, UNSECURED_HANDLER):
+        raise ConfigError(HANDLER_KEY, handler, f"only {SIGNED_HANDLERS[0]} and {UNSECURED_HANDLER} are available")
+    if handler in SIGNED_HANDLERS and not url:
+        raise ConfigError(f"{_PREFIX}jwks.endpoint.url", "", f"must be set for {handler}")
+    if not url or handler == UNSECURED_HANDLER:
+        log.warning(
+            "listener %s accepts OAUTHBEARER tokens without a signature: anybody can log in as anybody. "
+            "Set sasl.oauthbearer.jwks.endpoint.url to require signed tokens.",
+            listener_name,
+        )
+        return _unsecured(jaas_options(text("sasl.jaas.config")), now_ms)
+    rules = SignedTokenRules(
+        [part.strip() for part in text(f"{_PREFIX}expected.audience").split(",") if part.strip()],
+        text(f"{_PREFIX}expected.issuer") or None,
+        int(text(f"{_PREFIX}clock.skew.seconds")),
+        text(f"{_PREFIX}scope.claim.name"),
+        text(f"{_PREFIX}sub.claim.name"),
+    )
+    times = (f"{_PREFIX}jwks.endpoint.{key}" for key in ("refresh.ms", "retry.backoff.ms", "retry.backoff.max.ms"))
+    return _signed(KeySet(KeySetSettings(url, *(int(text(key)) for key in times)), run_in_thread), rules, now_ms)
+
+
+def _unsecured(options: Mapping[str, str], now_ms: Callable[[], int]) -> OAuthMechanism:
+    rules = UnsecuredTokenRules.from_options(options)
+    return OAuthMechanism(
+        lambda: OAuthExchange(lambda token: validate_unsecured(token, rules, now_ms()), _log_refusal), None
+    )
+
+
+def _signed(keys: KeySet, rules: SignedTokenRules, now_ms: Callable[[], int]) -> OAuthMechanism:
+    try:
+        import jwt  # noqa: F401  the extra may be missing, which the start has to tell
+    except ImportError:
+        raise ConfigError(
+            "sasl.enabled.mechanisms", "OAUTHBEARER", "needs PyJWT: pip install pykbroker[oauth]"
+        ) from None
+
+    async def prepare(message: bytes) -> None:
+        try:
+            token = parse_initial_response(message).token
+        except (InvalidCredentials, CloseConnection):
+            return
+        await keys.prepare(key_id(token))
+
+    def make() -> OAuthExchange:
+        return OAuthExchange(lambda token: validate_signed(token, keys.keys, rules, now_ms()), _log_refusal)
+
+    return OAuthMechanism(make, prepare)
+
+
+def _log_refusal(reason: str) -> None:
+    log.info("refusing an OAUTHBEARER token: %s", reason)

@@ -1,0 +1,162 @@
+"""Requests about delegation tokens: on which connections they are allowed, and what each client sees of the tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykbroker.controller.metadata.image import Acl
+from pykbroker.handlers.create_delegation_token import handle_create_delegation_token
+from pykbroker.handlers.describe_delegation_token import handle_describe_delegation_token
+from pykbroker.handlers.expire_delegation_token import handle_expire_delegation_token
+from pykbroker.handlers.renew_delegation_token import handle_renew_delegation_token
+from pykbroker.protocol.acl_codes import (
+    ALLOW,
+    CREATE_TOKENS,
+    DELEGATION_TOKEN,
+    DESCRIBE,
+    DESCRIBE_TOKENS,
+    LITERAL,
+    USER,
+)
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from pykbroker.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+)
+from pykbroker.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from pykbroker.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from pykbroker.security.standard_authorizer import StandardAuthorizer
+from tests.support.admin import answer, make_context, make_services
+
+SASL = {
+    "listeners": "SASL_PLAINTEXT://:9092",
+    "delegation.token.secret.key": "secret",
+    "delegation.token.max.lifetime.ms": "1000",
+    "delegation.token.expiry.time.ms": "100",
+}
+HANDLERS = [
+    (handle_create_delegation_token, CreateDelegationTokenRequest(), 3),
+    (handle_renew_delegation_token, RenewDelegationTokenRequest(), 2),
+    (handle_expire_delegation_token, ExpireDelegationTokenRequest(), 2),
+    (handle_describe_delegation_token, DescribeDelegationTokenRequest(), 3),
+]
+
+
+class Tokens:
+    """A broker with a SASL listener, a clock by hand, and access control entries."""
+
+    def __init__(self, **more: str) -> None:
+        self.now = 5000
+        self.acls: dict[bytes, Acl] = {}
+        authorizer = StandardAuthorizer(lambda: self.acls, frozenset(), False)
+        properties = {**SASL, **{key.replace("_", "."): text for key, text in more.items()}}
+        self.services = make_services(properties).replaced(clock=self, authorizer=authorizer)
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def allow(self, user: str, operation: int, kind: int, name: str) -> None:
+        entry = Acl(kind, name, LITERAL, user, "*", operation, ALLOW)
+        self.acls = {**self.acls, bytes(15) + bytes([len(self.acls)]): entry}
+
+    def ask(self, who: str, handler: Any, request: Any, version: int = 3, **connection: Any) -> Any:
+        context = make_context(version, services=self.services, listener_name="SASL_PLAINTEXT")
+        context.connection.principal = who
+        for name, value in connection.items():
+            setattr(context.connection, name, value)
+        return answer(handler, context, request)
+
+    def create(self, who: str = "User:alice", **more: Any) -> Any:
+        return self.ask(who, handle_create_delegation_token, CreateDelegationTokenRequest(max_lifetime_ms=-1, **more))
+
+    def seen_by(self, who: str, *owners: str) -> list[str]:
+        asked = [DescribeDelegationTokenOwner(principal_type="User", principal_name=owner) for owner in owners]
+        request = DescribeDelegationTokenRequest(owners=asked or None)
+        return [token.token_id for token in self.ask(who, handle_describe_delegation_token, request).tokens]
+
+
+@pytest.mark.parametrize(("handler", "request_", "version"), HANDLERS)
+def test_connections_that_may_not_ask(handler: Any, request_: Any, version: int) -> None:
+    """P-250."""
+    world = Tokens()
+    response = world.ask("User:alice", handler, request_, version, is_token_authenticated=True)
+    assert response.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    assert getattr(response, "expiry_timestamp_ms", -1) == -1
+    response = world.ask("User:alice", handler, request_, version, listener_name="PLAINTEXT")
+    assert response.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    response = world.ask("User:alice", handler, request_, version, listener_name="CONTROLLER", is_forwarded=True)
+    assert response.error_code != ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+@pytest.mark.parametrize(("handler", "request_", "version"), HANDLERS)
+def test_without_a_secret_there_are_no_tokens(handler: Any, request_: Any, version: int) -> None:
+    """P-250."""
+    response = Tokens(delegation_token_secret_key="").ask("User:alice", handler, request_, version)
+    assert response.error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+
+
+def test_a_token_from_its_creation_to_its_end() -> None:
+    """P-251."""
+    world = Tokens()
+    created = world.create(renewers=[CreatableRenewers(principal_type="User", principal_name="bob")])
+    assert (created.error_code, created.principal_name, created.token_requester_principal_name) == (0, "alice", "alice")
+    assert (created.issue_timestamp_ms, created.expiry_timestamp_ms, created.max_timestamp_ms) == (5000, 5100, 6000)
+    assert len(created.hmac) == 64
+    world.now = 5050
+    renewal = RenewDelegationTokenRequest(hmac=created.hmac, renew_period_ms=-1)
+    renewed = world.ask("User:bob", handle_renew_delegation_token, renewal, 2)
+    assert (renewed.error_code, renewed.expiry_timestamp_ms) == (0, 5150)
+    refused = world.ask("User:eve", handle_renew_delegation_token, renewal, 2)
+    assert refused.error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+    asked = DescribeDelegationTokenRequest(owners=None)
+    (token,) = world.ask("User:bob", handle_describe_delegation_token, asked).tokens
+    assert (token.hmac, token.expiry_timestamp, token.renewers[0].principal_name) == (created.hmac, 5150, "bob")
+    end = ExpireDelegationTokenRequest(hmac=created.hmac, expiry_time_period_ms=-1)
+    assert world.ask("User:alice", handle_expire_delegation_token, end, 2).expiry_timestamp_ms == 5050
+    assert world.seen_by("User:alice") == []
+
+
+def test_renewers_are_users() -> None:
+    refused = Tokens().create(renewers=[CreatableRenewers(principal_type="Group", principal_name="g")])
+    assert (refused.error_code, refused.max_timestamp_ms) == (ErrorCode.INVALID_PRINCIPAL_TYPE, -1)
+
+
+def test_tokens_for_others() -> None:
+    """KIP-373: CREATE_TOKENS on the user, who is named with the type of the principal."""
+    world = Tokens()
+    other = {"owner_principal_type": "User", "owner_principal_name": "bob"}
+    refused = world.create(**other)
+    assert refused.error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+    assert (refused.principal_name, refused.token_requester_principal_name) == ("bob", "alice")
+    world.allow("User:alice", CREATE_TOKENS, USER, "User:bob")
+    created = world.create(**other)
+    assert created.error_code == 0
+    for who in ("User:alice", "User:bob"):
+        assert world.seen_by(who) == [created.token_id]
+    assert world.create(owner_principal_type="User", owner_principal_name="alice").error_code == 0
+
+
+def test_tokens_that_a_client_sees() -> None:
+    world = Tokens()
+    first, second = world.create("User:alice").token_id, world.create("User:bob").token_id
+    assert world.seen_by("User:alice") == [first]
+    assert world.seen_by("User:carol") == []
+    world.allow("User:carol", DESCRIBE, DELEGATION_TOKEN, first)
+    assert world.seen_by("User:carol") == [first]
+    world.allow("User:carol", DESCRIBE_TOKENS, USER, "User:bob")
+    assert world.seen_by("User:carol") == [first, second]
+    assert world.seen_by("User:carol", "bob") == [second]
+    nobody = DescribeDelegationTokenRequest(owners=[])
+    assert world.ask("User:alice", handle_describe_delegation_token, nobody).tokens == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_versions_have_no_requester(version: int) -> None:
+    world = Tokens()
+    request = CreateDelegationTokenRequest(max_lifetime_ms=-1)
+    assert world.ask("User:alice", handle_create_delegation_token, request, version).error_code == 0
+    asked = DescribeDelegationTokenRequest(owners=None)
+    assert len(world.ask("User:alice", handle_describe_delegation_token, asked, version).tokens) == 1

@@ -1,0 +1,122 @@
+"""Authorizers and principal builders in Python, named by settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+
+from pykbroker.config.broker_config import BrokerConfig, ConfigError
+from pykbroker.controller.metadata.image import Acl
+from pykbroker.errors import KafkaError
+from pykbroker.node.node_parts import make_authorizer, make_principal_builder
+from pykbroker.protocol.acl_codes import CLUSTER, CLUSTER_NAME, CREATE, READ, TOPIC, WRITE
+from pykbroker.requests.login import answer_token
+from pykbroker.security.custom_authorizer import Action
+from pykbroker.security.mechanism import Mechanism
+from pykbroker.security.named_class import is_named_class
+from pykbroker.security.plain import PlainExchange
+from pykbroker.security.principals import AuthenticationContext
+from pykbroker.security.sasl import SaslSession
+from tests.support.admin import make_context, make_services
+
+HERE = __name__
+
+
+class OwnTopics:
+    """Lets everybody use the topics that begin with their name, and admins create."""
+
+    def __init__(self, settings: Mapping[str, str], acls: Callable[[], Iterable[Acl]]) -> None:
+        self.admin = settings.get("own.admin", "")
+        self.acls = acls
+
+    def allows(self, action: Action) -> bool:
+        if action.operation == "CREATE":
+            return action.principal == self.admin
+        if action.resource_name == "crash":
+            raise RuntimeError("crash")
+        return action.resource_type == "TOPIC" and action.resource_name.startswith(action.principal.split(":")[1])
+
+
+class Teams:
+    """Makes the principals of a listener members of a team."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.team = settings.get("own.team", "")
+
+    def build(self, context: AuthenticationContext) -> str:
+        if context.principal == "User:bad":
+            raise PermissionError("not a member")
+        return f"{self.team}{context.principal}"
+
+
+def authorizer(**more: str) -> Any:
+    properties = {"authorizer.class.name": f"{HERE}:OwnTopics", "own.admin": "User:root", **more}
+    services = make_services(properties)
+    return make_authorizer(services.config, services.metadata)
+
+
+def test_an_authorizer_of_ones_own(caplog: pytest.LogCaptureFixture) -> None:
+    own = authorizer()
+    assert own.allows("User:alice", "127.0.0.1", READ, TOPIC, "alice-topic")
+    assert not own.allows("User:alice", "127.0.0.1", WRITE, TOPIC, "bob-topic")
+    assert own.allows("User:root", "::1", CREATE, CLUSTER, CLUSTER_NAME)
+    assert not own.allows_any("User:alice", "127.0.0.1", WRITE, TOPIC)
+    assert own.allows_any("User:hard", "127.0.0.1", WRITE, TOPIC)
+    assert not own.allows("User:alice", "127.0.0.1", READ, TOPIC, "crash")
+    assert "the authorizer has failed" in caplog.text
+
+
+def test_a_request_is_decided_by_it() -> None:
+    services = make_services()
+    context = make_context(services=services.replaced(authorizer=authorizer()))
+    context.connection.principal = "User:alice"
+    assert context.authorize(READ, TOPIC, "alice-1")
+    assert not context.authorize(READ, TOPIC, "bob-1")
+
+
+@pytest.mark.parametrize("key", ["authorizer.class.name", "principal.builder.class"])
+def test_classes_that_cannot_be(key: str) -> None:
+    with pytest.raises(ConfigError, match=r"module:Class") as caught:
+        BrokerConfig.from_properties({key: "com.example.Java"})
+    assert caught.value.name == key
+    config = BrokerConfig.from_properties({key: "no_such_module:Class"})
+    make: Any = make_principal_builder
+    if key == "authorizer.class.name":
+        make = partial(make_authorizer, metadata=make_services().metadata)
+    with pytest.raises(ConfigError, match=r"no_such_module:Class .*cannot be imported"):
+        make(config)
+    assert not is_named_class("org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+
+
+class Login:
+    """A context with a listener of PLAIN and a principal builder."""
+
+    def __init__(self, team: str) -> None:
+        config = BrokerConfig.from_properties({"principal.builder.class": f"{HERE}:Teams", "own.team": team})
+        services = make_services().replaced(principal_builder=make_principal_builder(config), clock=self)
+        self.services = services
+        self.connection = make_context(services=services).connection
+        plain = Mechanism(lambda: PlainExchange({"alice": "a", "bad": "b"}))
+        self.connection.sasl = SaslSession({"PLAIN": plain}, 1000, lambda: 0.0)
+        self.connection.sasl.choose("PLAIN", 1)
+
+    def now_ms(self) -> int:
+        return 0
+
+
+async def test_a_principal_builder_of_ones_own() -> None:
+    login = Login("Team")
+    await answer_token(login.services, login.connection, b"\0alice\0a")
+    assert login.connection.principal == "TeamUser:alice"
+
+
+async def test_a_builder_that_raises_refuses_the_login(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "pykbroker.audit")
+    login = Login("Team")
+    with pytest.raises(KafkaError, match=r"^Authentication failed$"):
+        await answer_token(login.services, login.connection, b"\0bad\0b")
+    assert login.connection.principal == "User:ANONYMOUS"
+    assert "Teams has refused User:bad" in caplog.text

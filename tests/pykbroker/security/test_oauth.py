@@ -1,0 +1,350 @@
+"""OAUTHBEARER: messages, tokens signed by keys of a key set, unsecured ones, key sets from a file and their refresh."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64encode
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from pykbroker.config.broker_config import ConfigError
+from pykbroker.errors import CloseConnection
+from pykbroker.security.mechanism import InvalidCredentials, LoginRefused
+from pykbroker.security.oauth_keys import KeySet, KeySetSettings
+from pykbroker.security.oauth_tokens import (
+    SignedTokenRules,
+    UnsecuredTokenRules,
+    key_id,
+    keys_of_set,
+    unsecured_token,
+    validate_signed,
+    validate_unsecured,
+)
+from pykbroker.security.oauth_validators import HANDLER_KEY, SIGNED_HANDLERS, oauth_mechanism
+from pykbroker.security.oauthbearer import InvalidToken, OAuthExchange, initial_response, parse_initial_response
+
+NOW_S = 1_700_000_000
+NOW_MS = NOW_S * 1000
+CLAIMS = {"sub": "alice", "iat": NOW_S - 10, "exp": NOW_S + 100, "iss": "https://issuer", "aud": ["kafka"]}
+RULES = SignedTokenRules(["kafka", "other"], "https://issuer")
+
+
+@cache
+def rsa_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(65537, 2048)
+
+
+@cache
+def ec_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+@cache
+def key_set() -> str:
+    rsa_jwk = json.loads(RSAAlgorithm.to_jwk(rsa_key().public_key()))
+    ec_jwk = json.loads(ECAlgorithm.to_jwk(ec_key().public_key()))
+    other = {**rsa_jwk, "kid": "encryption", "use": "enc"}
+    return json.dumps({"keys": [other, {**rsa_jwk, "kid": "r"}, {**ec_jwk, "kid": "e"}]})
+
+
+def signed(algorithm: str = "RS256", kid: str | None = "r", **changes: Any) -> str:
+    claims = {name: value for name, value in {**CLAIMS, **changes}.items() if value is not None}
+    key: Any = ec_key() if algorithm.startswith("ES") else rsa_key()
+    return jwt.encode(claims, key, algorithm, headers={"kid": kid} if kid else None)
+
+
+def part(value: object) -> str:
+    return urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(("algorithm", "kid"), [("RS256", "r"), ("PS512", "r"), ("ES256", "e"), ("RS256", None)])
+def test_a_signed_token(algorithm: str, kid: str | None) -> None:
+    token = signed(algorithm, kid)
+    assert validate_signed(token, keys_of_set(key_set()), RULES, NOW_MS) == ("alice", (NOW_S + 100) * 1000)
+    assert key_id(token) == kid
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"exp": None}, "claim exp"),
+        ({"exp": "soon"}, "claim exp"),
+        ({"iat": None}, "claim iat"),
+        ({"exp": NOW_S - 30}, "expired"),
+        ({"nbf": NOW_S + 31}, "not valid before"),
+        ({"iat": NOW_S + 200}, "before it begins"),
+        ({"aud": None}, "audience"),
+        ({"aud": "else"}, "audience"),
+        ({"iss": None}, "issuer"),
+        ({"iss": "https://else"}, "issuer"),
+        ({"sub": None}, "claim sub"),
+        ({"sub": "  "}, "claim sub"),
+        ({"scope": ["a", "a"]}, "duplicates"),
+        ({"scope": ["a", " "]}, "claim scope"),
+        ({"kid": "unknown"}, "no key"),
+        ({"kid": "encryption"}, "no key"),
+        ({"kid": "e"}, "no key"),
+    ],
+)
+def test_signed_tokens_that_are_refused(changes: dict[str, Any], reason: str) -> None:
+    kid = changes.pop("kid", "r")
+    with pytest.raises(InvalidToken, match=reason):
+        validate_signed(signed(kid=kid, **changes), keys_of_set(key_set()), RULES, NOW_MS)
+
+
+def test_times_within_the_clock_skew_are_accepted() -> None:
+    for token in (signed(exp=NOW_S - 29, iat=NOW_S - 60), signed(nbf=NOW_S + 30)):
+        validate_signed(token, keys_of_set(key_set()), RULES, NOW_MS)
+
+
+def test_a_token_with_an_audience_needs_a_setting() -> None:
+    """As in Kafka: who expects nobody is not meant."""
+    with pytest.raises(InvalidToken, match="audience"):
+        validate_signed(signed(), keys_of_set(key_set()), RULES._replace(audiences=()), NOW_MS)
+    validate_signed(signed(aud=None), keys_of_set(key_set()), RULES._replace(audiences=()), NOW_MS)
+
+
+def test_names_of_claims() -> None:
+    token = signed(sub=None, email="a@example.com")
+    rules = RULES._replace(sub_claim="email")
+    assert validate_signed(token, keys_of_set(key_set()), rules, NOW_MS).user == "a@example.com"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        f"{part({'alg': 'none'})}.{part(CLAIMS)}.",
+        f"{part({'alg': 'HS256', 'kid': 'r'})}.{part(CLAIMS)}.AAAA",
+        f"{part({'alg': ['RS256']})}.{part(CLAIMS)}.AAAA",
+        f"{part({'alg': 'RS1'})}.{part(CLAIMS)}.AA",
+        "a.b.c",
+        "",
+        "...",
+        f"{part([1])}.{part(CLAIMS)}.AAAA",
+        f"{part({'alg': 'RS256', 'kid': 'r'})}.{part(CLAIMS)}.!",
+    ],
+)
+def test_forged_tokens_are_refused(token: str) -> None:
+    with pytest.raises(InvalidToken):
+        validate_signed(token, keys_of_set(key_set()), RULES, NOW_MS)
+
+
+def test_a_changed_token_is_refused() -> None:
+    head, _, signature = signed().split(".")
+    forged = f"{head}.{part({**CLAIMS, 'sub': 'admin'})}.{signature}"
+    with pytest.raises(InvalidToken, match="not verified"):
+        validate_signed(forged, keys_of_set(key_set()), RULES, NOW_MS)
+
+
+def unsecured(**changes: Any) -> str:
+    claims = {"sub": "alice", "exp": NOW_S + 100, **changes}
+    return f"{part({'alg': 'none'})}.{part({name: value for name, value in claims.items() if value is not None})}."
+
+
+def test_an_unsecured_token() -> None:
+    assert validate_unsecured(unsecured(), UnsecuredTokenRules(), NOW_MS) == ("alice", (NOW_S + 100) * 1000)
+    made = unsecured_token({"unsecuredLoginStringClaim_sub": "node", "unsecuredLoginLifetimeSeconds": "60"}, NOW_MS)
+    assert validate_unsecured(made, UnsecuredTokenRules(), NOW_MS) == ("node", NOW_MS + 60_000)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        signed(),
+        f"{unsecured()}AAAA",
+        unsecured().rstrip("."),
+        unsecured(exp=None),
+        unsecured(exp=NOW_S),
+        unsecured(iat=NOW_S + 1),
+        unsecured(iat=NOW_S - 1, exp=NOW_S - 2),
+        unsecured(sub=None),
+        unsecured(sub=5),
+        f"{part({'alg': 'RS256'})}.{part(CLAIMS)}.",
+    ],
+)
+def test_unsecured_tokens_that_are_refused(token: str) -> None:
+    with pytest.raises(InvalidToken):
+        validate_unsecured(token, UnsecuredTokenRules(), NOW_MS)
+
+
+def test_options_of_unsecured_tokens() -> None:
+    rules = UnsecuredTokenRules.from_options(
+        {
+            "unsecuredValidatorPrincipalClaimName": "user",
+            "unsecuredValidatorScopeClaimName": "roles",
+            "unsecuredValidatorRequiredScope": "a b",
+            "unsecuredValidatorAllowableClockSkewMs": "5000",
+        }
+    )
+    token = unsecured(sub=None, user="bob", roles="b c a", exp=NOW_S - 4, iat=NOW_S - 9)
+    assert validate_unsecured(token, rules, NOW_MS)[0] == "bob"
+    with pytest.raises(InvalidToken) as caught:
+        validate_unsecured(unsecured(user="bob", roles=["a"]), rules, NOW_MS)
+    assert caught.value.missing_scope == "[a, b]"
+    with pytest.raises(ValueError, match="negative"):
+        UnsecuredTokenRules.from_options({"unsecuredValidatorAllowableClockSkewMs": "-1"})
+
+
+def test_the_first_message() -> None:
+    message = b"n,a=alice,\x01auth=Bearer abc.def.\x01traceId=12 3\x01\x01"
+    assert parse_initial_response(message) == ("abc.def.", "alice", {"traceId": "12 3"})
+    assert parse_initial_response(initial_response("t", {"k": "v"})) == ("t", "", {"k": "v"})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Bearer \x01\x01",
+        b"n,,\x01auth=Bearer abc\x01",
+        b"y,,\x01auth=Bearer abc\x01\x01",
+        b"\xff",
+    ],
+)
+def test_other_first_messages_are_refused(message: bytes) -> None:
+    with pytest.raises(InvalidCredentials):
+        parse_initial_response(message)
+
+
+def test_another_scheme_ends_the_connection() -> None:
+    with pytest.raises(CloseConnection, match="scheme"):
+        parse_initial_response(b"n,,\x01auth=Basic abc\x01\x01")
+
+
+def exchange(rules: UnsecuredTokenRules = UnsecuredTokenRules()) -> OAuthExchange:  # noqa: B008  immutable
+    return OAuthExchange(lambda token: validate_unsecured(token, rules, NOW_MS), lambda reason: None)
+
+
+def test_a_refused_token_is_answered_and_then_fails_the_login() -> None:
+    """RFC 7628: the client sends one byte after the server's JSON. P-254."""
+    server = exchange()
+    assert server.evaluate(initial_response(unsecured(exp=1))) == b'{"status":"invalid_token"}'
+    assert server.result is None
+    with pytest.raises(LoginRefused, match="invalid_token"):
+        server.evaluate(b"\x01")
+    server = exchange(UnsecuredTokenRules(required_scope=["x"]))
+    answer = server.evaluate(initial_response(unsecured()))
+    assert answer == b'{"status":"insufficient_scope", "scope":"[x]"}'
+
+
+def test_a_client_may_try_another_token_after_a_refused_one() -> None:
+    server = exchange()
+    server.evaluate(initial_response(unsecured(exp=1)))
+    assert server.evaluate(initial_response(unsecured(), {"a": "b"})) == b""
+    assert server.result == ("alice", (NOW_S + 100) * 1000, False, {"a": "b"})
+
+
+def test_a_dummy_response_without_an_error_is_malformed() -> None:
+    with pytest.raises(InvalidCredentials):
+        exchange().evaluate(b"\x01")
+
+
+def test_another_authorization_id() -> None:
+    with pytest.raises(LoginRefused, match=r"authorization id \(bob\) .* principal name \(alice\)"):
+        exchange().evaluate(initial_response(unsecured()).replace(b"n,,", b"n,a=bob,"))
+
+
+class Keys:
+    """A key set whose documents and time a test sets."""
+
+    def __init__(self) -> None:
+        self.documents: list[str | Exception] = []
+        self.fetches = 0
+        self.now_s = 0.0
+        settings = KeySetSettings("https://keys", 100_000, 1_000, 4_000)
+        self.keys = KeySet(settings, self.run, self.fetch, lambda: self.now_s)
+
+    async def run(self, work: Any) -> None:
+        work()
+
+    def fetch(self, url: str) -> str:
+        self.fetches += 1
+        document = self.documents.pop(0)
+        if isinstance(document, Exception):
+            raise document
+        return document
+
+
+def document(*ids: str) -> str:
+    return json.dumps({"keys": [{"kid": each, "kty": "RSA"} for each in ids]})
+
+
+async def test_keys_are_fetched_when_they_are_needed_and_refreshed() -> None:
+    keys = Keys()
+    keys.documents = [document("a"), document("a", "b"), document("c")]
+    await keys.keys.prepare("a")
+    await keys.keys.prepare("a")
+    assert keys.fetches == 1
+    keys.now_s = 1.0
+    await keys.keys.prepare("b")
+    assert [key["kid"] for key in keys.keys.keys] == ["a", "b"]
+    await keys.keys.prepare("invented")
+    assert keys.fetches == 2
+    keys.now_s = 101.0
+    await keys.keys.prepare("a")
+    assert [key["kid"] for key in keys.keys.keys] == ["c"]
+
+
+async def test_old_keys_stay_while_the_server_is_away() -> None:
+    keys = Keys()
+    keys.documents = [document("a"), OSError("away"), "not json", document("b")]
+    await keys.keys.prepare("a")
+    keys.now_s = 100.0
+    await keys.keys.prepare("a")
+    await keys.keys.prepare("a")
+    assert keys.fetches == 2
+    keys.now_s = 101.0
+    await keys.keys.prepare("a")
+    keys.now_s = 102.9
+    await keys.keys.prepare("a")
+    assert (keys.fetches, keys.keys.keys[0]["kid"]) == (3, "a")
+    keys.now_s = 103.0
+    await keys.keys.prepare("a")
+    assert keys.keys.keys[0]["kid"] == "b"
+
+
+async def run_here(work: Any) -> None:
+    work()
+
+
+async def test_a_listener_with_a_key_set_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "jwks.json"
+    file.write_text(key_set())
+    texts = {
+        "listener.name.sasl.oauthbearer.sasl.server.callback.handler.class": SIGNED_HANDLERS[0],
+        "listener.name.sasl.oauthbearer.sasl.oauthbearer.expected.audience": "kafka",
+        "sasl.oauthbearer.jwks.endpoint.url": file.as_uri(),
+    }
+    mechanism = oauth_mechanism(texts, "SASL", lambda: NOW_MS, run_here)
+    assert mechanism.prepare is not None
+    message = initial_response(signed())
+    await mechanism.prepare(b"malformed")
+    server = mechanism.make()
+    assert server.evaluate(message) == b'{"status":"invalid_token"}'
+    await mechanism.prepare(message)
+    assert server.evaluate(message) == b""
+    assert server.result is not None
+    assert server.result.user == "alice"
+
+
+def test_a_listener_without_a_key_set_is_unsecured_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """P-255."""
+    mechanism = oauth_mechanism({}, "SASL", lambda: NOW_MS, run_here)
+    assert "anybody can log in as anybody" in caplog.text
+    assert mechanism.make().evaluate(initial_response(unsecured())) == b""
+
+
+@pytest.mark.parametrize(
+    ("handler", "key"), [(SIGNED_HANDLERS[0], "sasl.oauthbearer.jwks.endpoint.url"), ("com.example.X", HANDLER_KEY)]
+)
+def test_settings_that_cannot_be(handler: str, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        oauth_mechanism({HANDLER_KEY: handler}, "SASL", lambda: NOW_MS, run_here)
+    assert caught.value.name == key
