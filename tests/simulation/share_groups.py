@@ -32,7 +32,7 @@ Place = tuple[str, int]
 
 
 class Ledger:
-    """What the members of one group were told of each record.
+    """Answers that the members of one group got about each record.
 
     Rules: a record whose acceptance was confirmed is not delivered again, and not accepted again; in the end every
     record is delivered for good.
