@@ -342,7 +342,7 @@ class ImageBuilder:
             for partition in list(topic.partitions.values()):
                 if partition.eligible_leader_replicas or partition.last_known_elr:
                     self._partitions_to_change(topic.topic_id)[partition.partition] = partition._replace(
-                        eligible_leader_replicas=(), last_known_elr=()
+                        eligible_leader_replicas=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
                     )
 
     def _access_control_entry(self, record: r.AccessControlEntryRecord) -> None:

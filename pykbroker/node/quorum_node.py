@@ -126,6 +126,7 @@ def _settings(config: BrokerConfig, directory: str, identity: MetaProperties) ->
         ),
         append_linger_ms=_append_linger_ms(config),
         running_tick_ms=_running_tick_ms(config),
+        min_insync_replicas=int(config.topics.defaults["min.insync.replicas"]),
         unclean_election=config.topics.defaults["unclean.leader.election.enable"] == "true",
     )
 
