@@ -16,6 +16,7 @@ from pykbroker.controller.metadata.metadata_versions import (
     METADATA_VERSION,
     METADATA_VERSION_LATEST,
     METADATA_VERSION_MIN,
+    METADATA_VERSION_UNSTABLE,
     TRANSACTION_VERSION_2,
 )
 from pykbroker.protocol.error_codes import ErrorCode
@@ -38,6 +39,17 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
 }
 """Lowest and highest level of each feature that this software supports; other features are at level 0. A level is added
 when its behaviour exists: a promised level without the behaviour would be worse for clients than a missing one."""
+
+UNSTABLE_FEATURES: Mapping[str, tuple[int, int]] = {
+    **SUPPORTED_FEATURES,
+    METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_UNSTABLE),
+}
+"""The same for a node with `unstable.feature.versions.enable`."""
+
+
+def supported_features(*, unstable: bool) -> Mapping[str, tuple[int, int]]:
+    """The features that a node supports; `unstable` is its `unstable.feature.versions.enable`."""
+    return UNSTABLE_FEATURES if unstable else SUPPORTED_FEATURES
 
 
 def default_levels(metadata_version: int) -> dict[str, int]:
@@ -79,6 +91,12 @@ def cluster_min_isr(context: PlanContext) -> ConfigRecord:
         name=MIN_ISR_KEY,
         value=str(context.min_insync_replicas_default),
     )
+
+
+def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> tuple[str, int] | None:
+    """The feature and level that this level of a feature needs and `levels` do not have; None if all is well."""
+    dependency = _DEPENDENCIES.get((name, level))
+    return None if dependency is None or levels.get(dependency[0], 0) >= dependency[1] else dependency
 
 
 def _min_isr_of_cluster_alone(image: ClusterImage, context: PlanContext) -> list[ConfigRecord]:
@@ -167,8 +185,8 @@ def _update_error(
         return _metadata_version_error(update, current)
     if update.name not in _KNOWN_FEATURES:
         return _invalid(update, f"Feature {update.name} not found.")
-    dependency = _DEPENDENCIES.get((update.name, update.level))
-    if dependency is not None and proposed.get(dependency[0], 0) < dependency[1]:
+    dependency = unmet_dependency(update.name, update.level, proposed)
+    if dependency is not None:
         return _invalid(
             update,
             f"{update.name} could not be set to {update.level} because it depends on {dependency[0]} level "

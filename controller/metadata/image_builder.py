@@ -24,7 +24,7 @@ from pykbroker.controller.metadata.image import (
     UnsupportedMetadataVersion,
     quota_key,
 )
-from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is_supported, not_supported
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is_known, not_supported
 from pykbroker.controller.metadata.topic_names import collision_form
 from pykbroker.protocol.log_messages import metadata_records as r
 from pykbroker.protocol.uuids import uuid_to_text
@@ -313,7 +313,7 @@ class ImageBuilder:
         self._touched_controllers.add(record.controller_id)
 
     def _feature_level(self, record: r.FeatureLevelRecord) -> None:
-        if record.name == METADATA_VERSION and not is_supported(record.feature_level):
+        if record.name == METADATA_VERSION and not is_known(record.feature_level):
             raise UnsupportedMetadataVersion(not_supported(record.feature_level))
         features = self._own("_features")
         if record.feature_level == 0:

@@ -79,7 +79,12 @@ def format_directory(
       pykbroker format --config server.properties --cluster-id ID --release-version 3.9
     """
     config = _read_config(config_file, overrides)
-    levels = levels_of_options(release_version, features, is_dynamic=not config.quorum.voters)
+    levels = levels_of_options(
+        release_version,
+        features,
+        is_dynamic=not config.quorum.voters,
+        unstable=config.broker.unstable_feature_versions_enable,
+    )
     generator = random.SystemRandom()
     directory_id = random_uuid(generator.randbytes(16))
     if config.quorum.voters:

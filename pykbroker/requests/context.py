@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pykbroker.security.connection_info import ConnectionInfo, ListenerKind
     from pykbroker.security.standard_authorizer import StandardAuthorizer
     from pykbroker.share_state.coordinator import ShareCoordinator
+    from pykbroker.telemetry.client_telemetry import ClientTelemetry
     from pykbroker.transactions.coordinator import TransactionCoordinator
     from pykbroker.wall_clock import WallClock
 
@@ -97,6 +98,7 @@ class BrokerServices(NodeServices):
         share_state: ShareCoordinator,
         producer_ids: ProducerIds,
         fetch_sessions: FetchSessions,
+        telemetry: ClientTelemetry,
         broker_clients: BrokerClients | None = None,
         leader_throttle: ReplicationThrottle | None = None,
     ) -> None:
@@ -107,6 +109,7 @@ class BrokerServices(NodeServices):
         self.share_state = share_state
         self.producer_ids = producer_ids
         self.fetch_sessions = fetch_sessions
+        self.telemetry = telemetry
         self.broker_clients = broker_clients
         self.leader_throttle = leader_throttle
 

@@ -31,6 +31,7 @@ class ConnectionInfo:
             advertises it to this client.
         principal: ``User:ANONYMOUS`` until SASL authentication.
         sasl: the SASL exchange on a listener that requires one, else None.
+        software_name, software_version: the client's library, from ApiVersions (KIP-511).
         close_reason: set by a handler to close the connection after its response; it is logged.
         when_closed: callback of a handler, called once when the connection has ended.
     """
@@ -45,6 +46,8 @@ class ConnectionInfo:
         "local_port",
         "principal",
         "sasl",
+        "software_name",
+        "software_version",
         "when_closed",
     )
 
@@ -64,3 +67,4 @@ class ConnectionInfo:
         self.close_reason: str | None = None
         self.when_closed: Callable[[], None] | None = None
         self.sasl = sasl
+        self.software_name = self.software_version = "unknown"

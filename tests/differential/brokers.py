@@ -23,14 +23,12 @@ SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
-FORMAT_OPTIONS = ("--feature", "eligible.leader.replicas.version=0")
-"""Level 1 would set min.insync.replicas dynamically for the whole cluster; our clusters do not have the feature."""
 
 
 @contextmanager
 def brokers(folder: Path, libs: Path) -> Iterator[tuple[ApacheKafkaProcess, PykbrokerProcess]]:
     """Apache Kafka and pykbroker, started."""
-    kafka = ApacheKafkaProcess(folder / "kafka", folder / "kafka.log", SETTINGS, JavaTools(libs), FORMAT_OPTIONS)
+    kafka = ApacheKafkaProcess(folder / "kafka", folder / "kafka.log", SETTINGS, JavaTools(libs))
     ours = PykbrokerProcess(folder / "pykbroker", folder / "pykbroker.log", SETTINGS)
     try:
         kafka.start()
