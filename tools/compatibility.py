@@ -37,18 +37,19 @@ REMARKS = {
     "DescribeUserScramCredentials": "credentials are shown; no listener offers SCRAM",
     "AlterUserScramCredentials": "credentials are stored; no listener offers SCRAM",
     "AssignReplicasToDirs": "brokers send it when their disk is full, as they have one directory",
-    "ListGroups": "all groups are of the type classic",
+    **dict.fromkeys(
+        ("GetTelemetrySubscriptions", "PushTelemetry"),
+        "as in Kafka, ApiVersions lists it if `metric.reporters` names a receiver, which is a Python class here",
+    ),
 }
 
 SHARE = "share groups (KIP-932)"
 STREAMS = "Streams groups (KIP-1071)"
 TOKENS = "delegation tokens"
-TELEMETRY = "client metrics (KIP-714)"
 ZOOKEEPER = "left Kafka with ZooKeeper"
 NOT_SERVED = {
     **dict.fromkeys(("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown"), ZOOKEEPER),
     **dict.fromkeys(("StreamsGroupHeartbeat", "StreamsGroupDescribe"), STREAMS),
-    **dict.fromkeys(("GetTelemetrySubscriptions", "PushTelemetry"), TELEMETRY),
     **dict.fromkeys(
         ("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken"), TOKENS
     ),

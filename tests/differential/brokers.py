@@ -42,11 +42,17 @@ def brokers(folder: Path, libs: Path) -> Iterator[tuple[ApacheKafkaProcess, Pykb
 @contextmanager
 def pair(folder: Path, libs: Path) -> Iterator[Pair]:
     """Both brokers, ready to be asked."""
-    with brokers(folder, libs) as (kafka, ours):
-        both = Pair(kafka.address, ours.address)
-        both.prepare()
-        try:
-            yield both
-        finally:
-            for world in both.worlds:
-                world.close()
+    with brokers(folder, libs) as (kafka, ours), pair_of(kafka, ours) as both:
+        yield both
+
+
+@contextmanager
+def pair_of(kafka: ApacheKafkaProcess, ours: PykbrokerProcess) -> Iterator[Pair]:
+    """Both of these brokers, ready to be asked."""
+    both = Pair(kafka.address, ours.address)
+    both.prepare()
+    try:
+        yield both
+    finally:
+        for world in both.worlds:
+            world.close()
