@@ -125,7 +125,17 @@ async def test_a_new_cluster_begins_as_kafkas_does(tmp_path: Path) -> None:
     assert payloads(output) == [
         {"type": "BEGIN_TRANSACTION_RECORD", "version": 0, "data": {"name": "Bootstrap records"}},
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "metadata.version", "featureLevel": 30}},
+        {
+            "type": "FEATURE_LEVEL_RECORD",
+            "version": 0,
+            "data": {"name": "eligible.leader.replicas.version", "featureLevel": 1},
+        },
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "group.version", "featureLevel": 1}},
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "transaction.version", "featureLevel": 2}},
+        {
+            "type": "CONFIG_RECORD",
+            "version": 0,
+            "data": {"resourceType": 4, "resourceName": "", "name": "min.insync.replicas", "value": "1"},
+        },
         {"type": "END_TRANSACTION_RECORD", "version": 0, "data": {}},
     ]
