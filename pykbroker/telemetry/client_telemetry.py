@@ -9,13 +9,6 @@ from typing import TYPE_CHECKING
 
 from pykbroker.config.definitions import ConfigError
 from pykbroker.controller.metadata.image import CLIENT_METRICS_RESOURCE
-from pykbroker.telemetry.receivers import (
-    TelemetryContext,
-    TelemetryPayload,
-    TelemetryReceiver,
-    load_receivers,
-    receiver_names,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +17,7 @@ if TYPE_CHECKING:
     from pykbroker.metadata.metadata_cache import MetadataCache
     from pykbroker.security.connection_info import ConnectionInfo
     from pykbroker.telemetry.client_instances import ClientInstances
+    from pykbroker.telemetry.receivers import TelemetryContext, TelemetryPayload, TelemetryReceiver
 
 log = logging.getLogger(__name__)
 
@@ -47,15 +41,21 @@ class ClientTelemetry:
         Raises:
             ConfigError: a receiver cannot be loaded.
         """
-        names = receiver_names(self._metadata.config.broker.metric_reporters)
+        names = self._receiver_names()
         if names != self._names:
+            from pykbroker.telemetry.receivers import load_receivers
+
             self._receivers = load_receivers(names)
             self._names = names
 
     @property
     def is_enabled(self) -> bool:
         """True if there are receivers."""
-        return bool(receiver_names(self._metadata.config.broker.metric_reporters))
+        return bool(self._receiver_names())
+
+    def _receiver_names(self) -> tuple[str, ...]:
+        """The entries of `metric.reporters` that name Python classes."""
+        return tuple(name for name in self._metadata.config.broker.metric_reporters if ":" in name)
 
     def instances(self) -> ClientInstances:
         """The client instances, with the subscriptions of the newest metadata."""

@@ -51,11 +51,6 @@ class TelemetryReceiver(Protocol):
     def export_metrics(self, context: TelemetryContext, payload: TelemetryPayload) -> None: ...
 
 
-def receiver_names(reporters: Iterable[str]) -> tuple[str, ...]:
-    """The entries of `metric.reporters` that name Python classes."""
-    return tuple(name for name in reporters if ":" in name)
-
-
 def load_receivers(names: Iterable[str]) -> list[TelemetryReceiver]:
     """Makes the receivers that have these names.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,10 +51,10 @@ OTHER_VERSIONS: Mapping[ApiKey, str] = {}
 def listed(host: str, port: int) -> Versions:
     client = Client(host, port)
     try:
-        answer = client.call(ApiVersionsRequest(), 2)
+        answer: Any = client.call(ApiVersionsRequest(), 2)
     finally:
         client.close()
-    return {ApiKey(one.api_key): (one.min_version, one.max_version) for one in answer.api_keys}  # type: ignore[attr-defined]
+    return {ApiKey(one.api_key): (one.min_version, one.max_version) for one in answer.api_keys}
 
 
 def controller_of(kafka: ApacheKafkaProcess) -> tuple[str, int]:
