@@ -129,7 +129,7 @@ async def test_there_and_back(tmp_path: Path) -> None:
         topics_tool(bootstrap, "--create", "--topic", "theirs", "--partitions", "3")
     for name, topic in ours.topics_by_name.items():
         assert f"Topic: {name}\tTopicId: {uuid_to_text(topic.topic_id)}\tPartitionCount: 2" in described
-    assert described.count("Configs: retention.ms=600000") == 25
+    assert described.count("retention.ms=600000") == 25
     for entry in OURS:
         names = f"principal={entry.principal}, host={entry.host}, operation={OPERATIONS[entry.operation]}"
         assert f"({names}, permissionType={PERMISSION_TYPES[entry.permission_type]})" in listed

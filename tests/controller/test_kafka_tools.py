@@ -75,7 +75,6 @@ async def test_kafka_dump_log_reads_log_and_checkpoints(tmp_path: Path) -> None:
         for command in (
             CreatePartitions([NewPartitions("t0", 4)]),
             IncrementalAlterConfigs([ConfigResourceEdits(TOPIC_RESOURCE, "t1", edits)]),
-            DeleteTopics([TopicReference("t2")]),
             AllocateProducerIds(1, epoch),
             FenceBroker(1, epoch),
             UnfenceBroker(1, epoch),
@@ -87,6 +86,7 @@ async def test_kafka_dump_log_reads_log_and_checkpoints(tmp_path: Path) -> None:
                 ]
             ),
             DeleteAcls([AclFilter(resource_name="u")]),
+            DeleteTopics([TopicReference("t2")]),
         ):
             await node.submit(command, 1000)
     folder = tmp_path / "__cluster_metadata-0"
