@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykbroker.controller.metadata.bootstrap import Bootstrap
-from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is_supported, not_supported
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, not_supported
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.controller.raft.log_view import BEGINNING
 from pykbroker.controller.raft.quorum import VoterSet
@@ -86,10 +86,10 @@ def first_command(
     wished = {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
     if METADATA_VERSION not in wished:
         return Bootstrap(levels)
-    if not is_supported(wished[METADATA_VERSION]):
-        raise InconsistentDirectory(
-            path, f"the directory was formatted for other software: {not_supported(wished[METADATA_VERSION])}"
-        )
+    lowest, highest = settings.supported_features[METADATA_VERSION]
+    if not lowest <= wished[METADATA_VERSION] <= highest:
+        reason = not_supported(wished[METADATA_VERSION], highest)
+        raise InconsistentDirectory(path, f"the directory was formatted for other software: {reason}")
     taken: dict[str, int] = {}
     left_out: list[str] = []
     for name, level in sorted(wished.items()):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
+from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, UnsupportedMetadataVersion
 from pykbroker.controller.metadata.image_builder import apply_records
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST, not_supported
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.raft.log_view import OffsetAndEpoch
 from pykbroker.controller.raft_storage import RaftStorage
@@ -22,7 +23,9 @@ class ImagePublisher:
         applied: end of the applied log, including control records, which do not change `image`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, metadata_version_max: int = METADATA_VERSION_LATEST) -> None:
+        """A publisher of a node that supports levels of metadata.version up to this one."""
+        self._metadata_version_max = metadata_version_max
         self.image = EMPTY_IMAGE
         self.applied = OffsetAndEpoch(0, 0)
         self._subscribers: list[ImageCallback] = []
@@ -37,7 +40,13 @@ class ImagePublisher:
             callback(EMPTY_IMAGE, first)
 
     def publish(self, image: ClusterImage, applied: OffsetAndEpoch) -> None:
-        """Makes an image the newest one and calls the subscribers."""
+        """Makes an image the newest one and calls the subscribers.
+
+        Raises:
+            UnsupportedMetadataVersion: the cluster has a level that this node does not support.
+        """
+        if image.features.get(METADATA_VERSION, 0) > self._metadata_version_max:
+            raise UnsupportedMetadataVersion(not_supported(image.metadata_version, self._metadata_version_max))
         self.applied = applied
         old, self.image = self.image, image
         for callback in self._subscribers:

@@ -21,6 +21,7 @@ from pykbroker.controller.image_publisher import ImageCallback, ImagePublisher
 from pykbroker.controller.metadata.commands import Command, CommandRefused, ConfigRules, PlanContext, RandomSource
 from pykbroker.controller.metadata.features import KRAFT_VERSION
 from pykbroker.controller.metadata.image import ClusterImage, InconsistentMetadata
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION
 from pykbroker.controller.raft import local_messages as local
 from pykbroker.controller.raft.core import RaftCore
 from pykbroker.controller.raft.log_view import BEGINNING, OffsetAndEpoch
@@ -98,7 +99,7 @@ class ControllerNode:
         self.voter_requests = VoterRequests(self.step_or_resign, self._transport)
         self._download = SnapshotInstaller(self._transport)
         self._queue = CommandQueue(settings.append_linger_ms)
-        self._publisher = ImagePublisher()
+        self._publisher = ImagePublisher(settings.supported_features[METADATA_VERSION][1])
         self._wakeup = trio.Event()
         self._leadership = trio.Event()
         self._advance = trio.Event()

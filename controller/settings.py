@@ -26,6 +26,7 @@ class ControllerSettings(NamedTuple):
     snapshot_bytes        `metadata.log.max.record.bytes.between.snapshots`
     snapshot_interval_ms  `metadata.log.max.snapshot.interval.ms`; checked when something is written; 0 for never
     unclean_election      `unclean.leader.election.enable`
+    min_insync_replicas   `min.insync.replicas`
     bootstrap_levels      feature levels that a new cluster begins with
     running_tick_ms       interval at which RunningClock checks that the process runs; 0 for a node without others
     """
@@ -44,6 +45,7 @@ class ControllerSettings(NamedTuple):
     raft: RaftSettings = RaftSettings()
     append_linger_ms: int = 0
     unclean_election: bool = False
+    min_insync_replicas: int = 1
     supported_features: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES
     bootstrap_levels: Mapping[str, int] = BOOTSTRAP_LEVELS
     running_tick_ms: int = 0
@@ -62,4 +64,5 @@ class ControllerSettings(NamedTuple):
             node_id=self.node_id,
             voter_ids=voter_ids,
             unclean_election_default=self.unclean_election,
+            min_insync_replicas_default=self.min_insync_replicas,
         )

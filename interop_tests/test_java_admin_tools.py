@@ -212,6 +212,24 @@ def test_features(tools: JavaTools) -> None:
     assert level[0] in tools.check(FEATURES, "describe").stdout
 
 
+def test_a_feature_goes_down_and_up(tools: JavaTools) -> None:
+    """kafka-features: eligible leader replicas, with which the cluster has a minimum in sync of its own (P-201)."""
+    feature = "eligible.leader.replicas.version"
+    brokers = ("--entity-type", "brokers", "--entity-default")
+    own = ("--entity-type", "brokers", "--entity-name", "1", "--alter", "--add-config", "min.insync.replicas=1")
+    finalized = rf"Feature: {feature}\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 1\s+FinalizedVersionLevel: "
+    assert re.search(f"{finalized}1", tools.check(FEATURES, "describe").stdout)
+    assert "Broker-level min.insync.replicas cannot be altered while ELR is enabled." in refused(tools, CONFIGS, *own)
+    without = (*brokers, "--alter", "--delete-config", "min.insync.replicas")
+    assert "cannot be removed while ELR is enabled." in refused(tools, CONFIGS, *without)
+    down = tools.check(FEATURES, "downgrade", "--feature", f"{feature}=0").stdout
+    assert f"{feature} was downgraded to 0." in down
+    assert re.search(f"{finalized}0", tools.check(FEATURES, "describe").stdout)
+    tools.check(CONFIGS, *without)
+    assert f"{feature} was upgraded to 1." in tools.check(FEATURES, "upgrade", "--feature", f"{feature}=1").stdout
+    assert "min.insync.replicas=1" in tools.check(CONFIGS, *brokers, "--describe").stdout
+
+
 def test_api_versions(tools: JavaTools) -> None:
     """kafka-broker-api-versions: what administrators' clients need is there in its newest version."""
     printed = tools.check(API_VERSIONS).stdout

@@ -34,15 +34,17 @@ REMARKS = {
     "AlterReplicaLogDirs": "a broker has one log directory: a move is either none or impossible",
     "DescribeLogDirs": "there is one log directory, which is never cordoned",
     "AssignReplicasToDirs": "brokers send it when their disk is full, as they have one directory",
+    **dict.fromkeys(
+        ("GetTelemetrySubscriptions", "PushTelemetry"),
+        "as in Kafka, ApiVersions lists it if `metric.reporters` names a receiver, which is a Python class here",
+    ),
 }
 
 STREAMS = "Streams groups (KIP-1071)"
-TELEMETRY = "client metrics (KIP-714)"
 ZOOKEEPER = "left Kafka with ZooKeeper"
 NOT_SERVED = {
     **dict.fromkeys(("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown"), ZOOKEEPER),
     **dict.fromkeys(("StreamsGroupHeartbeat", "StreamsGroupDescribe"), STREAMS),
-    **dict.fromkeys(("GetTelemetrySubscriptions", "PushTelemetry"), TELEMETRY),
 }
 
 HEAD = """# Compatibility

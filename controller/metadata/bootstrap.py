@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pykbroker.controller.metadata.commands import Plan, PlanContext
-from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS
+from pykbroker.controller.metadata.features import (
+    BOOTSTRAP_LEVELS,
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    cluster_min_isr,
+)
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.controller.metadata.metadata_versions import METADATA_TRANSACTIONS, METADATA_VERSION
 from pykbroker.protocol.log_messages.metadata_records import (
@@ -20,6 +24,9 @@ class Bootstrap(NamedTuple):
     """Finalizes the feature levels of a new cluster; the result is None.
 
     From 3.6-IV1 on the records form a metadata transaction, as in Kafka: older software cannot read one.
+
+    With eligible leader replicas the cluster gets a `min.insync.replicas` of its own, that of this controller: all
+    nodes must judge by the same one.
 
     `others`: further records of the format step, SCRAM credentials for example.
 
@@ -35,6 +42,8 @@ class Bootstrap(NamedTuple):
         names = sorted(self.levels, key=lambda name: (name != METADATA_VERSION, name))
         records: list[Any] = [FeatureLevelRecord(name=name, feature_level=self.levels[name]) for name in names]
         records += self.others
+        if self.levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
+            records.append(cluster_min_isr(context))
         if self.levels[METADATA_VERSION] >= METADATA_TRANSACTIONS:
             records = [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
         return Plan(records, None)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.elections import (
+    changes_when_broker_is_replaced,
     changes_when_broker_leaves,
     changes_when_broker_restarted,
     changes_when_broker_serves,
@@ -42,8 +43,9 @@ class RegisterBroker(NamedTuple):
                     a metadata.version without directories. A broker registers them again when the level rises
     is_fenced       True as in Kafka: the broker serves after an UnfenceBroker. False for a broker in the same process
                     as the controller, which serves at once: this saves one record and one fsync
-    is_clean_restart  True after a clean shutdown, see elections.changes_when_broker_restarted; only used when
-                    is_fenced is False
+    is_clean_restart  True after a clean stop of the process that is replaced, see elections
+    previous_epoch  the broker epoch at the last clean stop of the broker's directory, -1 without one; None if that is
+                    not known and `is_clean_restart` says it (KIP-966)
 
     Raises:
         CommandRefused: INVALID_REGISTRATION, UNSUPPORTED_VERSION.
@@ -57,6 +59,7 @@ class RegisterBroker(NamedTuple):
     rack: str | None = None
     is_fenced: bool = True
     is_clean_restart: bool = False
+    previous_epoch: int | None = None
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[int]:
         self._check(image)
@@ -67,10 +70,11 @@ class RegisterBroker(NamedTuple):
             epoch = existing.epoch
             is_fenced, in_controlled_shutdown = existing.is_fenced, existing.in_controlled_shutdown
         else:
-            if self.is_fenced:
-                records += changes_when_broker_leaves(image, context, self.broker_id)
-            else:
-                records += changes_when_broker_restarted(image, context, self.broker_id, is_clean=self.is_clean_restart)
+            is_clean = self.is_clean_restart
+            if self.previous_epoch is not None:
+                is_clean = existing is not None and existing.epoch == self.previous_epoch
+            changes = changes_when_broker_is_replaced if self.is_fenced else changes_when_broker_restarted
+            records += changes(image, context, self.broker_id, is_clean=is_clean)
             epoch = context.next_offset
         # Last: when the registration takes effect, the partitions of the previous one have been changed already.
         records.append(

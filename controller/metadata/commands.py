@@ -112,6 +112,7 @@ class PlanContext(NamedTuple):
     config_rules  rules of configuration keys
     supported_features   feature name -> (lowest, highest level) that this software supports
     node_id, voter_ids   id of this controller, ids of all voters
+    min_insync_replicas_default   `min.insync.replicas` at the start of this controller
     unclean_election_default   `unclean.leader.election.enable` at the start of this controller
     """
 
@@ -124,6 +125,7 @@ class PlanContext(NamedTuple):
     node_id: int
     voter_ids: frozenset[int]
     unclean_election_default: bool = False
+    min_insync_replicas_default: int = 1
 
 
 class CommandRefused(Exception):

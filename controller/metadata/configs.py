@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
+from pykbroker.controller.metadata.eligible_replicas import cleared_eligible_replicas
+from pykbroker.controller.metadata.features import MIN_ISR_KEY, are_eligible_replicas_enabled
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -116,6 +118,7 @@ def _plan_all(
             except _Refused as refused:
                 error = refused.error
         results.append(AlterConfigResult(*key, error))
+    records += cleared_eligible_replicas(records, image)
     refuse_too_many_records(records)
     return Plan(() if validate_only else records, results)
 
@@ -136,7 +139,13 @@ def _plan_resource(resource: Resource, image: ClusterImage, context: PlanContext
     if resource_type != BROKER_RESOURCE:
         # A broker reads its files again when a record names them, so there an unchanged value is written too.
         changes = {name: value for name, value in changes.items() if existing.get(name) != value}
-    elif CORDONED_KEY in (*changes, *removed) and image.metadata_version < CORDONED_LOG_DIRS:
+    elif are_eligible_replicas_enabled(image) and MIN_ISR_KEY in (*changes, *removed):
+        _check_min_isr(resource_name, None if MIN_ISR_KEY in removed else changes[MIN_ISR_KEY])
+    if (
+        resource_type == BROKER_RESOURCE
+        and CORDONED_KEY in (*changes, *removed)
+        and image.metadata_version < CORDONED_LOG_DIRS
+    ):
         raise _Refused(
             ErrorCode.INVALID_CONFIG,
             f"The {CORDONED_KEY} configuration value cannot be set because it requires metadata.version >= "
@@ -170,6 +179,14 @@ def _check_form(resource: Resource) -> None:
         raise _Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
     if resource.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
         raise _Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+
+
+def _check_min_isr(broker: str, value: str | None) -> None:
+    """Raise _Refused for a broker's own `min.insync.replicas`, and for a cluster without one (KIP-966; P-201)."""
+    if broker:
+        raise _Refused(ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_ISR_KEY} cannot be altered while ELR is enabled.")
+    if value is None:
+        raise _Refused(ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_ISR_KEY} cannot be removed while ELR is enabled.")
 
 
 def _edited_value(edit: ConfigEdit, current: str | None, resource_type: int, context: PlanContext) -> str | None:

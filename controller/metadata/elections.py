@@ -1,7 +1,7 @@
-"""Leaders of partitions when brokers come and go (KIP-631's rules, without eligible leader replicas).
+"""Leaders of partitions when brokers come and go (KIP-631's rules, with the eligible leader replicas of KIP-966).
 
-A leader must be active and in sync. Without a replica that is both, the partition has no leader, unless its topic
-allows an unclean election: then any active replica leads, which may lose records.
+A leader must be active and in sync, or eligible when nobody is in sync. Without such a replica the partition has no
+leader, unless its topic allows an unclean election: then any active replica leads, which may lose records.
 """
 
 from __future__ import annotations
@@ -9,6 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from pykbroker.controller.metadata.commands import PlanContext
+from pykbroker.controller.metadata.eligible_replicas import (
+    Eligibility,
+    elect_leader,
+    record_election,
+    record_last_known_leader,
+)
+from pykbroker.controller.metadata.features import are_eligible_replicas_enabled
 from pykbroker.controller.metadata.image import (
     BROKER_RESOURCE,
     LOST_DIRECTORY,
@@ -20,11 +27,9 @@ from pykbroker.controller.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE
+from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE, changed_partition
 from pykbroker.controller.metadata.metadata_versions import NO_EPOCH_FOR_SHRINKS
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
-
-RECOVERING = 1
 
 UNCLEAN_KEY = "unclean.leader.election.enable"
 
@@ -34,7 +39,7 @@ def changes_when_broker_leaves(
 ) -> list[PartitionChangeRecord]:
     """Takes a broker out of every in-sync set and leadership.
 
-    The last in-sync replica stays in the set, of a partition without a leader.
+    Without eligible leader replicas the last in-sync replica stays in the set, of a partition without a leader.
 
     With `directories`, only for partitions whose replica is in one of these failed directories.
     """
@@ -47,6 +52,31 @@ def changes_when_broker_leaves(
         for topic, partition in _partitions_in_sync_on(image, broker_id)
         if (directories is None or _directory_of(partition, broker_id) in directories)
         and (change := _change(image, context, topic, partition, is_active, removed=broker_id)) is not None
+    ]
+
+
+def changes_when_broker_is_replaced(
+    image: ClusterImage, context: PlanContext, broker_id: int, *, is_clean: bool
+) -> list[PartitionChangeRecord]:
+    """The changes for a new process of a broker, still fenced.
+
+    It leaves the in-sync sets, and after an unclean stop it is no longer eligible either: its logs may have lost
+    records.
+    """
+    if is_clean or not are_eligible_replicas_enabled(image):
+        return changes_when_broker_leaves(image, context, broker_id)
+
+    def is_active(replica: int) -> bool:
+        return replica != broker_id and _is_active(image, replica)
+
+    return [
+        change
+        for topic, partition in (
+            *_partitions_in_sync_on(image, broker_id),
+            *_partitions_eligible_on(image, broker_id),
+        )
+        if (change := _change(image, context, topic, partition, is_active, removed=broker_id, unclean=broker_id))
+        is not None
     ]
 
 
@@ -77,8 +107,10 @@ def is_irreplaceable(
 
     others = tuple(replica for replica in partition.isr if replica != broker_id)
     allow_unclean = is_unclean_election_allowed(image, context, topic.name)
-    leader, _ = elect_leader(partition, others, can_lead, allow_unclean=allow_unclean)
-    return partition.leader == broker_id and leader == NO_LEADER
+    rules = Eligibility.of(image, context, topic)
+    eligible = rules.eligible(partition, partition.replicas, others)
+    elected = elect_leader(partition, others, eligible, rules, can_lead, allow_unclean=allow_unclean)
+    return partition.leader == broker_id and elected.leader == NO_LEADER
 
 
 def changes_when_broker_serves(
@@ -103,42 +135,49 @@ def changes_when_broker_restarted(
 ) -> list[PartitionChangeRecord]:
     """The changes for a broker that registers unfenced, in place of an earlier registration of its own.
 
-    If others are in sync they take over, as when it leaves. If it alone is in sync it stays the leader, in a new leader
-    epoch after an unclean stop: it may have lost the end of its log, which followers and consumers detect by the epoch
-    (KIP-101, KIP-320). After a clean stop the log is whole, and nothing is written for such a partition.
+    If others are in sync or eligible they take over, as when it leaves. If it alone is in sync it stays the leader, in
+    a new leader epoch after an unclean stop: it may have lost the end of its log, which followers and consumers detect
+    by the epoch (KIP-101, KIP-320). After a clean stop the log is whole, and nothing is written for such a partition.
+    Partitions that have no leader get this broker where it may lead.
     """
 
-    def is_active(replica: int) -> bool:
+    def others_active(replica: int) -> bool:
         return replica != broker_id and _is_active(image, replica)
 
+    def is_active(replica: int) -> bool:
+        return replica == broker_id or _is_active(image, replica)
+
+    unclean = broker_id if not is_clean and are_eligible_replicas_enabled(image) else None
+    affected = [*_partitions_in_sync_on(image, broker_id), *_partitions_eligible_on(image, broker_id)]
     changes: list[PartitionChangeRecord] = []
-    for topic, partition in _partitions_in_sync_on(image, broker_id):
-        if partition.isr == (broker_id,):
+    for topic, partition in affected:
+        if partition.isr == (broker_id,) and set(partition.eligible_leader_replicas) <= {broker_id}:
             if partition.leader != broker_id or not is_clean:
-                changes.append(
-                    PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id, leader=broker_id)
+                record = PartitionChangeRecord(
+                    partition_id=partition.partition, topic_id=topic.topic_id, leader=broker_id
                 )
+                record_last_known_leader(record, partition, Eligibility.of(image, context, topic))
+                changes.append(record)
             continue
-        change = _change(image, context, topic, partition, is_active, removed=broker_id)
+        removed = broker_id if broker_id in partition.isr else None
+        change = _change(image, context, topic, partition, others_active, removed=removed, unclean=unclean)
         if change is not None:
             changes.append(change)
-    return changes
-
-
-def elect_leader(
-    partition: PartitionImage, isr: tuple[int, ...], is_active: Callable[[int], bool], *, allow_unclean: bool
-) -> tuple[int, bool]:
-    """The leader for this in-sync set, and whether choosing it is unclean. The present leader stays if it may."""
-    if partition.leader in isr and is_active(partition.leader):
-        return partition.leader, False
-    for replica in partition.replicas:
-        if replica in isr and is_active(replica):
-            return replica, False
-    if allow_unclean:
-        for replica in partition.replicas:
-            if is_active(replica):
-                return replica, True
-    return NO_LEADER, False
+            partition = changed_partition(partition, change)
+        if partition.leader == NO_LEADER:
+            change = _change(image, context, topic, partition, is_active, removed=None)
+            if change is not None:
+                changes.append(change)
+    seen = {(topic.topic_id, partition.partition) for topic, partition in affected}
+    return changes + [
+        change
+        for topic in image.topics_by_name.values()
+        for partition in topic.partitions.values()
+        if partition.leader == NO_LEADER
+        and broker_id in partition.replicas
+        and (topic.topic_id, partition.partition) not in seen
+        and (change := _change(image, context, topic, partition, is_active, removed=None)) is not None
+    ]
 
 
 def start_epoch_for_shrink(image: ClusterImage, partition: PartitionImage, record: PartitionChangeRecord) -> None:
@@ -174,6 +213,13 @@ def _partitions_in_sync_on(image: ClusterImage, broker_id: int) -> Iterator[tupl
                 yield topic, partition
 
 
+def _partitions_eligible_on(image: ClusterImage, broker_id: int) -> Iterator[tuple[TopicImage, PartitionImage]]:
+    for topic in image.topics_by_name.values():
+        for partition in topic.partitions.values():
+            if broker_id in partition.eligible_leader_replicas:
+                yield topic, partition
+
+
 def has_its_directory(image: ClusterImage, partition: PartitionImage, broker_id: int) -> bool:
     """True if the broker can use the log directory of its replica, or if that is not known (KIP-858)."""
     directory = _directory_of(partition, broker_id)
@@ -197,26 +243,24 @@ def _change(
     is_active: Callable[[int], bool],
     *,
     removed: int | None,
+    unclean: int | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record for this partition's new leader and in-sync set, None when neither changes."""
+    """The record for this partition's new leader, in-sync set and eligible replicas, None when nothing changes.
+
+    `removed` leaves the in-sync set, `unclean` the eligible replicas.
+    """
 
     def can_lead(replica: int) -> bool:
         return is_active(replica) and has_its_directory(image, partition, replica)
 
     target = tuple(replica for replica in partition.isr if replica != removed)
+    rules = Eligibility.of(image, context, topic)
+    eligible = rules.eligible(partition, partition.replicas, target, () if unclean is None else (unclean,))
     allow_unclean = is_unclean_election_allowed(image, context, topic.name)
-    leader, is_unclean = elect_leader(partition, target, can_lead, allow_unclean=allow_unclean)
+    elected = elect_leader(partition, target, eligible, rules, can_lead, allow_unclean=allow_unclean)
     record = PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id)
-    is_changed = False
-    if leader != partition.leader:
-        record.leader = leader
-        is_changed = True
-    if is_unclean and leader != partition.leader:
-        record.isr = [leader]
-        if partition.leader_recovery_state != RECOVERING:
-            record.leader_recovery_state = RECOVERING
-    elif target and target != partition.isr:
-        record.isr = list(target)
-        is_changed = True
+    unchanged = PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id)
+    record_election(record, partition, target, eligible, elected, rules)
     start_epoch_for_shrink(image, partition, record)
-    return record if is_changed else None
+    record_last_known_leader(record, partition, rules)
+    return None if record == unchanged else record

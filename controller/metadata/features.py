@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Plan, PlanContext
-from pykbroker.controller.metadata.image import ClusterImage
+from pykbroker.controller.metadata.image import BROKER_RESOURCE, ClusterImage
 from pykbroker.controller.metadata.metadata_versions import (
     CHANGED_AT,
     CONTROLLER_REGISTRATION,
     ELIGIBLE_LEADER_REPLICAS,
+    ELIGIBLE_LEADER_REPLICAS_BY_DEFAULT,
     GROUP_VERSION_1,
     METADATA_VERSION,
     METADATA_VERSION_LATEST,
     METADATA_VERSION_MIN,
+    METADATA_VERSION_UNSTABLE,
     SHARE_VERSION_1,
     TRANSACTION_VERSION_2,
 )
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
+from pykbroker.protocol.log_messages.metadata_records import ConfigRecord, FeatureLevelRecord
 
 KRAFT_VERSION = "kraft.version"
 TRANSACTION_VERSION = "transaction.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
+
+MIN_ISR_KEY = "min.insync.replicas"
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_LATEST),
@@ -32,16 +37,29 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     KRAFT_VERSION: (0, 1),
     GROUP_VERSION: (0, 1),
     SHARE_VERSION: (0, 1),
+    ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
 }
 """Lowest and highest level of each feature that this software supports; other features are at level 0. A level is added
 when its behaviour exists: a promised level without the behaviour would be worse for clients than a missing one."""
+
+UNSTABLE_FEATURES: Mapping[str, tuple[int, int]] = {
+    **SUPPORTED_FEATURES,
+    METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_UNSTABLE),
+}
+"""The same for a node with `unstable.feature.versions.enable`."""
+
+
+def supported_features(*, unstable: bool) -> Mapping[str, tuple[int, int]]:
+    """The features that a node supports; `unstable` is its `unstable.feature.versions.enable`."""
+    return UNSTABLE_FEATURES if unstable else SUPPORTED_FEATURES
 
 
 def default_levels(metadata_version: int) -> dict[str, int]:
     """Features that a new cluster of this metadata.version finalizes.
 
-    One below 4.0-IV2 has no transaction.version, one below 4.0-IV0 no group.version, one below 4.2-IV0 no
-    share.version; they are at level 0 of these until UpdateFeatures raises them.
+    One below 4.2-IV0 has no share.version, one below 4.1-IV0 keeps no eligible leader replicas, one below 4.0-IV2 has
+    no transaction.version, one below 4.0-IV0 no group.version; they are at level 0 of these until UpdateFeatures raises
+    them.
     """
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= TRANSACTION_VERSION_2:
@@ -50,6 +68,8 @@ def default_levels(metadata_version: int) -> dict[str, int]:
         levels[GROUP_VERSION] = 1
     if metadata_version >= SHARE_VERSION_1:
         levels[SHARE_VERSION] = 1
+    if metadata_version >= ELIGIBLE_LEADER_REPLICAS_BY_DEFAULT:
+        levels[ELIGIBLE_LEADER_REPLICAS_VERSION] = 1
     return levels
 
 
@@ -61,6 +81,40 @@ def consumer_groups_enabled(image: ClusterImage) -> bool:
 def share_groups_enabled(image: ClusterImage) -> bool:
     """True if the cluster's share.version serves share groups (KIP-932)."""
     return image.features.get(SHARE_VERSION, 0) >= 1
+
+
+def are_eligible_replicas_enabled(image: ClusterImage) -> bool:
+    """True if the cluster's eligible.leader.replicas.version keeps eligible leader replicas (KIP-966)."""
+    return image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1
+
+
+def cluster_min_isr(context: PlanContext) -> ConfigRecord:
+    """The record that makes this controller's `min.insync.replicas` that of the cluster."""
+    return ConfigRecord(
+        resource_type=BROKER_RESOURCE,
+        resource_name="",
+        name=MIN_ISR_KEY,
+        value=str(context.min_insync_replicas_default),
+    )
+
+
+def unmet_dependency(name: str, level: int, levels: Mapping[str, int]) -> tuple[str, int] | None:
+    """The feature and level that this level of a feature needs and `levels` do not have; None if all is well."""
+    dependency = _DEPENDENCIES.get((name, level))
+    return None if dependency is None or levels.get(dependency[0], 0) >= dependency[1] else dependency
+
+
+def _min_isr_of_cluster_alone(image: ClusterImage, context: PlanContext) -> list[ConfigRecord]:
+    """Records after which the cluster has a `min.insync.replicas` and no broker has another one of its own."""
+    records = []
+    if MIN_ISR_KEY not in image.configs.get((BROKER_RESOURCE, ""), {}):
+        records.append(cluster_min_isr(context))
+    records += [
+        ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=name, name=MIN_ISR_KEY, value=None)
+        for (resource_type, name), configs in image.configs.items()
+        if resource_type == BROKER_RESOURCE and name and MIN_ISR_KEY in configs
+    ]
+    return records
 
 
 BOOTSTRAP_LEVELS: Mapping[str, int] = default_levels(METADATA_VERSION_LATEST)
@@ -92,13 +146,17 @@ class UpdateFeatures(NamedTuple):
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[ApiError]:
         proposed = dict(image.features)
         proposed.update((update.name, update.level) for update in self.updates)
-        records: list[FeatureLevelRecord] = []
+        records: list[Any] = []
         for update in self.updates:
             error = _update_error(update, image, proposed, context)
             if error.is_failure:
                 return Plan((), error)
             if update.name != KRAFT_VERSION:
                 records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+        if proposed.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0 and any(
+            update.name == ELIGIBLE_LEADER_REPLICAS_VERSION for update in self.updates
+        ):
+            return Plan(() if self.validate_only else [*_min_isr_of_cluster_alone(image, context), *records], NO_ERROR)
         return Plan(() if self.validate_only else records, NO_ERROR)
 
 
@@ -132,8 +190,8 @@ def _update_error(
         return _metadata_version_error(update, current)
     if update.name not in _KNOWN_FEATURES:
         return _invalid(update, f"Feature {update.name} not found.")
-    dependency = _DEPENDENCIES.get((update.name, update.level))
-    if dependency is not None and proposed.get(dependency[0], 0) < dependency[1]:
+    dependency = unmet_dependency(update.name, update.level, proposed)
+    if dependency is not None:
         return _invalid(
             update,
             f"{update.name} could not be set to {update.level} because it depends on {dependency[0]} level "
@@ -148,14 +206,14 @@ _KNOWN_FEATURES = frozenset(
         KRAFT_VERSION,
         TRANSACTION_VERSION,
         GROUP_VERSION,
-        "eligible.leader.replicas.version",
+        ELIGIBLE_LEADER_REPLICAS_VERSION,
         SHARE_VERSION,
         "streams.version",
     )
 )
 
 _DEPENDENCIES: Mapping[tuple[str, int], tuple[str, int]] = {
-    ("eligible.leader.replicas.version", 1): (METADATA_VERSION, ELIGIBLE_LEADER_REPLICAS),
+    (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): (METADATA_VERSION, ELIGIBLE_LEADER_REPLICAS),
 }
 
 

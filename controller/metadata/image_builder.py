@@ -24,7 +24,7 @@ from pykbroker.controller.metadata.image import (
     UnsupportedMetadataVersion,
     quota_key,
 )
-from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is_supported, not_supported
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, is_known, not_supported
 from pykbroker.controller.metadata.topic_names import collision_form
 from pykbroker.protocol.log_messages import metadata_records as r
 from pykbroker.protocol.uuids import uuid_to_text
@@ -313,7 +313,7 @@ class ImageBuilder:
         self._touched_controllers.add(record.controller_id)
 
     def _feature_level(self, record: r.FeatureLevelRecord) -> None:
-        if record.name == METADATA_VERSION and not is_supported(record.feature_level):
+        if record.name == METADATA_VERSION and not is_known(record.feature_level):
             raise UnsupportedMetadataVersion(not_supported(record.feature_level))
         features = self._own("_features")
         if record.feature_level == 0:
@@ -342,7 +342,7 @@ class ImageBuilder:
             for partition in list(topic.partitions.values()):
                 if partition.eligible_leader_replicas or partition.last_known_elr:
                     self._partitions_to_change(topic.topic_id)[partition.partition] = partition._replace(
-                        eligible_leader_replicas=(), last_known_elr=()
+                        eligible_leader_replicas=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
                     )
 
     def _access_control_entry(self, record: r.AccessControlEntryRecord) -> None:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from pykbroker.controller.metadata.brokers import registered_broker
 from pykbroker.controller.metadata.commands import Plan, PlanContext
-from pykbroker.controller.metadata.elections import RECOVERING, is_unclean_election_allowed
+from pykbroker.controller.metadata.elections import is_unclean_election_allowed
+from pykbroker.controller.metadata.eligible_replicas import RECOVERING
 from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
 from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE, changed_partition
 from pykbroker.controller.metadata.partition_changes import Assignment, Election, change_partition
@@ -95,7 +96,7 @@ class AlterPartition(NamedTuple):
         target = Assignment.of(partition)._replace(isr=tuple(replica.broker_id for replica in change.isr))
         is_unclean_allowed = is_unclean_election_allowed(image, context, topic.name)
         election = Election.UNCLEAN if is_unclean_allowed else Election.ONLINE
-        record = change_partition(image, topic, partition, target, election, change.recovery_state)
+        record = change_partition(image, context, topic, partition, target, election, change.recovery_state)
         if record is None:
             return IsrChangeResult(change.partition, ErrorCode.NONE, partition)
         records.append(record)

@@ -59,7 +59,7 @@ class ElectLeaders(NamedTuple):
             of_topic: list[ElectionResult] = []
             results.append((name, of_topic))
             for number in partitions:
-                error, record = self._elect(image, name, number)
+                error, record = self._elect(image, context, name, number)
                 if record is not None:
                     records.append(record)
                 if self.topics is not None or error.code != ErrorCode.ELECTION_NOT_NEEDED:
@@ -67,7 +67,9 @@ class ElectLeaders(NamedTuple):
         refuse_too_many_records(records)
         return Plan(records, results)
 
-    def _elect(self, image: ClusterImage, name: str, number: int) -> tuple[ApiError, PartitionChangeRecord | None]:
+    def _elect(
+        self, image: ClusterImage, context: PlanContext, name: str, number: int
+    ) -> tuple[ApiError, PartitionChangeRecord | None]:
         topic = image.topics_by_name.get(name)
         if topic is None:
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"), None
@@ -77,7 +79,7 @@ class ElectLeaders(NamedTuple):
         if self._has_its_leader(partition):
             return ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."), None
         election = Election.PREFERRED if self.election_type == PREFERRED else Election.UNCLEAN
-        record = change_partition(image, topic, partition, Assignment.of(partition), election)
+        record = change_partition(image, context, topic, partition, Assignment.of(partition), election)
         if record is not None:
             return NO_ERROR, record
         if self.election_type == PREFERRED:

@@ -16,6 +16,9 @@ METADATA_VERSION_MIN = 7
 METADATA_VERSION_LATEST = 30
 """4.3-IV0, whose records this package writes."""
 
+METADATA_VERSION_UNSTABLE = 31
+"""4.4-IV0, for `unstable.feature.versions.enable` alone. It changes no record so far, but may until Kafka 4.4."""
+
 NAMES: Mapping[int, str] = {
     7: "3.3-IV3",
     8: "3.4-IV0",
@@ -43,7 +46,7 @@ NAMES: Mapping[int, str] = {
     30: "4.3-IV0",
     31: "4.4-IV0",
 }
-"""31 is not stable in Kafka 4.3 and not supported; it is here so that it is refused by name."""
+"""31 is not stable in Kafka 4.3."""
 
 # The first levels that have something.
 SCRAM = 11
@@ -54,6 +57,7 @@ DELEGATION_TOKENS = 14
 CONTROLLER_REGISTRATION = 15
 DIRECTORY_ASSIGNMENT = 17
 ELIGIBLE_LEADER_REPLICAS = 23
+ELIGIBLE_LEADER_REPLICAS_BY_DEFAULT = 26
 GROUP_VERSION_1 = 22
 TRANSACTION_VERSION_2 = 24
 """From here on a new cluster has transaction.version 2 (KIP-890); an older one may raise it."""
@@ -69,19 +73,19 @@ def described(level: int) -> str:
     return f"{level} ({NAMES[level]})" if level in NAMES else str(level)
 
 
-def is_supported(level: int) -> bool:
-    """True if this software can run the level."""
-    return METADATA_VERSION_MIN <= level <= METADATA_VERSION_LATEST
+def is_known(level: int) -> bool:
+    """True if this software can read the level's records; a node runs it if it is among its supported features."""
+    return METADATA_VERSION_MIN <= level <= METADATA_VERSION_UNSTABLE
 
 
-def not_supported(level: int) -> str:
-    """The reason to refuse a level that is not supported."""
-    lowest, highest = described(METADATA_VERSION_MIN), described(METADATA_VERSION_LATEST)
+def not_supported(level: int, max_level: int = METADATA_VERSION_LATEST) -> str:
+    """The reason to refuse a level that is not supported, by a node that supports levels up to `max_level`."""
+    lowest, highest = described(METADATA_VERSION_MIN), described(max_level)
     return f"{METADATA_VERSION} {described(level)} is not supported, only {lowest} to {highest} are"
 
 
-def level_of_release(text: str) -> int:
-    """The level that a release stands for, in any form that Kafka takes: 3.8-IV0, 3.8, 3.8.1.
+def level_of_release(text: str, max_level: int = METADATA_VERSION_LATEST) -> int:
+    """The level up to `max_level` that a release stands for, in any form that Kafka takes: 3.8-IV0, 3.8, 3.8.1.
 
     Raises:
         ValueError: no such release is supported; the text is Kafka's.
@@ -89,7 +93,7 @@ def level_of_release(text: str) -> int:
     segments = text.split(".")
     key = text if len(segments) <= 2 else ".".join(segments[:2])
     found = None
-    supported = {level: name for level, name in NAMES.items() if is_supported(level)}
+    supported = {level: name for level, name in NAMES.items() if level <= max_level}
     for level, name in supported.items():
         if key in (name, name.partition("-")[0]):
             # The last of a release's levels is the one that the release has.

@@ -1,7 +1,7 @@
 """One change of one partition: new replicas, new in-sync set, new leader, as a single record (KIP-455, KIP-631).
 
 The caller gives the state that a partition should have; the rules here decide how much of it is possible at once, and
-which replica leads then. Eligible leader replicas (KIP-966) are not supported, here or elsewhere in this package.
+which replica leads then.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from pykbroker.controller.metadata.elections import (
-    RECOVERING,
+from pykbroker.controller.metadata.commands import PlanContext
+from pykbroker.controller.metadata.elections import has_its_directory, start_epoch_for_shrink
+from pykbroker.controller.metadata.eligible_replicas import (
+    Eligibility,
     elect_leader,
-    has_its_directory,
-    start_epoch_for_shrink,
+    record_election,
+    record_last_known_leader,
 )
-from pykbroker.controller.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
+from pykbroker.controller.metadata.image_builder import NO_LEADER_CHANGE
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.controller.metadata.placement import default_directory
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
@@ -51,6 +54,7 @@ def is_being_reassigned(partition: PartitionImage) -> bool:
 
 def change_partition(
     image: ClusterImage,
+    context: PlanContext,
     topic: TopicImage,
     partition: PartitionImage,
     target: Assignment,
@@ -64,20 +68,33 @@ def change_partition(
     """
     target = _completed(target)
     record = PartitionChangeRecord(partition_id=partition.partition, topic_id=topic.topic_id)
-    leader, is_unclean = _elect(image, partition, target, election)
-    if leader != partition.leader:
-        record.leader = leader
-        if is_unclean:
-            target = target._replace(isr=(leader,))
-            if partition.leader_recovery_state != RECOVERING:
-                record.leader_recovery_state = RECOVERING
-    elif not set(partition.replicas) <= set(target.replicas):
+    rules = Eligibility.of(image, context, topic)
+    eligible = rules.eligible(partition, target.replicas, target.isr)
+
+    def can_lead(broker_id: int) -> bool:
+        broker = image.brokers.get(broker_id)
+        return broker is not None and broker.is_active and has_its_directory(image, partition, broker_id)
+
+    elected = elect_leader(
+        partition._replace(replicas=target.replicas),
+        target.isr,
+        eligible,
+        rules,
+        can_lead,
+        allow_unclean=election is Election.UNCLEAN,
+        is_preferred=election is Election.PREFERRED,
+    )
+    record_election(record, partition, target.isr, eligible, elected, rules)
+    if record.leader == NO_LEADER_CHANGE and not set(partition.replicas) <= set(target.replicas):
         # The same leader again starts a leader epoch, in which the removed replicas no longer take part.
-        record.leader = leader
-    if target.isr and target.isr != partition.isr:
-        record.isr = list(target.isr)
-        start_epoch_for_shrink(image, partition, record)
-    if recovery_state is not None and recovery_state != partition.leader_recovery_state and not is_unclean:
+        record.leader = partition.leader
+    start_epoch_for_shrink(image, partition, record)
+    record_last_known_leader(record, partition, rules)
+    if (
+        recovery_state is not None
+        and recovery_state != partition.leader_recovery_state
+        and not (elected.is_unclean and elected.leader != partition.leader)
+    ):
         record.leader_recovery_state = recovery_state
     if image.metadata_version >= DIRECTORY_ASSIGNMENT:
         directories = _directories(image, partition, target.replicas)
@@ -110,24 +127,6 @@ def _completed(target: Assignment) -> Assignment:
 
 def _without(brokers: tuple[int, ...], removed: Sequence[int]) -> tuple[int, ...]:
     return tuple(broker for broker in brokers if broker not in removed)
-
-
-def _elect(image: ClusterImage, partition: PartitionImage, target: Assignment, election: Election) -> tuple[int, bool]:
-    """The leader, and whether choosing it is unclean."""
-
-    def is_active(broker_id: int) -> bool:
-        broker = image.brokers.get(broker_id)
-        return broker is not None and broker.is_active and has_its_directory(image, partition, broker_id)
-
-    preferred = target.replicas[0] if target.replicas else NO_LEADER
-    if election is Election.PREFERRED and preferred in target.isr and is_active(preferred):
-        return preferred, False
-    return elect_leader(
-        partition._replace(replicas=target.replicas),
-        target.isr,
-        is_active,
-        allow_unclean=election is Election.UNCLEAN,
-    )
 
 
 def _directories(image: ClusterImage, partition: PartitionImage, replicas: tuple[int, ...]) -> tuple[bytes, ...]:

@@ -22,7 +22,7 @@ class ElectPreferredLeaders(NamedTuple):
     """
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
-        return _plan(image, _imbalanced(image), Election.PREFERRED)
+        return _plan(image, context, _imbalanced(image), Election.PREFERRED)
 
 
 class ElectUncleanLeaders(NamedTuple):
@@ -32,15 +32,18 @@ class ElectUncleanLeaders(NamedTuple):
     """
 
     def plan(self, image: ClusterImage, context: PlanContext) -> Plan[bool]:
-        return _plan(image, _leaderless(image, context), Election.UNCLEAN)
+        return _plan(image, context, _leaderless(image, context), Election.UNCLEAN)
 
 
 def _plan(
-    image: ClusterImage, candidates: Iterator[tuple[TopicImage, PartitionImage]], election: Election
+    image: ClusterImage,
+    context: PlanContext,
+    candidates: Iterator[tuple[TopicImage, PartitionImage]],
+    election: Election,
 ) -> Plan[bool]:
     records: list[PartitionChangeRecord] = []
     for topic, partition in candidates:
-        record = change_partition(image, topic, partition, Assignment.of(partition), election)
+        record = change_partition(image, context, topic, partition, Assignment.of(partition), election)
         if record is not None:
             records.append(record)
             if len(records) == ELECTION_COUNT_MAX:

@@ -81,10 +81,15 @@ class AlterPartitionReassignments(NamedTuple):
             raise _Refused(code, f"Unable to find partition {name}:{reassignment.partition}.")
         if reassignment.replicas is None:
             return _cancelled(image, context, topic, partition)
-        return self._changed(image, topic, partition, tuple(reassignment.replicas))
+        return self._changed(image, context, topic, partition, tuple(reassignment.replicas))
 
     def _changed(
-        self, image: ClusterImage, topic: TopicImage, partition: PartitionImage, wanted: tuple[int, ...]
+        self,
+        image: ClusterImage,
+        context: PlanContext,
+        topic: TopicImage,
+        partition: PartitionImage,
+        wanted: tuple[int, ...],
     ) -> PartitionChangeRecord | None:
         error = assignment_error(wanted, None, image)
         if error.is_failure:
@@ -103,7 +108,7 @@ class AlterPartitionReassignments(NamedTuple):
         removing = tuple(sorted(set(partition.replicas) - set(wanted)))
         adding = tuple(sorted(set(wanted) - before))
         target = Assignment((*wanted, *removing), partition.isr, removing, adding)
-        return change_partition(image, topic, partition, target)
+        return change_partition(image, context, topic, partition, target)
 
 
 class _Refused(Exception):
@@ -137,4 +142,4 @@ def _cancelled(
             )
         isr = replicas[:1]
     election = Election.UNCLEAN if is_unclean_allowed else Election.ONLINE
-    return change_partition(image, topic, partition, Assignment(replicas, isr, (), ()), election)
+    return change_partition(image, context, topic, partition, Assignment(replicas, isr, (), ()), election)

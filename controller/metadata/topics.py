@@ -18,6 +18,7 @@ from pykbroker.controller.metadata.commands import (
     Plan,
     PlanContext,
 )
+from pykbroker.controller.metadata.eligible_replicas import cleared_eligible_replicas
 from pykbroker.controller.metadata.image import (
     TOPIC_RESOURCE,
     ClusterImage,
@@ -255,6 +256,7 @@ def _plan_topic(
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=key, value=value)
         for key, value in configs.items()
     ]
+    records += cleared_eligible_replicas(records, image)
     records += [
         _partition_record(topic_id, partition, replicas, isr, image)
         for partition, (replicas, isr) in enumerate(assignments)

@@ -12,13 +12,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from pykbroker.cli.client_config import client_settings
-from pykbroker.cli.client_errors import error_name, error_number, error_text, explained_errors, prepare_client_library
+from pykbroker.cli.client_errors import error_text, explained_errors, prepare_client_library
 from pykbroker.cli.cluster_acls import ClusterAcls
-from pykbroker.cli.cluster_calls import GROUP
 from pykbroker.cli.cluster_configs import ClusterConfigs
+from pykbroker.cli.cluster_groups import ClusterGroups
 from pykbroker.cli.cluster_state import ClusterState
 from pykbroker.cli.cluster_transactions import ClusterTransactions
-from pykbroker.cli.consumer_group_describe import request_class
 from pykbroker.cli.errors import CliError
 
 _RETRY_S = 0.2
@@ -26,10 +25,10 @@ EARLIEST = -2
 LATEST = -1
 
 
-class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
+class Cluster(ClusterAcls, ClusterConfigs, ClusterGroups, ClusterState, ClusterTransactions):
     """An open admin connection; use it as a context manager.
 
-    It has the operations on topics and groups; its base classes have the others.
+    It has the operations on topics; its base classes have the others.
     """
 
     def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
@@ -147,86 +146,6 @@ class Cluster(ClusterAcls, ClusterConfigs, ClusterState, ClusterTransactions):
         found = self._ask(lambda: self._admin.delete_records(wanted))
         return {(where.topic, where.partition): int(item["low_watermark"]) for where, item in found.items()}
 
-    # Groups
-
-    def groups(self) -> list[dict[str, Any]]:
-        """Return every group: group_id, protocol_type, group_state, group_type, sorted by id."""
-        found = self._ask(lambda: self._admin.list_groups())
-        keys = ("group_id", "protocol_type", "group_state", "group_type")
-        return sorted(
-            ({key: item.get(key) for key in keys} for item in found), key=lambda group: str(group["group_id"])
-        )
-
-    def describe_group(self, group_id: str) -> dict[str, Any]:
-        """Return group_id, group_type, group_state, protocol_type, protocol, members with their partitions.
-
-        A group that does not exist has the state Dead, as in Kafka.
-
-        Raises:
-            CliError: refused, or the group is of a type that is neither classic nor consumer (KIP-848).
-        """
-        found = self._ask(lambda: self._admin.describe_groups([group_id]))[group_id]
-        if found["group_state"] == "Dead" and (newer := self._describe_consumer_group(group_id)):
-            return newer
-        return {
-            "group_id": group_id,
-            "group_type": "classic",
-            "group_state": found["group_state"] or "Dead",
-            "protocol_type": found["protocol_type"],
-            "protocol": found["protocol_data"],
-            "members": [_member(item) for item in found["members"]],
-        }
-
-    def _describe_consumer_group(self, group_id: str) -> dict[str, Any] | None:
-        """Return a group of the consumer protocol (KIP-848), None if the group is classic or does not exist."""
-        known = next((item for item in self.groups() if item["group_id"] == group_id), None)
-        group_type = str((known or {}).get("group_type") or "classic").lower()
-        if group_type == "classic":
-            return None
-        if group_type != "consumer":
-            raise CliError(f"group {group_id} is a {group_type} group: only classic and consumer groups can be shown")
-        request = request_class()(group_ids=[group_id], include_authorized_operations=False)
-        _, response = self._ask_coordinator(GROUP, group_id, request, lambda answer: answer.groups[0].error_code)
-        [found] = response.groups
-        if found.error_code:
-            raise CliError(f"group {group_id}: {found.error_message or error_text(found.error_code)}")
-        return {
-            "group_id": group_id,
-            "group_type": "consumer",
-            "group_state": found.group_state,
-            "protocol_type": "consumer",
-            "protocol": found.assignor_name,
-            "members": [_consumer_member(item) for item in found.members],
-        }
-
-    def group_offsets(self, group_id: str) -> dict[tuple[str, int], int]:
-        """Return the committed offsets of a group."""
-        found = self._ask(lambda: self._admin.list_group_offsets(group_id)).get(group_id, {})
-        return {(where.topic, where.partition): item.offset for where, item in found.items() if item.offset >= 0}
-
-    def alter_group_offsets(self, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit offsets for a group without members; raises CliError naming the partitions that were refused."""
-        from kafka import TopicPartition
-        from kafka.structs import OffsetAndMetadata
-
-        wanted = {
-            TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)
-            for (topic, partition), offset in offsets.items()
-        }
-        found = self._ask(lambda: self._admin.alter_group_offsets(group_id, wanted))
-        refused = [
-            f"{where.topic}-{where.partition}: {error_name(item)}"
-            for where, item in found.items()
-            if error_number(item)
-        ]
-        if refused:
-            raise CliError(f"group {group_id}: not committed: " + ", ".join(refused))
-
-    def delete_group(self, group_id: str) -> str | None:
-        """Delete a group; return the name of the error, None when it is deleted."""
-        outcome = self._ask(lambda: self._admin.delete_groups([group_id]))[group_id]
-        return None if outcome == "OK" else str(outcome)
-
     def _send(self, request: Any, node_id: int | None = None) -> Any:
         # The library's public methods drop fields of some responses, and support fewer values than the protocol has.
         manager = self._admin._manager
@@ -268,32 +187,4 @@ def _topic(item: Mapping[str, Any]) -> dict[str, Any]:
             }
             for partition in sorted(item["partitions"], key=lambda partition: int(partition["partition_index"]))
         ],
-    }
-
-
-def _member(item: Mapping[str, Any]) -> dict[str, Any]:
-    assignment = item.get("member_assignment")
-    partitions: list[tuple[str, int]] = []
-    if isinstance(assignment, Mapping):
-        for topic in assignment.get("assigned_partitions", ()):
-            partitions += [(topic["topic"], partition) for partition in topic["partitions"]]
-    return {
-        "member_id": item["member_id"],
-        "group_instance_id": item.get("group_instance_id"),
-        "client_id": item["client_id"],
-        "client_host": item["client_host"],
-        "partitions": [{"topic": topic, "partition": partition} for topic, partition in sorted(partitions)],
-    }
-
-
-def _consumer_member(item: Any) -> dict[str, Any]:
-    partitions = sorted(
-        (topic.topic_name, partition) for topic in item.assignment.topic_partitions for partition in topic.partitions
-    )
-    return {
-        "member_id": item.member_id,
-        "group_instance_id": item.instance_id,
-        "client_id": item.client_id,
-        "client_host": item.client_host,
-        "partitions": [{"topic": topic, "partition": partition} for topic, partition in partitions],
     }

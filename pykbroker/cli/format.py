@@ -92,7 +92,12 @@ def format_directory(
       pykbroker format --config server.properties --cluster-id ID --add-scram @credentials
     """
     config = _read_config(config_file, overrides)
-    levels = levels_of_options(release_version, features, is_dynamic=not config.quorum.voters)
+    levels = levels_of_options(
+        release_version,
+        features,
+        is_dynamic=not config.quorum.voters,
+        unstable=config.broker.unstable_feature_versions_enable,
+    )
     first: list[Any] = []
     if scram_texts:
         from pykbroker.cli.format_scram import credentials_of_options

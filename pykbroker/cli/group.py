@@ -22,11 +22,17 @@ _PARTITION_KEYS = ("topic", "partition", "committed", "end_offset", "lag", "memb
 
 @click.group(cls=CommandGroup)
 def group() -> None:
-    """List, describe, reset and delete consumer groups."""
+    """List, describe, reset and delete groups: classic, consumer, share and Streams groups."""
 
 
 @group.command("list")
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only this type (classic, consumer); repeatable.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="Only this type (classic, consumer, share, streams); repeatable.",
+)
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only this state (Stable, Empty); repeatable.")
 @json_option
 @cluster_options
@@ -62,7 +68,7 @@ def describe(group_id: str, members: bool, as_json: bool, bootstrap_servers: str
     """Show a group's state, its committed offsets, how far they lag, and who reads what."""
     with Cluster(bootstrap_servers, timeout_s) as cluster:
         found = cluster.describe_group(group_id)
-        committed = cluster.group_offsets(group_id)
+        committed = cluster.group_offsets(group_id, found["group_type"])
         _require_group(group_id, found, committed)
         owners = {
             (part["topic"], part["partition"]): member for member in found["members"] for part in member["partitions"]
@@ -76,7 +82,8 @@ def describe(group_id: str, members: bool, as_json: bool, bootstrap_servers: str
         print_json(found)
         return
     count = len(found["members"])
-    click.echo(f"group {group_id}: {found['group_state']}, {count} member{'' if count == 1 else 's'}")
+    kind = "" if found["group_type"] in ("classic", "consumer") else f"{found['group_type']} "
+    click.echo(f"{kind}group {group_id}: {found['group_state']}, {count} member{'' if count == 1 else 's'}")
     if members:
         _print_members(found)
     elif where:
@@ -113,8 +120,16 @@ def _print_members(found: dict[str, Any]) -> None:
     for member in found["members"]:
         parts = ", ".join(f"{part['topic']}-{part['partition']}" for part in member["partitions"])
         place = [member[key] for key in ("member_id", "group_instance_id", "client_id", "client_host")]
-        rows.append([*place, member["lag"], parts or None])
-    print_table(["member", "instance", "client", "host", "lag", "partitions"], rows)
+        tasks = member.get("tasks")
+        rows.append([*place, member["lag"], parts or None, *(() if tasks is None else (_tasks(tasks),))])
+    headings = ["member", "instance", "client", "host", "lag", "partitions"]
+    print_table(headings + (["tasks"] if found["group_type"] == "streams" else []), rows)
+
+
+def _tasks(tasks: dict[str, list[str]]) -> str | None:
+    """Return a member's tasks in one line, those of standby and of warm-up in brackets; None if it has none."""
+    parts = tasks["active"] + [f"{task} ({kind})" for kind in ("standby", "warmup") for task in tasks[kind]]
+    return ", ".join(parts) or None
 
 
 @group.command("reset-offsets")
@@ -156,7 +171,7 @@ def reset_offsets(
     bootstrap_servers: str,
     timeout_s: float,
 ) -> None:
-    """Move a group's committed offsets. Shows what would change; `--execute` does it.
+    """Move a group's committed offsets, or where a share group starts. Shows what would change; `--execute` does it.
 
     The group must have no running members. Offsets are kept within what each partition holds.
     """
@@ -169,7 +184,7 @@ def reset_offsets(
         found = cluster.describe_group(group_id)
         if found["members"]:
             raise CliError(f"group {group_id} has {len(found['members'])} running members: stop them first")
-        committed = cluster.group_offsets(group_id)
+        committed = cluster.group_offsets(group_id, found["group_type"])
         if all_topics:
             _require_group(group_id, found, committed)
         where = sorted(committed) if all_topics else partitions_of(cluster, topics, "--topic")
@@ -186,7 +201,7 @@ def reset_offsets(
             for item in where
         }
         if execute and new:
-            cluster.alter_group_offsets(group_id, new)
+            cluster.alter_group_offsets(group_id, found["group_type"], new)
     _print_reset(where, committed, new, execute, as_json)
 
 

@@ -72,6 +72,11 @@ def start_nodes(options: StartOptions) -> int:
             write_atomically(files[node_id], text_of_properties(properties))
     except OSError as error:
         raise CliError(f"{error.filename}: {error.strerror}") from None
+    if options.release_version is not None or options.features:
+        from pykbroker.cli.format_features import write_levels_of_new_directory
+
+        for config in configs.values():
+            write_levels_of_new_directory(config, options)
     if options.port_file is not None:
         prepare_port_file(options.port_file)
     # The brokers' modules and codecs, for all nodes. The garbage collector does not visit objects that exist at

@@ -37,12 +37,14 @@ class StartOptions:
     __slots__ = (
         "config_file",
         "data_dir",
+        "features",
         "help",
         "host",
         "nodes",
         "overrides",
         "port",
         "port_file",
+        "release_version",
         "stop_with_stdin",
         "topics",
     )
@@ -56,6 +58,8 @@ class StartOptions:
         self.config_file: str | None = None
         self.overrides: dict[str, str] = {}
         self.topics: list[TopicSpec] = []
+        self.release_version: str | None = None
+        self.features: list[str] = []
         self.stop_with_stdin = False
         self.help = False
 
@@ -70,6 +74,8 @@ OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("--override", "KEY=VALUE", "set one broker config; may be given again"),
     ("--nodes", "COUNT", "run a cluster of so many nodes, a process each, on ports from --port on"),
     ("--topic", "NAME:PARTITIONS:KEY=VALUE", "create this topic if it is missing; may be given again"),
+    ("--release-version", "RELEASE", "begin with the feature levels of a release, 3.9 for example, where all is new"),
+    ("--feature", "NAME=LEVEL", "begin with a feature at this level where all is new; may be given again"),
     ("--stop-with-stdin", None, "stop when standard input is closed (for programs that start a broker)"),
     ("--help", None, "show this text"),
 )
@@ -160,6 +166,10 @@ def _set(options: StartOptions, name: str, value: str) -> None:
         options.overrides[key.strip()] = text.strip()
     elif name == "--topic":
         options.topics.append(parse_topic_spec(value))
+    elif name == "--release-version":
+        options.release_version = value
+    elif name == "--feature":
+        options.features.append(value)
     elif name == "--stop-with-stdin":
         options.stop_with_stdin = True
     else:

@@ -36,7 +36,9 @@ class BrokerConfig(ConfigValues):
 
     def with_dynamic(self, cluster_wide: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         """These settings under dynamic ones: `own` before `cluster_wide` before the given ones (KIP-226)."""
-        if not cluster_wide and not own:
+        static = self.static_properties
+        dynamic = (*cluster_wide.items(), *own.items())
+        if all(static.get(key, default_text(key)) == text for key, text in dynamic):
             return self
         return BrokerConfig.from_properties({**self.static_properties, **cluster_wide, **own}, is_start=False)
 

@@ -152,12 +152,15 @@ def _judge_client_metrics(subscription: str, configs: Mapping[str, str]) -> ApiE
 
 
 def _check_client_pattern(pattern: str) -> None:
-    selector, equals, expression = pattern.partition("=")
+    # Kafka splits at each equals sign and drops empty parts at the end; two parts must be left.
+    selector, _, expression = pattern.partition("=")
+    expression = expression.rstrip("=")
+    is_legal = bool(expression) and "=" not in expression and selector.strip() in CLIENT_SELECTORS
     try:
         re.compile(expression.strip())
     except re.error:
-        equals = ""
-    if not equals or selector.strip() not in CLIENT_SELECTORS:
+        is_legal = False
+    if not is_legal:
         raise _Conflict(f"Illegal client matching pattern: {pattern}")
 
 

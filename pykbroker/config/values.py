@@ -50,9 +50,12 @@ class BrokerValues(Frozen):
     controlled_shutdown_enable: bool
     heartbeat_interval_ms: int
     initial_registration_timeout_ms: int
+    metric_reporters: tuple[str, ...]
     rack: str | None
     session_end_on_refusal: bool
     session_timeout_ms: int
+    telemetry_max_bytes: int
+    unstable_feature_versions_enable: bool
 
 
 class ConnectionValues(Frozen):

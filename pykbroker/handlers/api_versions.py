@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pykbroker.controller.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
+from pykbroker.controller.metadata.features import KRAFT_VERSION, supported_features
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.api_versions import (
@@ -20,6 +20,7 @@ from pykbroker.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from pykbroker.requests.api_table import APIS, APIS_OF
+from pykbroker.requests.context import BrokerServices
 
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.api_versions import ApiVersionsRequest
@@ -36,19 +37,24 @@ async def handle_api_versions(context: NodeContext, request: ApiVersionsRequest)
         and SOFTWARE_NAME.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if context.api_version >= 3:
+        context.connection.software_name = request.client_software_name
+        context.connection.software_version = request.client_software_version
     if context.connection.sasl is not None:
         context.connection.sasl.versions_were_sent()
+    unstable = context.services.config.broker.unstable_feature_versions_enable
     image = context.services.metadata.image
     finalized = {**image.features, KRAFT_VERSION: context.services.controller.kraft_version}
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised_lowest, max_version=api.highest)
             for api in APIS_OF[context.connection.listener_kind].values()
+            if not api.needs_telemetry or _has_telemetry(context)
         ],
         # Old Java clients refuse a supported feature whose lowest level is 0 (P-20).
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            for name, (lowest, highest) in supported_features(unstable=unstable).items()
             if lowest > 0 or context.api_version >= ZERO_MINIMUM_VERSION
         ],
         finalized_features_epoch=image.offset,
@@ -58,6 +64,12 @@ async def handle_api_versions(context: NodeContext, request: ApiVersionsRequest)
             if level > 0
         ],
     )
+
+
+def _has_telemetry(context: NodeContext) -> bool:
+    """True if the broker has a receiver of clients' metrics (P-203)."""
+    services = context.services
+    return isinstance(services, BrokerServices) and services.telemetry.is_enabled
 
 
 def unsupported_version_response() -> ApiVersionsResponse:

@@ -1,8 +1,8 @@
 """BrokerRegistration (key 62): a broker process joins the cluster, fenced at first (KIP-631).
 
 Versions 0-4. v1 ZooKeeper migration, which is refused; v2 log directories (KIP-858), without which Kafka 4 refuses a
-broker; v3 the epoch before a clean stop (KIP-966), which matters for eligible leader replicas only; v4 features whose
-lowest level is 0.
+broker; v3 the epoch before a clean stop (KIP-966), without which the broker's replicas are no longer eligible leaders;
+v4 features whose lowest level is 0.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ async def handle_broker_registration(
         features={f.name: (f.min_supported_version, f.max_supported_version) for f in request.features},
         log_dirs=request.log_dirs,
         rack=request.rack,
+        previous_epoch=request.previous_broker_epoch,
     )
     try:
         epoch = await active_controller_of(context).register(registration)

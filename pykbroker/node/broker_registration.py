@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.controller.metadata.commands import CommandRefused
-from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
+from pykbroker.controller.metadata.features import supported_features
 from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
@@ -92,7 +92,7 @@ async def register_at_once(
         broker_id=config.node_id,
         incarnation_id=random_uuid(host.random.randbytes(16)),
         endpoints=endpoints,
-        features=SUPPORTED_FEATURES,
+        features=supported_features(unstable=config.broker.unstable_feature_versions_enable),
         log_dirs=[uuid_from_text(identity.directory_id)],
         rack=config.broker.rack,
         is_fenced=False,
@@ -107,7 +107,7 @@ async def register_at_once(
     return registration
 
 
-def refuse_unknown_features(image: ClusterImage, directory: LogDirectory) -> None:
+def refuse_unknown_features(config: BrokerConfig, image: ClusterImage, directory: LogDirectory) -> None:
     """Checks a single voter's features before its broker registers: no other node could change them later.
 
     Raises:
@@ -115,7 +115,7 @@ def refuse_unknown_features(image: ClusterImage, directory: LogDirectory) -> Non
     """
     from pykbroker.controller.metadata.brokers import reason_not_supported
 
-    reason = reason_not_supported(image, SUPPORTED_FEATURES)
+    reason = reason_not_supported(image, supported_features(unstable=config.broker.unstable_feature_versions_enable))
     if reason is not None:
         raise InconsistentDirectory(
             f"{directory.path}/{METADATA_TOPIC}-0", f"{reason} Use another directory, or go on with Apache Kafka there."
@@ -178,6 +178,7 @@ class Registration:
         self._controller = controller
         self._channel = channel
         self._previous_broker_epoch = previous_broker_epoch
+        self._features = supported_features(unstable=config.broker.unstable_feature_versions_enable)
         self._is_quorum_gone = is_quorum_gone
         self._incarnation_id = random_uuid(host.random.randbytes(16))
         self.broker_epoch = -1
@@ -283,7 +284,7 @@ class Registration:
             ],
             features=[
                 Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+                for name, (lowest, highest) in self._features.items()
             ],
             rack=self._config.broker.rack,
             log_dirs=[uuid_from_text(self._identity.directory_id)],
@@ -294,7 +295,7 @@ class Registration:
             from pykbroker.controller.metadata.brokers import reason_not_supported
 
             # The response has no text; the unsupported feature is in the metadata, which this node has already.
-            reason = reason_not_supported(self._controller.image, SUPPORTED_FEATURES)
+            reason = reason_not_supported(self._controller.image, self._features)
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason or ErrorCode.UNSUPPORTED_VERSION.name)
         _check(response.error_code)
         self.broker_epoch = response.broker_epoch

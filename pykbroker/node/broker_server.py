@@ -32,6 +32,7 @@ from pykbroker.requests.context import BrokerServices, NodeServices
 from pykbroker.share_partitions.lazy import LazySharePartitions
 from pykbroker.share_state.coordinator import ShareCoordinator
 from pykbroker.share_state.settings import ShareStateSettings
+from pykbroker.telemetry.client_telemetry import ClientTelemetry
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 
@@ -89,7 +90,7 @@ class BrokerServer:
         config, controller = parts.config, parts.controller
         endpoints = broker_endpoints(config, self._bound)
         if config.is_alone:
-            refuse_unknown_features(controller.image, parts.directory)
+            refuse_unknown_features(config, controller.image, parts.directory)
         if parts.peers is None:
             # No other node can reach this node's controller, so the cluster has no other broker, now or later.
             registration = await register_at_once(
@@ -244,6 +245,8 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
     controller.subscribe(transactions.on_metadata_change)
     controller.subscribe(share_state.on_metadata_change)
     controller.subscribe(shares.on_metadata_change)
+    telemetry = ClientTelemetry(metadata)
+    telemetry.load()
     node = NodeServices(
         config=config,
         cluster_id=parts.identity.cluster_id,
@@ -268,6 +271,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         shares=shares,
         producer_ids=producer_ids,
         fetch_sessions=FetchSessions(config.fetch.max_incremental_session_cache_slots, host.random),
+        telemetry=telemetry,
         broker_clients=broker_clients,
         leader_throttle=None if replication is None else _throttle(metadata, config.node_id, "leader"),
     )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pykbroker.controller.metadata.features import SUPPORTED_FEATURES
 from pykbroker.controller.metadata.metadata_versions import CONTROLLER_REGISTRATION, METADATA_VERSION
 from pykbroker.errors import KafkaError
 from pykbroker.protocol.error_codes import ErrorCode
@@ -103,7 +102,7 @@ class ControllerRegistration:
             ],
             features=[
                 Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+                for name, (lowest, highest) in self._controller.settings.supported_features.items()
             ],
         )
         response = await self._channel.request(request, TIMEOUT_MS)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from pykbroker.config.controller_rules import ServerConfigRules
+from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, default_levels, supported_features
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION_UNSTABLE
 from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.raft.quorum import ReplicaKey, VoterSet
 from pykbroker.controller.raft.roles import RaftSettings
@@ -96,6 +98,7 @@ def make_quorum_node(config: BrokerConfig, directory: LogDirectory, identity: Me
 
 
 def _settings(config: BrokerConfig, directory: str, identity: MetaProperties) -> ControllerSettings:
+    unstable = config.broker.unstable_feature_versions_enable
     return ControllerSettings(
         node_id=config.node_id,
         data_directory=directory,
@@ -126,6 +129,9 @@ def _settings(config: BrokerConfig, directory: str, identity: MetaProperties) ->
         ),
         append_linger_ms=_append_linger_ms(config),
         running_tick_ms=_running_tick_ms(config),
+        supported_features=supported_features(unstable=unstable),
+        bootstrap_levels=default_levels(METADATA_VERSION_UNSTABLE) if unstable else BOOTSTRAP_LEVELS,
+        min_insync_replicas=int(config.topics.defaults["min.insync.replicas"]),
         unclean_election=config.topics.defaults["unclean.leader.election.enable"] == "true",
     )
 

@@ -64,6 +64,7 @@ CODECS = (
     CodecStep(_RECORDS + "metadata_records", "BeginTransactionRecord", 0),
     CodecStep(_RECORDS + "metadata_records", "EndTransactionRecord", 0),
     CodecStep(_RECORDS + "metadata_records", "FeatureLevelRecord", 0),
+    CodecStep(_RECORDS + "metadata_records", "ConfigRecord", 0),
     CodecStep(_RECORDS + "metadata_records", "RegisterBrokerRecord", 4),
     CodecStep(_RECORDS + "raft_records", "LeaderChangeMessage", 0),
     *(
@@ -140,7 +141,6 @@ CODECS_USED_BY_CLIENTS = (
     ),
     CodecStep(_RECORDS + "metadata_records", "TopicRecord", 0),
     CodecStep(_RECORDS + "metadata_records", "PartitionRecord", 2),
-    CodecStep(_RECORDS + "metadata_records", "ConfigRecord", 0),
     CodecStep(_RECORDS + "metadata_records", "ProducerIdsRecord", 0),
     CodecStep(_RECORDS + "consumer_offsets", "GroupMetadataKey", 0),
     CodecStep(_RECORDS + "consumer_offsets", "GroupMetadataValue", 3),

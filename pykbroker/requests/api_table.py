@@ -27,6 +27,7 @@ class Api(NamedTuple):
     `advertised_lowest` differs from `lowest` only for Produce: old librdkafka requires version 0 there, although no
     version below 3 is served (P-21, KAFKA-18659). `is_own_at_controller`: controllers' listeners have their own
     handler. `is_forwardable`: a broker may send it to the controller for a client, inside an Envelope (KIP-590).
+    `needs_telemetry`: ApiVersions lists it if the broker has a receiver of clients' metrics (P-203).
     """
 
     key: ApiKey
@@ -37,6 +38,7 @@ class Api(NamedTuple):
     listeners: tuple[ListenerKind, ...]
     is_own_at_controller: bool
     is_forwardable: bool
+    needs_telemetry: bool
 
     @property
     def name(self) -> str:
@@ -54,9 +56,10 @@ def _api(
     advertised_lowest: int | None = None,
     own: bool = False,
     forwardable: bool = False,
+    telemetry: bool = False,
 ) -> Api:
     advertised = lowest if advertised_lowest is None else advertised_lowest
-    return Api(key, lowest, highest, flexible_from, advertised, listeners, own, forwardable)
+    return Api(key, lowest, highest, flexible_from, advertised, listeners, own, forwardable, telemetry)
 
 
 _BOTH = (ListenerKind.BROKER, ListenerKind.CONTROLLER)
@@ -127,6 +130,8 @@ _ALL = (
     _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0),
     _api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0),
     _api(ApiKey.CONTROLLER_REGISTRATION, 0, 0, 0, _CONTROLLER),
+    _api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, 0, telemetry=True),
+    _api(ApiKey.PUSH_TELEMETRY, 0, 0, 0, telemetry=True),
     _api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, 0, 0, _CONTROLLER),
     _api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0),
     _api(ApiKey.BROKER_REGISTRATION, 0, 4, 0, _CONTROLLER),

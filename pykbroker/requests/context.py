@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pykbroker.security.standard_authorizer import StandardAuthorizer
     from pykbroker.share_partitions.lazy import LazySharePartitions
     from pykbroker.share_state.coordinator import ShareCoordinator
+    from pykbroker.telemetry.client_telemetry import ClientTelemetry
     from pykbroker.transactions.coordinator import TransactionCoordinator
     from pykbroker.wall_clock import WallClock
 
@@ -110,6 +111,7 @@ class BrokerServices(NodeServices):
         shares: LazySharePartitions,
         producer_ids: ProducerIds,
         fetch_sessions: FetchSessions,
+        telemetry: ClientTelemetry,
         broker_clients: BrokerClients | None = None,
         leader_throttle: ReplicationThrottle | None = None,
     ) -> None:
@@ -121,6 +123,7 @@ class BrokerServices(NodeServices):
         self.shares = shares
         self.producer_ids = producer_ids
         self.fetch_sessions = fetch_sessions
+        self.telemetry = telemetry
         self.broker_clients = broker_clients
         self.leader_throttle = leader_throttle
 

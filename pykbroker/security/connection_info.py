@@ -45,6 +45,7 @@ class ConnectionInfo:
         sasl: the SASL exchange on a listener that requires one, else None.
         muted_until: time on trio's clock until which no further request is read, as a quota is exceeded; 0 for none.
         timed: quota by which the sending of the present reply is timed; None for none.
+        software_name, software_version: the client's library, from ApiVersions (KIP-511).
         close_reason: set by a handler to close the connection after its response; it is logged.
         when_closed: callback of a handler, called once when the connection has ended.
     """
@@ -62,6 +63,8 @@ class ConnectionInfo:
         "muted_until",
         "principal",
         "sasl",
+        "software_name",
+        "software_version",
         "timed",
         "when_closed",
     )
@@ -86,3 +89,4 @@ class ConnectionInfo:
         self.close_reason: str | None = None
         self.when_closed: Callable[[], None] | None = None
         self.sasl = sasl
+        self.software_name = self.software_version = "unknown"

@@ -95,7 +95,7 @@ async def set_limits_and_passwords(node: ControllerNode) -> None:
 
 
 async def test_there_and_back(tmp_path: Path) -> None:
-    """Design.md 1.2, for the metadata: a log behind two checkpoints goes to Kafka and comes back."""
+    """Design.md 1.2, for the metadata: a log behind two checkpoints goes to Kafka and comes back (P-200)."""
     kafka_libs()
     data = tmp_path / "data"
     data.mkdir()
@@ -129,7 +129,7 @@ async def test_there_and_back(tmp_path: Path) -> None:
         topics_tool(bootstrap, "--create", "--topic", "theirs", "--partitions", "3")
     for name, topic in ours.topics_by_name.items():
         assert f"Topic: {name}\tTopicId: {uuid_to_text(topic.topic_id)}\tPartitionCount: 2" in described
-    assert described.count("Configs: retention.ms=600000") == 25
+    assert described.count("retention.ms=600000") == 25
     for entry in OURS:
         names = f"principal={entry.principal}, host={entry.host}, operation={OPERATIONS[entry.operation]}"
         assert f"({names}, permissionType={PERMISSION_TYPES[entry.permission_type]})" in listed
@@ -150,6 +150,11 @@ async def test_there_and_back(tmp_path: Path) -> None:
         assert node.image.kept_records[quota_key(ANNA, "consumer_byte_rate")].value == 7
         await node.submit(AlterUserScramCredentials([Deletion("anna", 2)], []), 1000)  # there is one from Kafka
         assert node.image.brokers[1].is_fenced  # as Kafka leaves a broker that stopped
-        await register_broker(node, incarnation=7)
+        partitions = node.image.topics_by_name["theirs"].partitions
+        for partition in partitions.values():
+            assert (partition.leader, partition.isr, partition.last_known_elr) == (-1, (), (1,))
+            assert partition.eligible_leader_replicas == (1,)
+        await register_broker(node, incarnation=7, is_clean_restart=True)
         partitions = node.image.topics_by_name["theirs"].partitions
         assert [partition.leader for partition in partitions.values()] == [1, 1, 1]
+        assert not any(partition.eligible_leader_replicas for partition in partitions.values())

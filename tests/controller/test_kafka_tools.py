@@ -75,7 +75,6 @@ async def test_kafka_dump_log_reads_log_and_checkpoints(tmp_path: Path) -> None:
         for command in (
             CreatePartitions([NewPartitions("t0", 4)]),
             IncrementalAlterConfigs([ConfigResourceEdits(TOPIC_RESOURCE, "t1", edits)]),
-            DeleteTopics([TopicReference("t2")]),
             AllocateProducerIds(1, epoch),
             FenceBroker(1, epoch),
             UnfenceBroker(1, epoch),
@@ -87,6 +86,7 @@ async def test_kafka_dump_log_reads_log_and_checkpoints(tmp_path: Path) -> None:
                 ]
             ),
             DeleteAcls([AclFilter(resource_name="u")]),
+            DeleteTopics([TopicReference("t2")]),
         ):
             await node.submit(command, 1000)
     folder = tmp_path / "__cluster_metadata-0"
@@ -125,8 +125,18 @@ async def test_a_new_cluster_begins_as_kafkas_does(tmp_path: Path) -> None:
     assert payloads(output) == [
         {"type": "BEGIN_TRANSACTION_RECORD", "version": 0, "data": {"name": "Bootstrap records"}},
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "metadata.version", "featureLevel": 30}},
+        {
+            "type": "FEATURE_LEVEL_RECORD",
+            "version": 0,
+            "data": {"name": "eligible.leader.replicas.version", "featureLevel": 1},
+        },
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "group.version", "featureLevel": 1}},
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "share.version", "featureLevel": 1}},
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "transaction.version", "featureLevel": 2}},
+        {
+            "type": "CONFIG_RECORD",
+            "version": 0,
+            "data": {"resourceType": 4, "resourceName": "", "name": "min.insync.replicas", "value": "1"},
+        },
         {"type": "END_TRANSACTION_RECORD", "version": 0, "data": {}},
     ]

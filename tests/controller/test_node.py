@@ -13,7 +13,7 @@ from pykbroker.controller.command_queue import ROUND_SIZE_MAX
 from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.commands import Command, CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.configs import SET, ConfigEdit, ConfigResourceEdits, IncrementalAlterConfigs
-from pykbroker.controller.metadata.features import FeatureUpdate, UpdateFeatures
+from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, FeatureUpdate, UpdateFeatures
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, ClusterImage
 from pykbroker.controller.metadata.producer_id_blocks import AllocateProducerIds
 from pykbroker.controller.metadata.record_framing import encode_record
@@ -44,12 +44,7 @@ async def test_an_empty_folder_becomes_a_quorum_of_one() -> None:
     node = make_node(filesystem)
     node.open()
     assert node.is_leader
-    assert node.image.features == {
-        "metadata.version": 30,
-        "transaction.version": 2,
-        "group.version": 1,
-        "share.version": 1,
-    }
+    assert node.image.features == BOOTSTRAP_LEVELS
     assert filesystem.read_file(f"{FOLDER}/quorum-state") == (
         b'{"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],'
         b'"data_version":0}'
@@ -408,7 +403,7 @@ async def test_a_snapshot_that_cannot_be_written_changes_nothing() -> None:
         await create(node, "f")
 
 
-NEW_QUORUM_RECORDS = 7
+NEW_QUORUM_RECORDS = 9
 """The change of leader, then three feature levels within a metadata transaction."""
 
 

@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from pykbroker.controller.metadata.commands import CommandRefused
+from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS
 from pykbroker.controller.metadata.topics import CreateTopics, NewTopic
 from pykbroker.controller.node import ControllerNode, ControllerSettings
 from pykbroker.controller.raft.messages import Message
@@ -123,12 +124,7 @@ async def test_what_the_leader_commits_reaches_all() -> None:
         await trio.sleep(1)
         for node in three.nodes.values():
             assert node.image == leader.image
-            assert node.image.features == {
-                "metadata.version": 30,
-                "transaction.version": 2,
-                "group.version": 1,
-                "share.version": 1,
-            }
+            assert node.image.features == BOOTSTRAP_LEVELS
         state = leader.quorum_state()
         assert [voter.key.node_id for voter in state.voters] == [1, 2, 3]
         assert {voter.log_end_offset for voter in state.voters} == {state.high_watermark}

@@ -9,17 +9,24 @@ from typing import Any, TypeVar
 from pykbroker.controller.metadata.bootstrap import Bootstrap
 from pykbroker.controller.metadata.brokers import RegisterBroker
 from pykbroker.controller.metadata.commands import NO_ERROR, ApiError, Command, PlanContext
-from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, SUPPORTED_FEATURES
+from pykbroker.controller.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, SUPPORTED_FEATURES, default_levels
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
 from pykbroker.controller.metadata.image_builder import apply_records
-from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST
+from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION_LATEST
 from pykbroker.controller.metadata.record_framing import decode_record, encode_records
 from pykbroker.protocol.error_codes import ErrorCode
 
 R = TypeVar("R")
 
 LISTS = {"cleanup.policy": "delete", "leader.replication.throttled.replicas": ""}
-KNOWN = {"retention.ms", "segment.bytes", "unclean.leader.election.enable", "log.cleaner.threads", *LISTS}
+KNOWN = {
+    "min.insync.replicas",
+    "retention.ms",
+    "segment.bytes",
+    "unclean.leader.election.enable",
+    "log.cleaner.threads",
+    *LISTS,
+}
 
 
 class FewConfigs:
@@ -43,7 +50,8 @@ class FewConfigs:
 
 
 class World:
-    """`image` after all commands done so far; `records` has what they wrote.
+    """`image` after all commands done so far; `records` has what they wrote. A cluster with `eligible_replicas` has
+    eligible.leader.replicas.version 1 (KIP-966).
 
     Every record must have a place for all that it says in the version that the metadata.version has.
     """
@@ -54,11 +62,16 @@ class World:
         racks: Mapping[int, str] | None = None,
         seed: int = 1,
         metadata_version: int = METADATA_VERSION_LATEST,
+        *,
+        eligible_replicas: bool = False,
     ) -> None:
         self.image: ClusterImage = EMPTY_IMAGE
         self.records: list[Any] = []
         self.random = random.Random(seed)
-        self.do(Bootstrap({**BOOTSTRAP_LEVELS, METADATA_VERSION: metadata_version}))
+        levels = default_levels(metadata_version)
+        if not eligible_replicas:
+            levels.pop(ELIGIBLE_LEADER_REPLICAS_VERSION, None)
+        self.do(Bootstrap(levels))
         for broker_id in broker_ids:
             self.register(broker_id, rack=(racks or {}).get(broker_id))
 

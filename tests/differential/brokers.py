@@ -23,14 +23,12 @@ SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
-FORMAT_OPTIONS = ("--feature", "eligible.leader.replicas.version=0")
-"""Level 1 would set min.insync.replicas dynamically for the whole cluster; our clusters do not have the feature."""
 
 
 @contextmanager
 def brokers(folder: Path, libs: Path) -> Iterator[tuple[ApacheKafkaProcess, PykbrokerProcess]]:
     """Apache Kafka and pykbroker, started."""
-    kafka = ApacheKafkaProcess(folder / "kafka", folder / "kafka.log", SETTINGS, JavaTools(libs), FORMAT_OPTIONS)
+    kafka = ApacheKafkaProcess(folder / "kafka", folder / "kafka.log", SETTINGS, JavaTools(libs))
     ours = PykbrokerProcess(folder / "pykbroker", folder / "pykbroker.log", SETTINGS)
     try:
         kafka.start()
@@ -44,11 +42,17 @@ def brokers(folder: Path, libs: Path) -> Iterator[tuple[ApacheKafkaProcess, Pykb
 @contextmanager
 def pair(folder: Path, libs: Path) -> Iterator[Pair]:
     """Both brokers, ready to be asked."""
-    with brokers(folder, libs) as (kafka, ours):
-        both = Pair(kafka.address, ours.address)
-        both.prepare()
-        try:
-            yield both
-        finally:
-            for world in both.worlds:
-                world.close()
+    with brokers(folder, libs) as (kafka, ours), pair_of(kafka, ours) as both:
+        yield both
+
+
+@contextmanager
+def pair_of(kafka: ApacheKafkaProcess, ours: PykbrokerProcess) -> Iterator[Pair]:
+    """Both of these brokers, ready to be asked."""
+    both = Pair(kafka.address, ours.address)
+    both.prepare()
+    try:
+        yield both
+    finally:
+        for world in both.worlds:
+            world.close()

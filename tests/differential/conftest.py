@@ -6,12 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.differential.brokers import pair
+from interop_tests.brokers import ApacheKafkaProcess, PykbrokerProcess
+from tests.differential.brokers import brokers, pair_of
 from tests.differential.runner import Pair
 from tests.support.kafka_jars import kafka_libs
 
 
 @pytest.fixture(scope="session")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with pair(tmp_path_factory.mktemp("brokers"), kafka_libs()) as brokers:
-        yield brokers
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ApacheKafkaProcess, PykbrokerProcess]]:
+    with brokers(tmp_path_factory.mktemp("brokers"), kafka_libs()) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def both(processes: tuple[ApacheKafkaProcess, PykbrokerProcess]) -> Iterator[Pair]:
+    with pair_of(*processes) as pair:
+        yield pair

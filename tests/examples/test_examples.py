@@ -22,6 +22,7 @@ TIMEOUT_S = 300
 # name: (the module that it needs, the last line that it prints)
 PROGRAMS = {
     "failing_node.py": ("confluent_kafka", "500 acknowledged, 500 stored, node 1 was killed on the way"),
+    "new_group_protocol.py": ("confluent_kafka", "read: ['chair', 'lamp', 'table']"),
     "with_aiokafka.py": ("aiokafka", "consumed: [0, 1, 2]"),
     "with_confluent_kafka.py": ("confluent_kafka", "committed: ['10 EUR', '20 EUR']"),
     "with_kafka_python.py": ("kafka", "then: ['chair']"),

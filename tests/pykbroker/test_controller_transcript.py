@@ -7,8 +7,9 @@ under a clock that jumps; answers and metadata records are compared one by one.
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import trio
@@ -16,6 +17,7 @@ import trio.testing
 
 from pykbroker.config.broker_config import BrokerConfig
 from pykbroker.controller.active_controller import ActiveController, ActiveControllerSettings
+from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS, ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.node import ControllerNode
 from pykbroker.controller.peer_links import PeerLinks
@@ -33,6 +35,7 @@ from tests.support.admin import make_services
 from tests.support.fake_filesystem import FakeFileSystem
 from tests.support.services import Services
 from tests.support.transcripts import to_json
+from tests.transcripts.controller.record import WITH_ELIGIBLE_REPLICAS
 from tests.transcripts.controller.script import CLUSTER_ID, NODE_ID, SETTINGS, Ask, Checkpoint, Script, plain_records
 
 FOLDER = Path(__file__).parents[1] / "transcripts" / "controller"
@@ -83,11 +86,16 @@ def services_of(node: ControllerNode, active: ActiveController, peers: Peers) ->
     )
 
 
-async def replay() -> tuple[list[Answer], list[Answer]]:
+async def replay(*, with_eligible_replicas: bool) -> tuple[list[Answer], list[Answer]]:
     taken: list[tuple[str, int, Message]] = []
-    script = Script()
+    script = Script(with_eligible_replicas=with_eligible_replicas)
     links = PeerLinks(NODE_ID, CLUSTER_ID, {}, trio.open_tcp_stream, software_version="1", endpoints=ENDPOINTS)
     own: dict[str, Any] = {"node_id": NODE_ID, "directory_id": b"own directory !!", "transport": links}
+    own["bootstrap_levels"] = {
+        name: level
+        for name, level in BOOTSTRAP_LEVELS.items()
+        if with_eligible_replicas or name != ELIGIBLE_LEADER_REPLICAS_VERSION
+    }
     async with (
         running(FakeFileSystem(), run_in_thread=run_here, **own) as node,
         trio.open_nursery() as nursery,
@@ -132,14 +140,23 @@ async def replay() -> tuple[list[Answer], list[Answer]]:
     return answers, plain_records(written, script.names)
 
 
-@pytest.fixture(scope="module")
-def replayed() -> tuple[list[Answer], list[Answer]]:
-    found: tuple[list[Answer], list[Answer]] = trio.run(replay, clock=trio.testing.MockClock(autojump_threshold=0))
-    return found
+class Replayed(NamedTuple):
+    """Answers and records of ours, and the end of the names of Kafka's files."""
+
+    answers: list[Answer]
+    records: list[Answer]
+    end: str
 
 
-def test_every_answer_is_kafkas(replayed: tuple[list[Answer], list[Answer]]) -> None:
-    ours, kafkas = replayed[0], lines("answers.jsonl")
+@pytest.fixture(scope="module", params=[False, True], ids=["without eligible replicas", "with eligible replicas"])
+def replayed(request: pytest.FixtureRequest) -> Replayed:
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    found = trio.run(partial(replay, with_eligible_replicas=request.param), clock=clock)
+    return Replayed(*found, WITH_ELIGIBLE_REPLICAS[request.param])
+
+
+def test_every_answer_is_kafkas(replayed: Replayed) -> None:
+    ours, kafkas = replayed.answers, lines(f"answers{replayed.end}.jsonl")
     found = []
     for left, right in zip(kafkas, ours, strict=False):
         assert left["label"] == right["label"]
@@ -156,8 +173,9 @@ def test_every_answer_is_kafkas(replayed: tuple[list[Answer], list[Answer]]) -> 
     assert len(ours) == len(kafkas) > 400
 
 
-def test_every_record_is_kafkas(replayed: tuple[list[Answer], list[Answer]]) -> None:
-    ours, kafkas = replayed[1], lines("records.jsonl")
+def test_every_record_is_kafkas(replayed: Replayed) -> None:
+    """P-200 and P-201 too."""
+    ours, kafkas = replayed.records, lines(f"records{replayed.end}.jsonl")
     found = [
         f"{number}:\n  Kafka {left}\n  ours  {right}"
         for number, (left, right) in enumerate(zip(kafkas, ours, strict=False))

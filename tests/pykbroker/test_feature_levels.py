@@ -11,7 +11,7 @@ import trio.testing
 
 from pykbroker.controller.formatting import write_first_levels
 from pykbroker.controller.metadata import metadata_versions
-from pykbroker.controller.metadata.features import FeatureUpdate, UpdateFeatures
+from pykbroker.controller.metadata.features import UNSTABLE_FEATURES, FeatureUpdate, UpdateFeatures
 from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.logstore.errors import InconsistentDirectory
@@ -87,7 +87,7 @@ def test_nodes_register_at_the_oldest_level_and_again_when_it_rises(kind: str) -
 
 
 async def test_a_broker_alone_registers_again_when_the_level_rises() -> None:
-    config: Any = SimpleNamespace(node_id=1, broker=SimpleNamespace(rack=None))
+    config: Any = SimpleNamespace(node_id=1, broker=SimpleNamespace(rack=None, unstable_feature_versions_enable=False))
     directory: Any = SimpleNamespace(was_clean=True, path="/data")
     identity: Any = SimpleNamespace(directory_id=uuid_to_text(directory_id(1)))
     host: Any = SimpleNamespace(random=SimpleNamespace(randbytes=lambda count: b"r" * count))
@@ -126,7 +126,7 @@ def test_controllers_are_not_described_below_the_level_of_their_registrations() 
 async def test_a_snapshot_of_an_old_level_is_read_again() -> None:
     disk = FakeFileSystem()
     options: dict[str, Any] = {"bootstrap_levels": {METADATA_VERSION: 7}, "snapshot_bytes": 1}
-    config: Any = SimpleNamespace(node_id=1, broker=SimpleNamespace(rack=None))
+    config: Any = SimpleNamespace(node_id=1, broker=SimpleNamespace(rack=None, unstable_feature_versions_enable=False))
     directory: Any = SimpleNamespace(was_clean=True, path="/data")
     identity: Any = SimpleNamespace(directory_id=uuid_to_text(directory_id(1)))
     host: Any = SimpleNamespace(random=SimpleNamespace(randbytes=lambda count: b"r" * count))
@@ -177,12 +177,25 @@ def test_a_broker_without_a_feature_of_its_cluster_names_it(kind: str, error: ty
         cluster.world.run(play)
 
 
-async def test_a_log_of_an_unknown_level_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_of_an_unstable_level_needs_the_setting() -> None:
     disk = FakeFileSystem()
-    with monkeypatch.context() as newer_software:
-        newer_software.setattr(metadata_versions, "METADATA_VERSION_LATEST", 31)
-        async with running(disk, bootstrap_levels={METADATA_VERSION: 31}):
-            await trio.sleep(0.1)
+    options: dict[str, Any] = {"supported_features": UNSTABLE_FEATURES, "bootstrap_levels": {METADATA_VERSION: 31}}
+    async with running(disk, **options) as node:
+        assert node.image.metadata_version == 31
     reason = r"cannot be read: metadata.version 31 \(4.4-IV0\) is not supported, only 7 .* by newer software"
     with pytest.raises(InconsistentDirectory, match=reason):
         make_node(disk).open()
+    async with running(disk, **options) as node:
+        assert node.image.metadata_version == 31
+
+
+async def test_a_log_of_an_unknown_level_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FakeFileSystem()
+    with monkeypatch.context() as newer_software:
+        newer_software.setattr(metadata_versions, "METADATA_VERSION_UNSTABLE", 32)
+        options: dict[str, Any] = {"supported_features": {METADATA_VERSION: (7, 32)}}
+        async with running(disk, bootstrap_levels={METADATA_VERSION: 32}, **options):
+            await trio.sleep(0.1)
+    reason = r"cannot be read: metadata.version 32 is not supported, only 7 .* by newer software"
+    with pytest.raises(InconsistentDirectory, match=reason):
+        make_node(disk, supported_features={METADATA_VERSION: (7, 32)}).open()

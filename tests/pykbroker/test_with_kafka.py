@@ -33,7 +33,7 @@ pytestmark = pytest.mark.java
 CONTROLLER, BROKER = 1, 2
 LIMIT_S = 120
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-NOT_HERE = ("streams.version", "eligible.leader.replicas.version")
+NOT_HERE = ("streams.version",)
 
 
 def settings(folder: Path, roles: str, controller: NodeAddress, port: int) -> dict[str, str]:

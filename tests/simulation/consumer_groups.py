@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import trio
 
 from pykbroker.protocol.error_codes import ErrorCode
@@ -16,26 +18,36 @@ FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 Place = tuple[str, int]
 
 
+class Holding(NamedTuple):
+    """A member's hold of a partition, in counts of the roster: when its heartbeat was sent and when it was answered."""
+
+    asked: int
+    taken: int
+
+
 class Roster:
     """The partitions that the members of one group work on, as they know it.
 
-    Rule: a member whose heartbeat is accepted with a partition that it has had all the time is the only one that has
-    it. One that was fenced and does not know it yet may have it too, as its next heartbeat is refused.
+    Rule: a partition that a member has had all the time, and has in a heartbeat that is accepted, was given to nobody
+    else meanwhile. "Meanwhile" counts from the request, as an answer may lie unread until its member has long been
+    fenced: the heartbeat by which the other got the partition was sent after this member had it, and answered before
+    this member's heartbeat was sent. One that was fenced and does not know it yet may have the partition too, as its
+    next heartbeat is refused.
     """
 
     def __init__(self, client: Client, history: History, places: list[Place]) -> None:
         self._world = client.world
         self._history = history
         self._places = set(places)
-        self._holders: dict[Place, dict[str, int]] = {place: {} for place in places}
+        self._holders: dict[Place, dict[str, Holding]] = {place: {} for place in places}
         self._waiting: dict[str, set[Place]] = {}
         self.count = 0
         self.is_complete = False
 
-    def takes(self, member: str, place: Place) -> None:
-        """A member begins to work on a partition."""
+    def takes(self, member: str, place: Place, asked: int) -> None:
+        """A member begins to work on a partition; `asked` is the roster's count when its heartbeat was sent."""
         self.count += 1
-        self._holders[place][member] = self.count
+        self._holders[place][member] = Holding(asked, self.count)
         self._history.count("partitions taken")
 
     def gives_up(self, member: str, place: Place) -> None:
@@ -46,8 +58,12 @@ class Roster:
         """A heartbeat with these partitions was accepted; `before` is the roster's count when it was sent."""
         for place in places:
             mine = self._holders[place].get(member)
+            if mine is None:
+                continue
             others = [
-                other for other, number in self._holders[place].items() if mine is not None and mine < number <= before
+                other
+                for other, holding in self._holders[place].items()
+                if other != member and mine.taken <= holding.asked and holding.taken <= before
             ]
             if others:
                 self._world.broken(f"{member} has {place} by an accepted heartbeat, and {others} took it meanwhile")
@@ -137,16 +153,17 @@ class ConsumerProtocolMember(GroupMember):
         if response.assignment is not None:
             names = {topic_id: name for name, topic_id in client.topic_ids.items()}
             self._take(
-                {(names[t.topic_id], number) for t in response.assignment.topic_partitions for number in t.partitions}
+                {(names[t.topic_id], number) for t in response.assignment.topic_partitions for number in t.partitions},
+                before,
             )
 
-    def _take(self, places: set[Place]) -> None:
+    def _take(self, places: set[Place], asked: int) -> None:
         name = self._client.name
         for place in sorted(self._owned - places):
             self._roster.gives_up(name, place)
             self._positions.pop(place, None)
         for place in sorted(places - self._owned):
-            self._roster.takes(name, place)
+            self._roster.takes(name, place, asked)
         self._owned = places
         self._client.say(f"epoch {self._epoch} of {self._group}: {sorted(places)}")
         self._history.count("assignments taken")

@@ -2,8 +2,8 @@
 
 Which losses are allowed: a record that is acknowledged with acks=all and min.insync.replicas=2 is in the page cache of
 two brokers at least. kill -9 leaves page caches, so any number of brokers may be killed at any time. Loss of power does
-not; Kafka promises nothing then when all in-sync replicas lose it, and without eligible leader replicas (KIP-966)
-even one that is the last of the in-sync set is enough. So machines lose power only in clusters that sync each append
+not; Kafka promises nothing then when all replicas lose it that are in sync or eligible (KIP-966): the last leader leads
+again, without what its disk lost. So machines lose power only in clusters that sync each append
 (`log.flush.interval.messages=1`), and there any of them at any time. The quorum syncs its log always.
 """
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from pykbroker.controller.metadata import partition_changes
+from pykbroker.controller.metadata import elections, partition_changes
+from pykbroker.controller.metadata.eligible_replicas import Eligibility
 from pykbroker.controller.raft import election, leader
 from pykbroker.controller.raft.log_view import LogView
 from pykbroker.controller.raft.quorum import VoterSet
@@ -117,12 +118,19 @@ def _shrinks_alone() -> list[Patch]:
 
 def _unclean_leader() -> list[Patch]:
     # Where it is called, not where it is defined.
-    original = vars(partition_changes)["elect_leader"]
+    original = vars(elections)["elect_leader"]
 
-    def elect(partition: Any, isr: Any, is_active: Any, *, allow_unclean: bool) -> Any:
-        return original(partition, isr, is_active, allow_unclean=True)
+    def elect(*arguments: Any, **options: Any) -> Any:
+        return original(*arguments, **{**options, "allow_unclean": True})
 
-    return [(partition_changes, "elect_leader", elect)]
+    return [(module, "elect_leader", elect) for module in (elections, partition_changes)]
+
+
+def _always_eligible() -> list[Patch]:
+    def eligible(self: Any, partition: Any, replicas: Any, isr: Any, unclean: Any = ()) -> Any:
+        return tuple(sorted({*partition.eligible_leader_replicas, *partition.isr} - set(isr)))
+
+    return [(Eligibility, "eligible", eligible)]
 
 
 def _appends_are_not_synced() -> list[Patch]:
@@ -331,6 +339,12 @@ MUTATIONS = (
     Mutation("beyond-high-watermark", "nobody reads beyond the high watermark", _beyond_the_high_watermark),
     Mutation("shrink-alone", "the in-sync set changes when the controller says so", _shrinks_alone, "three-isolate"),
     Mutation("unclean-leader", "a leader comes from the in-sync set", _unclean_leader, "three-one_by_one"),
+    Mutation(
+        "always-eligible",
+        "a replica that leaves a large enough in-sync set is not eligible",
+        _always_eligible,
+        "three-one_by_one",
+    ),
     Mutation("no-sync", "flush.messages=1 syncs each append", _appends_are_not_synced, "three-power-cut_power"),
     Mutation("minority", "a majority elects", _a_minority_elects, "three-split"),
     Mutation("stranger", "only voters' votes count", _a_stranger_votes, "three-split"),

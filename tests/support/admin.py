@@ -25,6 +25,7 @@ from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.log_messages.metadata_records import FeatureLevelRecord
 from pykbroker.requests.context import RequestContext
 from pykbroker.security.connection_info import ConnectionInfo
+from pykbroker.telemetry.client_telemetry import ClientTelemetry
 from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 from tests.support.services import Services
@@ -50,6 +51,7 @@ class FakeController:
         self._random = random.Random(7)
 
     is_leader = True
+    kraft_version = 0
 
     @property
     def image(self) -> ClusterImage:
@@ -146,6 +148,7 @@ def make_services(properties: Mapping[str, str] | None = None, broker_ids: Itera
         share_state=unused,
         producer_ids=producer_ids,
         fetch_sessions=unused,
+        telemetry=ClientTelemetry(cache),
         log_directory=unused,
         clock=unused,
         random=random.Random(11),

@@ -356,7 +356,13 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "metadata.max.idle.interval.ms": ConfigDefinition(INT, "500", AT_LEAST_0),
     "metadata.max.retention.bytes": ConfigDefinition(LONG, "104857600"),
     "metadata.max.retention.ms": ConfigDefinition(LONG, "604800000"),
-    "metric.reporters": ConfigDefinition(LIST, "org.apache.kafka.common.metrics.JmxReporter", MEMBERS, CLUSTER_WIDE),
+    "metric.reporters": ConfigDefinition(
+        LIST,
+        "org.apache.kafka.common.metrics.JmxReporter",
+        MEMBERS,
+        CLUSTER_WIDE,
+        attribute="broker.metric_reporters",
+    ),
     "metrics.num.samples": ConfigDefinition(INT, "2", AT_LEAST_1),
     "metrics.recording.level": ConfigDefinition(STRING, "INFO"),
     "metrics.sample.window.ms": ConfigDefinition(LONG, "30000", AT_LEAST_1),
@@ -568,7 +574,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "ssl.truststore.location": ConfigDefinition(STRING, None, None, PER_BROKER),
     "ssl.truststore.password": ConfigDefinition(PASSWORD, None, None, PER_BROKER),
     "ssl.truststore.type": ConfigDefinition(STRING, "JKS", None, PER_BROKER),
-    "telemetry.max.bytes": ConfigDefinition(INT, "1048576", AT_LEAST_1),
+    "telemetry.max.bytes": ConfigDefinition(INT, "1048576", AT_LEAST_1, attribute="broker.telemetry_max_bytes"),
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": ConfigDefinition(
         INT, "10000", AT_LEAST_1, attribute="transactions.abort_timed_out_transaction_cleanup_interval_ms"
     ),
@@ -636,7 +642,9 @@ INTERNAL_BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         LONG, "300000", AT_LEAST_1, attribute="replication.unclean_leader_election_interval_ms"
     ),
     "unstable.api.versions.enable": ConfigDefinition(BOOLEAN, "false"),
-    "unstable.feature.versions.enable": ConfigDefinition(BOOLEAN, "false"),
+    "unstable.feature.versions.enable": ConfigDefinition(
+        BOOLEAN, "false", attribute="broker.unstable_feature_versions_enable"
+    ),
 }
 """Keys that Kafka reads but never lists."""
 

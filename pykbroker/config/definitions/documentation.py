@@ -182,7 +182,7 @@ _BROKER_DOCUMENTATION: dict[str, str] = {
     "metadata.max.idle.interval.ms": "How often an idle controller writes an empty record; 0 is never.",
     "metadata.max.retention.bytes": "Size from which old metadata snapshots and log are deleted.",
     "metadata.max.retention.ms": "Age from which old metadata snapshots and log are deleted.",
-    "metric.reporters": "Java classes that report metrics.",
+    "metric.reporters": "Classes that report metrics; `module:Class` receives those of clients (KIP-714).",
     "metrics.num.samples": "Samples from which a metric is worked out.",
     "metrics.recording.level": "Finest level of metrics that is recorded.",
     "metrics.sample.window.ms": "Length of one sample of a metric.",

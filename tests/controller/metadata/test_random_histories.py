@@ -44,11 +44,15 @@ UNSAFE = "unsafe"
 class History:
     """One run. `proposed` has the in-sync sets of the step's AlterPartition, `is_forced` an unclean one by hand."""
 
-    def __init__(self, seed: int, metadata_version: int = METADATA_VERSION_LATEST) -> None:
+    def __init__(
+        self, seed: int, metadata_version: int = METADATA_VERSION_LATEST, *, eligible_replicas: bool = False
+    ) -> None:
         self.random = random.Random(seed)
-        self.world = World([], seed=seed, metadata_version=metadata_version)
+        self.world = World([], seed=seed, metadata_version=metadata_version, eligible_replicas=eligible_replicas)
         self.heartbeats = BrokerHeartbeats(9000)
         self.incarnation = 0
+        self.has_eligible_replicas = eligible_replicas
+        self.unclean: set[int] = set()
         self.stopping: set[int] = set()
         self.proposed: dict[tuple[str, int], tuple[int, ...]] = {}
         self.is_forced = False
@@ -65,6 +69,7 @@ class History:
 
     def step(self) -> None:
         self.proposed, self.is_forced = {}, False
+        self.unclean.clear()
         actions = [
             *[self.beat_somebody] * 8,
             *[self.propose] * 8,
@@ -77,6 +82,7 @@ class History:
             self.elect_periodically,
             self.allow_or_forbid,
             self.assign_directory,
+            self.change_min_isr,
         ]
         with suppress(CommandRefused):
             self.random.choice(actions)()
@@ -85,12 +91,17 @@ class History:
 
     def admit(self, broker_id: int) -> None:
         self.incarnation += 1
+        existing = self.image.brokers.get(broker_id)
+        is_clean = existing is not None and self.random.random() < 0.5
+        if not is_clean:
+            self.unclean.add(broker_id)
         registration = RegisterBroker(
             broker_id=broker_id,
             incarnation_id=self.incarnation.to_bytes(16, "big"),
             endpoints=[Endpoint("PLAINTEXT", "host", 9092, 0)],
             features=SUPPORTED_FEATURES,
             log_dirs=[directory_id(broker_id), directory_id(100 + broker_id)],
+            previous_epoch=existing.epoch if is_clean and existing is not None else -1,
         )
         self.world.do(AdmitBroker(self.heartbeats, 0, registration))
         self.heartbeats.forget(broker_id)
@@ -182,6 +193,16 @@ class History:
         edit = ConfigEdit("unclean.leader.election.enable", SET, self.random.choice(("true", "false")))
         self.world.do(IncrementalAlterConfigs([ConfigResourceEdits(TOPIC_RESOURCE, UNSAFE, [edit])]))
 
+    def change_min_isr(self) -> None:
+        edit = ConfigEdit("min.insync.replicas", SET, self.random.choice("123"))
+        topic = self.random.choice(("a", UNSAFE))
+        self.world.do(IncrementalAlterConfigs([ConfigResourceEdits(TOPIC_RESOURCE, topic, [edit])]))
+
+    def min_isr(self, topic: str) -> int:
+        """The topic's setting, at most its number of replicas."""
+        replicas = self.image.topics_by_name[topic].partitions[0].replicas
+        return min(int(self.image.topic_config(topic).get("min.insync.replicas", "1")), len(replicas))
+
     def assign_directory(self) -> None:
         topic, partition = self.a_partition()
         broker_id = self.random.choice(partition.replicas)
@@ -195,12 +216,37 @@ class History:
     def check(self, before: ClusterImage) -> None:
         for name, topic in self.image.topics_by_name.items():
             for number, partition in topic.partitions.items():
-                self.check_state(partition)
+                if self.has_eligible_replicas:
+                    self.check_eligible(name, before.topics_by_name[name].partitions[number], partition)
+                else:
+                    self.check_state(partition)
                 self.check_change(name, before.topics_by_name[name].partitions[number], partition)
 
     def can_lead(self, partition: PartitionImage, broker_id: int) -> bool:
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.is_active and has_its_directory(self.image, partition, broker_id)
+
+    def check_eligible(self, topic: str, old: PartitionImage, now: PartitionImage) -> None:
+        """KIP-966: nobody is both, none who stopped uncleanly, and only while the set is below the minimum."""
+        eligible = set(now.eligible_leader_replicas)
+        assert len(eligible) == len(now.eligible_leader_replicas)
+        assert not eligible & set(now.isr)
+        assert eligible <= set(now.replicas)
+        assert len(now.last_known_elr) <= 1
+        if now.leader >= 0:
+            assert now.leader in now.isr
+            assert self.can_lead(now, now.leader)
+            assert not now.last_known_elr
+        elif now.isr:
+            assert not any(self.can_lead(now, replica) for replica in now.isr), now
+        else:
+            assert not any(self.can_lead(now, replica) for replica in eligible), now
+        if now != old:
+            # One step may elect the last leader and take it out again.
+            assert eligible <= ({*old.eligible_leader_replicas, *old.isr} or {*old.last_known_elr})
+            if eligible and eligible != set(old.eligible_leader_replicas):
+                assert len(now.isr) < self.min_isr(topic)
+        assert not (eligible & self.unclean), "its logs may have lost records"
 
     def check_state(self, now: PartitionImage) -> None:
         assert now.isr
@@ -230,6 +276,11 @@ class History:
             return
         # Who has all that was acknowledged: the set before, or what its leader says.
         whole = {*old.isr, *self.proposed.get((topic, now.partition), ())}
+        whole |= {*old.eligible_leader_replicas}
+        if not whole:
+            # Without any of them the last leader leads again, and says so by its recovery state.
+            assert now.leader < 0 or now.leader_recovery_state == 1
+            whole = {*old.last_known_elr}
         assert set(now.isr) <= whole, (old, now)
         assert now.leader < 0 or now.leader in whole, (old, now)
 
@@ -237,6 +288,16 @@ class History:
 @pytest.mark.parametrize("seed", range(40))
 def test_what_always_holds(seed: int) -> None:
     history = History(seed)
+    for _ in range(STEPS):
+        before = history.image
+        history.step()
+        history.check(before)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_always_holds_with_eligible_replicas(seed: int) -> None:
+    """P-200."""
+    history = History(seed, eligible_replicas=True)
     for _ in range(STEPS):
         before = history.image
         history.step()
@@ -288,3 +349,16 @@ def test_the_histories_are_rich() -> None:
             recovering += any(one.leader_recovery_state for one in partitions)
             shrunk += any(1 < len(one.isr) < len(one.replicas) for one in partitions)
     assert min(leaderless, reassigned, recovering, shrunk) > 100
+
+
+def test_the_histories_with_eligible_replicas_are_rich() -> None:
+    eligible = remembered = empty = 0
+    for seed in range(10):
+        history = History(seed, eligible_replicas=True)
+        for _ in range(STEPS):
+            history.step()
+            partitions = [one for topic in history.image.topics_by_name.values() for one in topic.partitions.values()]
+            eligible += any(one.eligible_leader_replicas for one in partitions)
+            remembered += any(one.last_known_elr for one in partitions)
+            empty += any(not one.isr for one in partitions)
+    assert min(eligible, remembered, empty) > 100

@@ -39,7 +39,7 @@ def in_sync(world: World, *isr: int) -> None:
     """Change the in-sync set as AlterPartition does; a reassignment may end by it."""
     topic = world.image.topics_by_name["t"]
     target = Assignment.of(partition(world))._replace(isr=isr)
-    record = change_partition(world.image, topic, partition(world), target)
+    record = change_partition(world.image, world.context(), topic, partition(world), target)
     assert record is not None
     world.apply([record])
 
@@ -214,7 +214,7 @@ def test_a_change_to_what_is_already_so_needs_no_record() -> None:
     world = world_with(1, 2)
     image: ClusterImage = world.image
     topic = image.topics_by_name["t"]
-    assert change_partition(image, topic, partition(world), assignment(world)) is None
+    assert change_partition(image, world.context(), topic, partition(world), assignment(world)) is None
 
 
 BROKERS = st.permutations([1, 2, 3, 4, 5]).flatmap(

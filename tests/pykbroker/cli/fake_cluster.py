@@ -116,10 +116,10 @@ class FakeCluster:
             "members": self.members.get(group_id, []),
         }
 
-    def group_offsets(self, group_id: str) -> dict[Where, int]:
+    def group_offsets(self, group_id: str, group_type: str) -> dict[Where, int]:
         return dict(self.commits.get(group_id, {}))
 
-    def alter_group_offsets(self, group_id: str, offsets: Mapping[Where, int]) -> None:
+    def alter_group_offsets(self, group_id: str, group_type: str, offsets: Mapping[Where, int]) -> None:
         self.commits.setdefault(group_id, {}).update(offsets)
 
     def delete_group(self, group_id: str) -> str | None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from pykbroker.cli.errors import CliError
 from pykbroker.cli.format import format_directory, parse_controllers
+from pykbroker.controller.metadata.features import BOOTSTRAP_LEVELS
 from pykbroker.controller.metadata.record_framing import decode_record
 from pykbroker.controller.raft.log_view import BEGINNING
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
@@ -112,6 +113,9 @@ def first_levels(folder: Path) -> dict[str, int]:
     return {record.name: record.feature_level for record in records}
 
 
+UNSTABLE = {**BOOTSTRAP_LEVELS, "metadata.version": 31}
+
+
 @pytest.mark.parametrize(
     ("words", "levels"),
     [
@@ -121,10 +125,22 @@ def first_levels(folder: Path) -> dict[str, int]:
         (["-r", "4.0"], {"metadata.version": 25, "transaction.version": 2, "group.version": 1}),
         (["-r", "4.0.1", "-f", "transaction.version=0"], {"metadata.version": 25, "group.version": 1}),
         (["-r", "3.9", "-f", "transaction.version=1"], {"metadata.version": 21, "transaction.version": 1}),
+        (["-f", "kraft.version=1"], dict(BOOTSTRAP_LEVELS)),
         (
-            ["-f", "kraft.version=1"],
-            {"metadata.version": 30, "transaction.version": 2, "group.version": 1, "share.version": 1},
+            ["-r", "4.1-IV0", "-f", "group.version=0"],
+            {"metadata.version": 26, "transaction.version": 2, "eligible.leader.replicas.version": 1},
         ),
+        (
+            ["-r", "4.0", "-f", "eligible.leader.replicas.version=1"],
+            {
+                "metadata.version": 25,
+                "transaction.version": 2,
+                "group.version": 1,
+                "eligible.leader.replicas.version": 1,
+            },
+        ),
+        (["--override", "unstable.feature.versions.enable=true", "-r", "4.4"], UNSTABLE),
+        (["--override", "unstable.feature.versions.enable=true", "-f", "transaction.version=2"], UNSTABLE),
     ],
 )
 def test_a_cluster_begins_at_the_levels_that_were_asked_for(
@@ -161,9 +177,13 @@ def test_several_configured_voters_need_the_clusters_id(tmp_path: Path) -> None:
         (["-f", "metadata.version"], "is not NAME=LEVEL"),
         (
             ["-f", "no.such.feature=1"],
-            "there is no feature 'no.such.feature'; supported are group.version, kraft",
+            "there is no feature 'no.such.feature'; supported are eligible.leader.replicas.version, group.version",
         ),
         (["-f", "transaction.version=3"], "transaction.version 3 is not supported, only 0 to 2 are"),
+        (
+            ["-r", "3.9", "-f", "eligible.leader.replicas.version=1"],
+            "eligible.leader.replicas.version 1 depends on metadata.version level 23",
+        ),
         (["-f", "kraft.version=0"], "it is 1 where the voters can change"),
     ],
 )

@@ -14,6 +14,8 @@ import pytest
 import trio
 
 from pykbroker.controller.metadata.image import UnsupportedMetadataVersion
+from pykbroker.controller.metadata.record_framing import decode_record
+from pykbroker.controller.snapshot_file import parse_snapshot
 from pykbroker.logstore.errors import DirectoryLocked
 from pykbroker.network.listener import BindError
 from tests.pykbroker.cli.conftest import Run
@@ -107,6 +109,48 @@ def test_settings_reach_the_broker(
         "pykbroker: unknown settings, ignored: bogus.key",
         "pykbroker: settings that Apache Kafka 4 no longer has, ignored: reserved.broker.max.id, zookeeper.connect",
     ]
+
+
+def test_a_new_directory_begins_at_the_levels_that_were_asked_for(
+    run: Run, use_broker: Callable[[Broker], None], tmp_path: Path
+) -> None:
+    """A directory with levels or with data keeps its own."""
+
+    async def broker(config: Any, **others: Any) -> None:
+        pass
+
+    use_broker(broker)
+    file = tmp_path / "pykbroker-data/bootstrap.checkpoint"
+    words = ("--release-version", "4.0", "--feature", "group.version=0")
+    assert run("start", *words)[0] == 0
+    first = file.read_bytes()
+    records = [decode_record(value) for value in parse_snapshot(str(file), first).values]
+    assert {record.name: record.feature_level for record in records} == {
+        "metadata.version": 25,
+        "transaction.version": 2,
+    }
+    assert run("start", "--release-version", "3.9")[0] == 0
+    assert file.read_bytes() == first
+    file.rename(tmp_path / "pykbroker-data/meta.properties")
+    assert run("start", "--release-version", "3.9")[0] == 0
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--release-version", "5.0"), "Unknown metadata.version '5.0'"),
+        (("--feature", "kraft.version=1"), "it is 1 where the voters can change"),
+        (("--feature", "metadata.version=31"), "31 (4.4-IV0) is not supported"),
+    ],
+)
+def test_levels_that_no_cluster_can_begin_with(
+    run: Run, use_broker: Callable[[Broker], None], words: tuple[str, str], reason: str
+) -> None:
+    use_broker(broker_until_stopped)
+    code, _, errors = run("start", *words)
+    assert code == 2
+    assert reason in errors
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,11 @@ def test_override_and_topic_repeat() -> None:
     assert options.topics == [TopicSpec("t", -1, {}), TopicSpec("u", 2, {})]
 
 
+def test_levels_of_a_new_cluster() -> None:
+    options = parse_start_options(["--release-version", "3.9", "--feature", "a=1", "--feature=b=2"])
+    assert (options.release_version, options.features) == ("3.9", ["a=1", "b=2"])
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -1,6 +1,7 @@
 """Records what Apache Kafka's controller answers and writes: `python -m tests.transcripts.controller.record FOLDER`.
 
-It starts a controller from the jars that PYKBROKER_KAFKA_LIBS names, in a folder that is empty.
+It starts a controller from the jars that PYKBROKER_KAFKA_LIBS names, in a folder that is empty; twice, without and with
+eligible leader replicas (KIP-966).
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from tests.support.apache_kafka import START_SECONDS_MAX, free_port, java
 from tests.support.transcripts import Client, to_json
 from tests.transcripts.controller.script import CLUSTER_ID, NODE_ID, SETTINGS, Ask, Checkpoint, Script, plain_records
 
-ANSWERS = Path(__file__).with_name("answers.jsonl")
-RECORDS = Path(__file__).with_name("records.jsonl")
+WITH_ELIGIBLE_REPLICAS = {False: "", True: "_eligible"}
+"""Ends of the names of the two recordings."""
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, *, with_eligible_replicas: bool) -> None:
+    folder.mkdir()
     port = free_port()
     settings = {
         "process.roles": "controller",
@@ -41,9 +43,9 @@ def main(folder: Path) -> None:
     }
     file = folder / "server.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    without_elr = ["--feature", "eligible.leader.replicas.version=0"]
+    level = f"eligible.leader.replicas.version={int(with_eligible_replicas)}"
     subprocess.run(
-        java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file), *without_elr), check=True
+        java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file), "--feature", level), check=True
     )
     with (folder / "kafka.log").open("w") as log:
         process = subprocess.Popen(java("kafka.Kafka", str(file)), stdout=log, stderr=log)
@@ -54,7 +56,9 @@ def main(folder: Path) -> None:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.2)
-        script, answers = ask_all(client, folder / "data" / "__cluster_metadata-0")
+        script, answers = ask_all(
+            client, Script(with_eligible_replicas=with_eligible_replicas), folder / "data" / "__cluster_metadata-0"
+        )
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
@@ -80,8 +84,7 @@ def newest_checkpoint(log: Path) -> tuple[int, int]:
         time.sleep(0.2)
 
 
-def ask_all(client: Client, log: Path) -> tuple[Script, list[tuple[str, int, Any]]]:
-    script = Script()
+def ask_all(client: Client, script: Script, log: Path) -> tuple[Script, list[tuple[str, int, Any]]]:
     steps = script.run()
     answers: list[tuple[str, int, Any]] = []
     try:
@@ -102,11 +105,12 @@ def ask_all(client: Client, log: Path) -> tuple[Script, list[tuple[str, int, Any
 
 
 def write(script: Script, answers: list[tuple[str, int, Any]], records: Iterator[Any]) -> None:
-    with ANSWERS.open("w") as file:
+    end = WITH_ELIGIBLE_REPLICAS[script.with_eligible_replicas]
+    with Path(__file__).with_name(f"answers{end}.jsonl").open("w") as file:
         for label, version, answer in answers:
             plain = None if answer is None else script.names.plain(to_json(answer))
             print(json.dumps({"label": label, "version": version, "answer": plain}), file=file)
-    with RECORDS.open("w") as file:
+    with Path(__file__).with_name(f"records{end}.jsonl").open("w") as file:
         for entry in plain_records(records, script.names):
             print(json.dumps(entry), file=file)
 
@@ -120,4 +124,5 @@ def read_log(log: Path) -> Iterator[Any]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    for is_with in WITH_ELIGIBLE_REPLICAS:
+        main(Path(sys.argv[1]) / f"eligible_{is_with}", with_eligible_replicas=is_with)

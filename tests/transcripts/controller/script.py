@@ -112,9 +112,13 @@ def directory(number: int) -> bytes:
 
 
 class Script:
-    """Scenes of requests, with the ids, epochs and partition states that earlier responses contained."""
+    """Scenes of requests, with the ids, epochs and partition states that earlier responses contained.
 
-    def __init__(self) -> None:
+    `with_eligible_replicas`: for a cluster with eligible.leader.replicas.version 1; there is one more scene then.
+    """
+
+    def __init__(self, *, with_eligible_replicas: bool = False) -> None:
+        self.with_eligible_replicas = with_eligible_replicas
         self.names = Names()
         self.epochs: dict[int, int] = {}
         self.topic_ids: dict[str, bytes] = {}
@@ -129,6 +133,8 @@ class Script:
         yield from self._controlled_shutdown()
         yield from self._sessions()
         yield from self._unclean()
+        if self.with_eligible_replicas:
+            yield from self._eligible()
         yield from self._end()
         yield from self._quorum()
         yield from self._envelope()
@@ -384,6 +390,48 @@ class Script:
         yield from self.alter("the other comes", "u", [3, 2])
         yield from self.beat("is fenced", 3, want_fence=True)
         yield from self.beat("is fenced", 2, want_fence=True)
+
+    def _eligible(self) -> Steps:
+        """KIP-966: brokers 2 and 3, in order and not, around a minimum of two in sync."""
+        for broker_id in (1, 4, 2, 3):
+            yield from self.beat("serves", broker_id)
+        for name in ("e1", "e2", "e3"):
+            yield from self.create(name, 2, 3)
+            yield from self.min_isr(f"two of {name}", 2, name, "2")
+        yield from self.beat("is fenced", 3, want_fence=True)
+        yield from self.register("in order", 3, incarnation=20, previous_broker_epoch=self.epochs[3])
+        yield from self.beat("serves", 3)
+        self.states["e1"] = (2, 0, 1)
+        yield from self.alter("in sync again", "e1", [2, 3])
+        yield from self.min_isr("one of e2", 2, "e2", "1")
+        yield from self.beat("is fenced", 3, want_fence=True)
+        yield from self.register("not in order", 3, incarnation=21)
+        yield from self.beat("serves", 3)
+        yield from self.alter("in sync for a while", "e1", [2, 3])
+        self.states["e1"] = (2, 0, 4)
+        yield from self.alter("in sync once more", "e1", [2, 3])
+        yield from self.min_isr("no broker's own", 4, "2", "2")
+        yield from self.min_isr("not without", 4, "", None)
+        yield from self.min_isr("of all", 4, "", "1")
+        for broker_id in (3, 2):
+            yield from self.beat("is fenced", broker_id, want_fence=True)
+        yield from self.register("the last leader, not in order", 2, incarnation=20)
+        yield from self.beat("serves", 2)
+        yield from self.beat("serves", 3)
+        for broker_id in (3, 2):
+            yield from self.beat("is fenced", broker_id, want_fence=True)
+        for broker_id in (2, 3):
+            yield from self.register("nobody in order", broker_id, incarnation=30)
+        yield from self.elect(0, "e1")
+        yield from self.beat("serves", 2)
+        yield from self.elect(1, "e2")
+        yield from self.beat("serves", 3)
+
+    def min_isr(self, label: str, resource_type: int, name: str, value: str | None) -> Steps:
+        operation = 1 if value is None else 0
+        config = AlterableConfig(name="min.insync.replicas", config_operation=operation, value=value)
+        resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=[config])
+        yield Ask(label, 1, IncrementalAlterConfigsRequest(resources=[resource]))
 
     def _end(self) -> Steps:
         yield from self.beat("serves", 2)

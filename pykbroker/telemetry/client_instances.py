@@ -1,0 +1,160 @@
+"""The clients that push metrics, and the rules for their requests (KIP-714; P-202). Pure: time is an argument.
+
+A client instance is forgotten when its connection ends, after three push intervals without a request (at least a
+minute), or when too many others have come since.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.telemetry.subscriptions import Requested, Subscription, requested
+
+INSTANCE_COUNT_MAX: Final = 16_384
+EXPIRY_MIN_MS: Final = 60_000
+INTERVALS_TO_EXPIRY: Final = 3
+
+COMPRESSION_TYPES: Final = range(5)
+"""None, gzip, snappy, lz4, zstd."""
+
+RESERVED_IDS: Final = (bytes(16), bytes(15) + b"\x01")
+"""Ids that no client instance has: none, and the metadata topic's."""
+
+REASONS_TO_ASK_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+"""Errors of a push after which the client may ask for its subscription before the interval ends."""
+
+
+class ClientInstance:
+    """One client instance: its subscription, and its last requests (times are 0 before the first)."""
+
+    __slots__ = (
+        "attributes",
+        "expires_at_ms",
+        "is_terminating",
+        "last_asked_at_ms",
+        "last_error",
+        "last_pushed_at_ms",
+        "requested",
+        "subscription_id",
+        "version",
+    )
+
+    def __init__(self, attributes: Mapping[str, str], wanted: Requested, subscription_id: int, version: int) -> None:
+        self.attributes = attributes
+        self.requested = wanted
+        self.subscription_id = subscription_id
+        self.version = version
+        self.last_asked_at_ms = 0
+        self.last_pushed_at_ms = 0
+        self.is_terminating = False
+        self.last_error = ErrorCode.NONE
+        self.expires_at_ms = 0
+
+    @property
+    def push_interval_ms(self) -> int:
+        return self.requested.push_interval_ms
+
+    def may_ask(self, now_ms: int) -> bool:
+        """True if the interval has ended, or if the last push failed for want of the right subscription."""
+        if now_ms - max(self.last_asked_at_ms, self.last_pushed_at_ms) >= self.push_interval_ms:
+            self.last_asked_at_ms = now_ms
+            return True
+        return self.last_error in REASONS_TO_ASK_AGAIN
+
+    def may_push(self, now_ms: int) -> bool:
+        """True for the first push after a subscription, and when the interval has ended."""
+        if self.last_asked_at_ms > self.last_pushed_at_ms or now_ms - self.last_pushed_at_ms >= self.push_interval_ms:
+            self.last_pushed_at_ms = now_ms
+            return True
+        return False
+
+
+class ClientInstances:
+    """The client instances of a broker by their 16-byte ids; `set_subscriptions` replaces what they are asked for."""
+
+    def __init__(self) -> None:
+        self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()
+        self._subscriptions: Sequence[Subscription] = ()
+        self._version = 0
+
+    def __contains__(self, client_instance_id: bytes) -> bool:
+        return client_instance_id in self._instances
+
+    def __len__(self) -> int:
+        return len(self._instances)
+
+    def set_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
+        """Replaces the subscriptions; instances get theirs anew, as new instances, at their next request."""
+        self._subscriptions = subscriptions
+        self._version += 1
+
+    def forget(self, client_instance_id: bytes) -> None:
+        """Removes an instance whose connection has ended."""
+        self._instances.pop(client_instance_id, None)
+
+    def ask(
+        self, client_instance_id: bytes, attributes: Mapping[str, str], now_ms: int
+    ) -> tuple[ErrorCode, ClientInstance]:
+        """A request for the subscription of an instance: THROTTLING_QUOTA_EXCEEDED, or success."""
+        instance = self._instance(client_instance_id, attributes, now_ms)
+        if not instance.may_ask(now_ms):
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, instance
+        instance.last_error = ErrorCode.NONE
+        return ErrorCode.NONE, instance
+
+    def push(
+        self,
+        client_instance_id: bytes,
+        attributes: Mapping[str, str],
+        now_ms: int,
+        *,
+        subscription_id: int,
+        compression_type: int,
+        size_bytes: int,
+        max_bytes: int,
+        is_terminating: bool,
+    ) -> tuple[ErrorCode, ClientInstance]:
+        """A push of metrics: the first error in Kafka's order, or success. A terminating push is never too early."""
+        instance = self._instance(client_instance_id, attributes, now_ms)
+        error = ErrorCode.NONE
+        if instance.is_terminating:
+            error = ErrorCode.INVALID_REQUEST
+        elif not instance.may_push(now_ms) and not is_terminating:
+            error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        elif subscription_id != instance.subscription_id:
+            error = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+        elif compression_type not in COMPRESSION_TYPES:
+            error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        elif size_bytes > max_bytes:
+            error = ErrorCode.TELEMETRY_TOO_LARGE
+        instance.last_error = error
+        instance.is_terminating = is_terminating
+        return error, instance
+
+    def _instance(self, client_instance_id: bytes, attributes: Mapping[str, str], now_ms: int) -> ClientInstance:
+        self._expire(now_ms)
+        instance = self._instances.get(client_instance_id)
+        if instance is not None and instance.expires_at_ms <= now_ms:
+            instance = None
+        if instance is None or instance.version < self._version:
+            # With the attributes of its first request, as in Kafka.
+            known = attributes if instance is None else instance.attributes
+            wanted = requested(self._subscriptions, known)
+            instance = ClientInstance(known, wanted, wanted.subscription_id(client_instance_id), self._version)
+            self._instances[client_instance_id] = instance
+        self._instances.move_to_end(client_instance_id)
+        if len(self._instances) > INSTANCE_COUNT_MAX:
+            self._instances.popitem(last=False)
+        instance.expires_at_ms = now_ms + max(EXPIRY_MIN_MS, INTERVALS_TO_EXPIRY * instance.push_interval_ms)
+        return instance
+
+    def _expire(self, now_ms: int) -> None:
+        """Removes instances that ended, as far as they are the ones that were used the longest time ago."""
+        while self._instances:
+            oldest, instance = next(iter(self._instances.items()))
+            if instance.expires_at_ms > now_ms:
+                return
+            del self._instances[oldest]

@@ -1,0 +1,102 @@
+"""ClientTelemetry: the receivers and the client instances of a broker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pykbroker.config.definitions import ConfigError
+from pykbroker.controller.metadata.image import CLIENT_METRICS_RESOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.metadata.metadata_cache import MetadataCache
+    from pykbroker.security.connection_info import ConnectionInfo
+    from pykbroker.telemetry.client_instances import ClientInstances
+    from pykbroker.telemetry.receivers import TelemetryContext, TelemetryPayload, TelemetryReceiver
+
+log = logging.getLogger(__name__)
+
+
+class ClientTelemetry:
+    """Metrics of clients, for receivers that `metric.reporters` names; it may change while the broker runs.
+
+    Without receivers pushes are judged by the same rules and dropped, and ApiVersions does not list the two APIs.
+    """
+
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
+        self._names: tuple[str, ...] = ()
+        self._receivers: list[TelemetryReceiver] = []
+        self._instances: ClientInstances | None = None
+        self._image: ClusterImage | None = None
+
+    def load(self) -> None:
+        """Loads the receivers of the present settings.
+
+        Raises:
+            ConfigError: a receiver cannot be loaded.
+        """
+        names = self._receiver_names()
+        if names != self._names:
+            from pykbroker.telemetry.receivers import load_receivers
+
+            self._receivers = load_receivers(names)
+            self._names = names
+
+    @property
+    def is_enabled(self) -> bool:
+        """True if there are receivers."""
+        return bool(self._receiver_names())
+
+    def _receiver_names(self) -> tuple[str, ...]:
+        """The entries of `metric.reporters` that name Python classes."""
+        return tuple(name for name in self._metadata.config.broker.metric_reporters if ":" in name)
+
+    def instances(self) -> ClientInstances:
+        """The client instances, with the subscriptions of the newest metadata."""
+        from pykbroker.telemetry.client_instances import ClientInstances
+        from pykbroker.telemetry.subscriptions import Subscription
+
+        if self._instances is None:
+            self._instances = ClientInstances()
+        image = self._metadata.image
+        if self._image is not image:
+            before = {} if self._image is None else _client_metrics(self._image)
+            now = _client_metrics(image)
+            if now != before:
+                self._instances.set_subscriptions([Subscription.from_configs(configs) for configs in now.values()])
+            self._image = image
+        return self._instances
+
+    def forget_when_closed(self, connection: ConnectionInfo, client_instance_id: bytes) -> None:
+        """Forgets the client instance when this connection ends."""
+        connection.when_closed = partial(_forget, self, client_instance_id, connection.when_closed)
+
+    def export(self, context: TelemetryContext, payload: TelemetryPayload) -> None:
+        """Passes metrics on to every receiver; what one raises is raised here."""
+        try:
+            self.load()
+        except ConfigError as error:
+            log.error("metrics of clients are not passed on: %s", error)
+            raise
+        for receiver in self._receivers:
+            receiver.export_metrics(context, payload)
+
+
+def _client_metrics(image: ClusterImage) -> dict[str, Mapping[str, str]]:
+    return {
+        name: configs
+        for (resource_type, name), configs in image.configs.items()
+        if resource_type == CLIENT_METRICS_RESOURCE and configs
+    }
+
+
+def _forget(telemetry: ClientTelemetry, client_instance_id: bytes, before: Callable[[], None] | None) -> None:
+    telemetry.instances().forget(client_instance_id)
+    if before is not None:
+        before()

@@ -1,0 +1,88 @@
+"""Client metrics subscriptions: the metrics that a client is asked for, and how often (KIP-714)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pykbroker.config.definitions.group import CLIENT_METRICS_CONFIGS
+from pykbroker.protocol.records.checksum import crc32c
+
+ALL_METRICS = "*"
+INTERVAL_MS_DEFAULT = 300_000
+
+
+class Subscription(NamedTuple):
+    """One client-metrics resource. A client must match every pattern of `match`, as a whole; keys are selectors such as
+    client_id."""
+
+    metrics: tuple[str, ...]
+    interval_ms: int
+    match: Mapping[str, re.Pattern[str]]
+
+    @classmethod
+    def from_configs(cls, configs: Mapping[str, str]) -> Subscription:
+        """The subscription that these configs of a resource set; they were validated when they were stored."""
+        values = {
+            name: definition.parse(name, configs.get(name, definition.default or ""))
+            for name, definition in CLIENT_METRICS_CONFIGS.items()
+        }
+        match = {}
+        for pattern in values["match"]:
+            selector, _, expression = pattern.partition("=")
+            match[selector.strip()] = re.compile(expression.rstrip("=").strip())
+        return cls(tuple(values["metrics"]), values["interval.ms"], match)
+
+    def matches(self, attributes: Mapping[str, str]) -> bool:
+        """True if a client with these attributes, by selector, is meant."""
+        return all(
+            selector in attributes and pattern.fullmatch(attributes[selector]) is not None
+            for selector, pattern in self.match.items()
+        )
+
+
+class Requested(NamedTuple):
+    """The sum of the subscriptions that match one client: metric name prefixes, and the shortest interval."""
+
+    metrics: tuple[str, ...]
+    push_interval_ms: int
+
+    def subscription_id(self, client_instance_id: bytes) -> int:
+        """An id that changes with the subscriptions; the same as Kafka's: CRC-32C of their text, XOR the instance's."""
+        text = f"[{', '.join(self.metrics)}]{self.push_interval_ms}"
+        high, low = client_instance_id[:8], client_instance_id[8:]
+        mixed = int.from_bytes(high, "big") ^ int.from_bytes(low, "big")
+        value = crc32c(text.encode()) ^ (mixed >> 32) ^ (mixed & 0xFFFFFFFF)
+        return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def requested(subscriptions: Iterable[Subscription], attributes: Mapping[str, str]) -> Requested:
+    """The metrics that a client with these attributes is asked for; the order is that of Kafka's set."""
+    metrics: dict[str, None] = {}
+    interval_ms = INTERVAL_MS_DEFAULT
+    for subscription in subscriptions:
+        if subscription.matches(attributes):
+            metrics.update(dict.fromkeys(subscription.metrics))
+            interval_ms = min(interval_ms, subscription.interval_ms)
+    if ALL_METRICS in metrics:
+        metrics = {ALL_METRICS: None}
+    return Requested(_in_java_order(metrics), interval_ms)
+
+
+def _in_java_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Names in the order in which a Java HashSet, grown by adding them one by one, iterates over them."""
+    names = list(names)
+    size = 16
+    while len(names) > size * 3 // 4:
+        size *= 2
+    return tuple(sorted(names, key=lambda name: _spread_hash(name) & (size - 1)))
+
+
+def _spread_hash(text: str) -> int:
+    """Java's String.hashCode, mixed as its HashMap does."""
+    value = 0
+    units = text.encode("utf-16-be")
+    for position in range(0, len(units), 2):
+        value = (value * 31 + int.from_bytes(units[position : position + 2], "big")) & 0xFFFFFFFF
+    return value ^ (value >> 16)
