@@ -1,0 +1,40 @@
+"""What the runner provides to a run: one Kafka or two, databases, and the real names of topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.outcome import Outcome
+
+if TYPE_CHECKING:
+    from pipeline.cluster import Cluster
+
+
+@dataclass(slots=True)
+class Systems:
+    """The systems at both ends of a pipeline.
+
+    Attributes:
+        cluster: the Kafka with the topics of the pipeline.
+        second: another one, for a pipeline that needs it; else None.
+        folder: of the job.
+        suffix: is added to the names of topics.
+        databases: connection strings by name.
+    """
+
+    cluster: Cluster
+    second: Cluster | None
+    folder: Path
+    suffix: str
+    databases: dict[str, str] = field(default_factory=dict)
+
+    def real_name(self, topic: str) -> str:
+        """The real name of a topic of the pipeline."""
+        return f"{topic}{self.suffix}"
+
+    def outcome(self) -> Outcome:
+        """What the results are read from."""
+        second = self.second.bootstrap_servers if self.second else ""
+        return Outcome(self.cluster.bootstrap_servers, second, self.folder, self.real_name, self.databases)
