@@ -99,7 +99,7 @@ class OneNode(Cluster):
         """kill -9 to the process."""
         if self._process is not None:
             self._process.kill()
-        return "broker"
+        return self._name
 
     def revive(self) -> None:
         """Start it again if it is dead."""

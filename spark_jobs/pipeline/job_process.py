@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pipeline.model import Pipeline
 
+IMPORT_ROOT = Path(__file__).resolve().parents[1]
 POLL_INTERVAL_S = 0.2
 
 
@@ -56,8 +57,9 @@ def done_file(folder: Path, stage: str) -> Path:
 def run_job(pipeline: Pipeline, settings: JobSettings) -> None:
     """Run the stages that are not finished yet. Raises what made a query fail."""
     stop = StopFlag()
-    # Workers of pandas UDFs must have the packages of this interpreter.
+    # Workers of Python functions must have the packages of this interpreter, and find the modules of the jobs.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(IMPORT_ROOT), os.environ.get("PYTHONPATH")]))
     spark = build_session(
         pipeline.name,
         master=settings.master,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,12 @@ READ_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A record that was read. `headers` and `timestamp_ms` are as the producer gave them."""
+    """A record that was read. `headers` and `timestamp_ms` are as the producer gave them; `key` is "" for no key."""
 
     partition: int
     offset: int
     key: str
+    raw_key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...]
     timestamp_ms: int
@@ -35,15 +36,23 @@ class Outcome:
         bootstrap_servers: of the Kafka with the pipeline's topics.
         second_bootstrap_servers: of the other Kafka; "" if there is none.
         folder: of the job, with its files.
-        real_name: gives the real name of a topic of the pipeline.
+        suffix: is added to the names of topics and groups.
         databases: connection strings by name.
     """
 
     bootstrap_servers: str
     second_bootstrap_servers: str
     folder: Path
-    real_name: Callable[[str], str]
+    suffix: str
     databases: dict[str, str]
+
+    def real_name(self, topic: str) -> str:
+        """The real name of a topic of the pipeline."""
+        return f"{topic}{self.suffix}"
+
+    def read_second(self, topic: str) -> list[Read]:
+        """The same of the other Kafka."""
+        return read_topic(self.second_bootstrap_servers, self.real_name(topic))
 
     def read(self, topic: str) -> list[Read]:
         """All committed records of a topic, by partition and offset. Raises TimeoutError if reading stands still."""
@@ -95,7 +104,8 @@ def _record(message: Any) -> Read:
     return Read(
         message.partition(),
         message.offset(),
-        (message.key() or b"").decode(),
+        (message.key() or b"").decode(errors="replace"),
+        message.key(),
         message.value(),
         tuple(message.headers() or ()),
         message.timestamp()[1],

@@ -107,12 +107,14 @@ class Run:
         self._screen = screen
         self._history = History()
         self._input = pipeline.make_input(settings.seed, settings.size or pipeline.size)
+        self._records = [record for records in self._input.values() for record in records]
         folder = settings.folder
         second: Cluster | None = None
         if pipeline.needs_second_cluster:
             second = _cluster(settings, settings.second_bootstrap_servers, 1, "second")
         cluster = _cluster(settings, settings.bootstrap_servers, settings.nodes, "broker")
-        self._systems = Systems(cluster, second, folder / "job", settings.suffix)
+        self._systems = Systems(cluster, second, folder / "job", settings.suffix, self._records)
+        self._ours = [one for one in (cluster, second) if one is not None and one.is_ours]
         self._databases = pipeline.make_databases(folder) if pipeline.has_databases else None
         self._job: ManagedProcess | None = None
         self._lines_seen = 0
@@ -132,13 +134,12 @@ class Run:
             self._stop_job()
             self._revive_all()
             self._screen.say("checking every result")
-            records = [record for records in self._input.values() for record in records]
             results = self._pipeline.results(self._systems.outcome())
-            expected = self._pipeline.expected(records)
+            expected = self._pipeline.expected(self._records)
             return RunResult(
                 self._pipeline.name,
                 self._settings,
-                len(records),
+                len(self._records),
                 results,
                 expected,
                 self._history,
@@ -177,7 +178,7 @@ class Run:
         if self._settings.chaos is None:
             return
         targets = [chaos.JOB]
-        if self._systems.cluster.is_ours:
+        if self._ours:
             targets.append(chaos.BROKER)
         if self._databases is not None:
             targets.append(chaos.DATABASE)
@@ -215,7 +216,7 @@ class Run:
         """Look after everything until the stage is done, with the kills that come due."""
         folder = self._systems.folder
         deadline = time.monotonic() + STAGE_TIMEOUT_S
-        while not done_file(folder, stage).exists():
+        while not done_file(folder, stage).exists() or feeder.is_alive() or beside.is_alive():
             time.sleep(POLL_INTERVAL_S)
             self._look(feeder, total)
             feeder.require_no_failure()
@@ -311,9 +312,10 @@ class Run:
                 self._say_killed(kill.target, "job")
                 self._start_job()
             elif kill.target == chaos.BROKER:
-                self._say_killed(kill.target, self._systems.cluster.kill(kill.choice))
+                which, choice = kill.choice % len(self._ours), kill.choice // len(self._ours)
+                self._say_killed(kill.target, self._ours[which].kill(choice))
                 time.sleep(DOWN_S)
-                self._systems.cluster.revive()
+                self._ours[which].revive()
             elif self._databases is not None:
                 self._say_killed(kill.target, self._databases.kill(kill.choice))
                 time.sleep(DOWN_S)
@@ -324,7 +326,8 @@ class Run:
         self._screen.say(f"kill -9: {name}; it is started again")
 
     def _revive_all(self) -> None:
-        self._systems.cluster.revive()
+        for cluster in self._ours:
+            cluster.revive()
         if self._databases is not None:
             self._databases.revive()
 

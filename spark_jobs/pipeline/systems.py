@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from pipeline.outcome import Outcome
 
 if TYPE_CHECKING:
     from pipeline.cluster import Cluster
+    from pipeline.records import Record
 
 
 @dataclass(slots=True)
@@ -21,6 +23,7 @@ class Systems:
         second: another one, for a pipeline that needs it; else None.
         folder: of the job.
         suffix: is added to the names of topics.
+        records: the whole input.
         databases: connection strings by name.
     """
 
@@ -28,6 +31,7 @@ class Systems:
     second: Cluster | None
     folder: Path
     suffix: str
+    records: Sequence[Record] = ()
     databases: dict[str, str] = field(default_factory=dict)
 
     def real_name(self, topic: str) -> str:
@@ -37,4 +41,4 @@ class Systems:
     def outcome(self) -> Outcome:
         """What the results are read from."""
         second = self.second.bootstrap_servers if self.second else ""
-        return Outcome(self.cluster.bootstrap_servers, second, self.folder, self.real_name, self.databases)
+        return Outcome(self.cluster.bootstrap_servers, second, self.folder, self.suffix, self.databases)
