@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipeline.model import Pipeline
 
-NAMES = ("activity", "metrics", "logs", "orders", "enrichment", "backfill", "features", "mirror")
+NAMES = ("activity", "metrics", "logs", "orders", "enrichment", "backfill", "features", "mirror", "cdc")
 """Names of the pipelines, each that of its module, in the order in which `check all` runs them."""
 
 

@@ -97,29 +97,30 @@ def run_stage(pipeline: Pipeline, stage: str, streams: Streams, stop: StopFlag) 
     try:
         while streams.queries and not stop.is_set:
             reporter.report(streams.queries)
-            require_no_failure(streams.queries)
+            require_no_failure(streams)
             if draining is None and drain_file(streams.folder, stage).exists():
-                draining = threading.Thread(target=drain, args=(streams.queries,), daemon=True)
+                draining = threading.Thread(target=drain, args=(streams,), daemon=True)
                 draining.start()
             elif draining is not None and not draining.is_alive():
                 break
             time.sleep(POLL_INTERVAL_S)
         reporter.report(streams.queries)
-        require_no_failure(streams.queries)
+        require_no_failure(streams)
     finally:
         for query in streams.queries:
             query.stop()
 
 
-def drain(queries: list[StreamingQuery]) -> None:
+def drain(streams: Streams) -> None:
     """Return when all that is in the topics is processed, triggers without records for the watermark included."""
-    for query in queries:
-        try:
+    try:
+        for worker in streams.workers:
+            worker.finish()
+        for query in streams.queries:
             query.processAllAvailable()
-        except Exception as error:
-            # The thread that watches the queries raises it with its cause.
-            print(f"draining ended: {type(error).__name__}", flush=True)
-            return
+    except Exception as error:
+        # The thread that watches raises it with its cause.
+        print(f"draining ended: {type(error).__name__}", flush=True)
 
 
 class ProgressReporter:
@@ -157,9 +158,12 @@ class StopFlag:
         self.is_set = True
 
 
-def require_no_failure(queries: list[StreamingQuery]) -> None:
-    """Raise what made one of the queries end, if one has failed."""
-    for query in queries:
+def require_no_failure(streams: Streams) -> None:
+    """Raise what made one of the workers or queries end, if one has failed."""
+    for worker in streams.workers:
+        if worker.failure is not None:
+            raise worker.failure
+    for query in streams.queries:
         failure = query.exception()
         if failure is not None:
             raise failure

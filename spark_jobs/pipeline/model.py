@@ -56,6 +56,7 @@ class Pipeline(ABC):
         packages: Maven coordinates that Spark needs beside the Kafka connector; {scala} and {spark} are filled in.
         spark_settings: settings of its session.
         needs_second_cluster: the runner provides another Kafka too, with `second_topics`.
+        is_fed: the runner sends the records to Kafka; else `accompany` does something with them.
         has_databases: the runner starts what `make_databases` gives, and chaos kills it.
     """
 
@@ -69,6 +70,7 @@ class Pipeline(ABC):
     spark_settings: ClassVar[Mapping[str, str]] = {}
     needs_second_cluster: ClassVar[bool] = False
     second_topics: ClassVar[Mapping[str, Topic]] = {}
+    is_fed: ClassVar[bool] = True
     has_databases: ClassVar[bool] = False
 
     def require_parts(self) -> None:  # noqa: B027
@@ -93,6 +95,9 @@ class Pipeline(ABC):
     def make_databases(self, folder: Path) -> Databases:
         """The databases, not started yet, for a pipeline that has some."""
         raise NotImplementedError
+
+    def prepare(self, systems: Systems) -> None:  # noqa: B027
+        """Do what has to be done before the job starts, such as making tables. In the runner."""
 
     def accompany(self, systems: Systems, stage: str) -> None:  # noqa: B027
         """Do beside the feeding of a stage what is no record: let groups read, change a database. In the runner."""

@@ -1,4 +1,4 @@
-"""Reading what Spark's streaming file sink has written, without Spark: only files that its log lists count."""
+"""Reading what Spark's file sink and Delta have written, without Spark: only files that their logs list count."""
 
 from __future__ import annotations
 
@@ -25,6 +25,31 @@ def listed_files(folder: Path) -> list[Path]:
             _version, *lines = path.read_text().splitlines()
             found += [Path(unquote(urlparse(json.loads(line)["path"]).path)) for line in lines]
     return found
+
+
+def listed_delta_files(folder: Path) -> list[Path]:
+    """The files of the newest version of a Delta table, by the JSON commits of its log.
+
+    Raises ValueError for a table with deletion vectors, of which the files alone are not the rows.
+    """
+    files: dict[str, Path] = {}
+    for commit in sorted((folder / "_delta_log").glob("*.json")):
+        for action in map(json.loads, commit.read_text().splitlines()):
+            if "add" in action:
+                if action["add"].get("deletionVector"):
+                    raise ValueError(f"{folder} has deletion vectors")
+                files[action["add"]["path"]] = folder / unquote(action["add"]["path"])
+            elif "remove" in action:
+                files.pop(action["remove"]["path"], None)
+    return list(files.values())
+
+
+def read_delta_rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows of the newest version of a Delta table, read without Spark."""
+    from pyarrow import parquet
+
+    for path in listed_delta_files(folder):
+        yield from parquet.ParquetFile(path).read().to_pylist()
 
 
 def read_rows(folder: Path) -> Iterator[dict[str, Any]]:

@@ -113,7 +113,7 @@ class Run:
         if pipeline.needs_second_cluster:
             second = _cluster(settings, settings.second_bootstrap_servers, 1, "second")
         cluster = _cluster(settings, settings.bootstrap_servers, settings.nodes, "broker")
-        self._systems = Systems(cluster, second, folder / "job", settings.suffix, self._records)
+        self._systems = Systems(cluster, second, folder / "job", settings.suffix, self._records, settings.seconds)
         self._ours = [one for one in (cluster, second) if one is not None and one.is_ours]
         self._databases = pipeline.make_databases(folder) if pipeline.has_databases else None
         self._job: ManagedProcess | None = None
@@ -169,6 +169,7 @@ class Run:
             f"Kafka at {systems.cluster.bootstrap_servers} ({what}) after {(time.monotonic() - began) * 1000:.0f} ms, "
             f"topics {', '.join(map(systems.real_name, self._pipeline.topics))}"
         )
+        self._pipeline.prepare(systems)
         self._history.note("start", "Kafka is ready, topics are created")
 
     def _real(self, topics: Mapping[str, Topic]) -> dict[str, Topic]:
@@ -190,7 +191,7 @@ class Run:
         layout = self._pipeline.stages[stage]
         self._screen.say(f"stage {stage}: {layout.title}")
         self._history.note("stage", f"{stage}: {layout.title}")
-        records = self._input.get(stage, [])
+        records = self._input.get(stage, []) if self._pipeline.is_fed else []
         seconds = self._settings.seconds * len(records) / max(map(len, self._input.values()))
         feeder = Feeder(
             self._systems.cluster.bootstrap_servers,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,36 @@ if TYPE_CHECKING:
 TRIGGER = "500 milliseconds"
 # So that a backlog, as after a crash, is not one long trigger; and a transaction's records go through the driver.
 MAX_RECORDS_PER_TRIGGER = 2000
+WORKER_PAUSE_S = 0.1
+
+
+class Worker(threading.Thread):
+    """A thread that calls a step again and again; what it raises ends it and is kept."""
+
+    def __init__(self, step: Callable[[], bool]) -> None:
+        super().__init__(daemon=True)
+        self._step = step
+        self._is_last_round = False
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        """Work until `finish` and then until there is nothing to do."""
+        try:
+            while True:
+                is_last_round = self._is_last_round
+                if not self._step():
+                    if is_last_round:
+                        return
+                    time.sleep(WORKER_PAUSE_S)
+        except Exception as error:
+            self.failure = error
+
+    def finish(self) -> None:
+        """Return when there is nothing more to do; raises what ended the work."""
+        self._is_last_round = True
+        self.join()
+        if self.failure is not None:
+            raise self.failure
 
 
 class Streams:
@@ -28,6 +60,7 @@ class Streams:
         second_bootstrap_servers: of the other Kafka, for a pipeline that needs one; else "".
         folder: for checkpoints and files.
         queries: the streaming queries that were started.
+        workers: what else goes on in threads beside the queries.
         databases: connection strings of the databases, by name.
     """
 
@@ -45,6 +78,7 @@ class Streams:
         self.second_bootstrap_servers = second_bootstrap_servers
         self.folder = folder
         self.queries: list[StreamingQuery] = []
+        self.workers: list[Worker] = []
         self.databases = dict(databases or {})
         self._suffix = suffix
 
@@ -121,6 +155,12 @@ class Streams:
         started: StreamingQuery = writer.trigger(processingTime=TRIGGER).start()
         self.queries.append(started)
         return started
+
+    def work(self, step: Callable[[], bool]) -> None:
+        """Call `step` again and again, in a thread; it returns True as long as it finds something to do."""
+        worker = Worker(step)
+        self.workers.append(worker)
+        worker.start()
 
     # Batches that must say the same after a crash
 

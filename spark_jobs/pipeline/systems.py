@@ -24,6 +24,7 @@ class Systems:
         folder: of the job.
         suffix: is added to the names of topics.
         records: the whole input.
+        seconds: over which the input is fed.
         databases: connection strings by name.
     """
 
@@ -32,6 +33,7 @@ class Systems:
     folder: Path
     suffix: str
     records: Sequence[Record] = ()
+    seconds: float = 0.0
     databases: dict[str, str] = field(default_factory=dict)
 
     def real_name(self, topic: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from session import say
 
@@ -26,6 +26,7 @@ RETRY_PAUSE_S = 0.5
 TRANSACTION_TIMEOUT_MS = 60_000
 # A broker that is killed and started again is away for a second or two.
 ATTEMPTS = 20
+T = TypeVar("T")
 Delivered = Callable[[Mapping[str, Any], int, int], None]
 """Called with a row, the partition and the offset of its record, before the transaction is committed."""
 Closing = Callable[[], Iterable[Mapping[str, Any]]]
@@ -60,11 +61,14 @@ class TransactionalSink:
         `rows` is called for each attempt: a transaction that had to be aborted is tried again. Raises KafkaException
         when that does not help.
         """
+        return self._repeated(lambda: self._attempt(rows, batch_id, delivered, closing))
+
+    def _repeated(self, action: Callable[[], T]) -> T:
         from confluent_kafka import KafkaException
 
         for attempt in range(ATTEMPTS):
             try:
-                return self._attempt(rows, batch_id, delivered, closing)
+                return action()
             except KafkaException as exception:
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -93,6 +97,15 @@ class TransactionalSink:
         producer.commit_transaction(TIMEOUT_S)
         self._written = batch_id
         return True
+
+    def written(self) -> int:
+        """The number of the last batch that was written whole, -1 if there is none. Older writers are fenced by it."""
+
+        def ask() -> int:
+            self._open()
+            return self._written
+
+        return self._repeated(ask)
 
     def _open(self) -> tuple[Producer, Consumer]:
         from confluent_kafka import Consumer, Producer

@@ -9,7 +9,10 @@ import jobs
 import pytest
 from activity import BEGIN, Event
 from jobs.activity import GAP, sessions_of
+from jobs.enrichment import enriched
+from jobs.features import features_of
 from jobs.metrics import discrete_percentile, rollup_of
+from jobs.mirror import OffsetRun, runs_of, translate
 from pipeline.model import Pipeline
 from pipeline.parquet import listed_files
 
@@ -28,7 +31,8 @@ def test_the_same_seed_gives_the_same_input_and_results(pipeline: Pipeline) -> N
 def test_input_goes_to_topics_and_stages_that_are_declared(pipeline: Pipeline) -> None:
     made = pipeline.make_input(7, 1000)
     assert made.keys() <= pipeline.stages.keys()
-    assert {record.topic for records in made.values() for record in records} <= pipeline.topics.keys()
+    topics = {record.topic for records in made.values() for record in records}
+    assert (topics <= pipeline.topics.keys()) == pipeline.is_fed
 
 
 def test_expected_results_have_rows_of_different_kinds(pipeline: Pipeline) -> None:
@@ -80,3 +84,30 @@ def test_files_that_the_log_of_the_sink_does_not_list_do_not_count(tmp_path: Pat
     assert [path.name for path in listed_files(tmp_path)] == ["0.parquet", "2.parquet", "3.parquet"]
     (log / "2.compact").unlink()
     assert [path.name for path in listed_files(tmp_path)] == ["a b.parquet", "3.parquet"]
+
+
+def test_offsets_are_translated_by_runs() -> None:
+    runs = runs_of([("t", 0, 0, 0), ("t", 0, 1, 1), ("t", 0, 2, 3), ("t", 0, 5, 4), ("t", 1, 0, 9)])
+    assert runs == [
+        OffsetRun("t", 0, 0, 0, 2),
+        OffsetRun("t", 0, 2, 3, 1),
+        OffsetRun("t", 0, 5, 4, 1),
+        OffsetRun("t", 1, 0, 9, 1),
+    ]
+    assert [translate(offset, runs[:3]) for offset in (0, 1, 2, 3, 5, 6, 9)] == [0, 1, 3, 4, 4, 5, 5]
+    assert translate(7, []) == 0
+
+
+def test_a_purchase_gets_the_newest_version_that_is_not_younger() -> None:
+    versions = [(100, "basic", 1), (200, "gold", 2)]
+    found = [enriched("c", (time, "p", 5), versions)["tier"] for time in (99, 100, 199, 200, 300)]
+    assert found == ["unknown", "basic", "basic", "gold", "gold"]
+
+
+def test_features_of_a_line() -> None:
+    start = 1_000_000
+    found = features_of([(start + 60_000 * minute, 100 + 10 * minute) for minute in range(5)], start)
+    assert (found["mean"], found["slope"], found["jump"]) == (120.0, 10.0, 10.0)
+    assert found["deviation"] == round(200**0.5, 6)
+    assert 0 < found["score"] < 1
+    assert features_of([(start, 7)], start)["slope"] == 0.0
