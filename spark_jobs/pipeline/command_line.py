@@ -6,9 +6,9 @@
     python -m spark_jobs job NAME --bootstrap-servers host:port --folder DIRECTORY
 
 `run` is one run with progress, check and report. `check` runs quietly, undisturbed and then with --chaos once for each
-seed, and compares each run's results with what was computed and with those of the undisturbed run. `job` is the Spark
-job alone, on topics that are there, until Ctrl-C. Exit codes: 0 all results are right, 1 one is not or a run failed,
-2 wrong usage or something is missing on this machine.
+seed (on one node and on three in turn), and compares each run's results with what was computed and with those of the
+undisturbed run. `job` is the Spark job alone, on topics that are there, until Ctrl-C. Exit codes: 0 all results are
+right, 1 one is not or a run failed, 2 wrong usage or something is missing on this machine.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
     default_command = f"{shlex.quote(python)} -m pykbroker"
     command.add_argument("--bootstrap-servers", help="use this Kafka instead of starting pykbroker")
     command.add_argument("--second-bootstrap-servers", help="use this as the other Kafka of a pipeline between two")
-    command.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="of the pykbroker that is started")
+    nodes_help = "of the pykbroker that is started (default 1; in runs of `check` with chaos 1 and 3 in turn)"
+    command.add_argument("--nodes", type=int, choices=(1, 3), help=nodes_help)
     command.add_argument(
         "--broker-command", default=default_command, help="how pykbroker is called (default %(default)s)"
     )
@@ -222,7 +223,7 @@ def settings_of(options: argparse.Namespace, chaos_seed: int | None) -> RunSetti
         ivy_dir=options.ivy_dir.absolute(),
         bootstrap_servers=options.bootstrap_servers,
         second_bootstrap_servers=options.second_bootstrap_servers,
-        nodes=options.nodes,
+        nodes=options.nodes or default_nodes(options, chaos_seed),
         seed=options.seed,
         size=options.events,
         seconds=options.seconds,
@@ -231,6 +232,11 @@ def settings_of(options: argparse.Namespace, chaos_seed: int | None) -> RunSetti
     if options.bootstrap_servers is None:
         return settings
     return replace(settings, suffix=f"-{uuid.uuid4().hex[:8]}")
+
+
+def default_nodes(options: argparse.Namespace, chaos_seed: int | None) -> int:
+    """One node, and in every second run of `check` with chaos three, of which one is killed at a time."""
+    return 3 if options.command == "check" and chaos_seed is not None and chaos_seed % 2 else 1
 
 
 def print_differences(result: RunResult) -> None:

@@ -101,8 +101,8 @@ class Streams:
 
     def _kafka(self, reader: Any, topics: tuple[str, ...], options: Mapping[str, str]) -> Any:
         reader = reader.format("kafka").option("kafka.bootstrap.servers", self.bootstrap_servers)
-        # What a transaction has not committed is no input; the control records in between are no loss of data.
-        reader = reader.option("kafka.isolation.level", "read_committed").option("failOnDataLoss", "false")
+        # What a transaction has not committed is no input.
+        reader = reader.option("kafka.isolation.level", "read_committed")
         if not options.keys() & {"assign", "subscribePattern"}:
             reader = reader.option("subscribe", ",".join(self.topic(name) for name in topics))
         return reader.options(**options)
