@@ -1,30 +1,32 @@
 """Enrichment: purchases joined with the customer as he was at that time, from a compacted topic that changes slowly.
 
     topics `customers` (compacted, key customer: name, tier, version) and `purchases` (key customer)
-      -> query `enriched`  state for each customer (applyInPandasWithState) -> topic `enriched`, each purchase once
+      -> query `enriched`  purchases of a customer in windows of a minute, which wait until the watermark has passed;
+                           then a join with all versions of the topic `customers`
+           -> topic `enriched`, each purchase once, by transactions
 
-A purchase waits in the state of its customer until the watermark has passed it. Then no older version of the customer
-can come any more, and the newest version that is not younger than the purchase is the right one, whatever the order of
-arrival was. A join with a table that is read when a trigger begins would give what happens to be there at that moment.
-A customer without a version gets the tier "unknown". The state keeps the version that was in force at the watermark,
-and the younger ones.
+Both topics are one source, with one watermark: when it has passed a purchase, no older version of its customer can come
+any more, and the newest version that is not younger than the purchase is the right one, whatever the order of arrival
+was. A join that does not wait would give what happens to be there when a trigger begins. A customer without a version
+gets the tier "unknown". `min.compaction.lag.ms` keeps the versions that purchases may still wait for.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline.model import MissingPartError, Pipeline
+from pipeline.model import Pipeline
 from pipeline.outcome import Outcome
 from pipeline.records import COMPACTED, Record, Results, Topic, rows_once
 from pipeline.schemas import CUSTOMER, PURCHASE, at, ms
-from pipeline.streams import Streams
+from pipeline.streams import Streams, as_json, events
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from pyspark.sql import DataFrame
 
 CUSTOMERS = 80
 MINUTES = 60
@@ -33,10 +35,8 @@ LATE_MAX_S = 3 * 60
 CHANGES = 300
 TIERS = ("basic", "silver", "gold")
 UNKNOWN: dict[str, Any] = {"tier": "unknown", "version": 0}
-STATE_SCHEMA = "state STRING"
-OUTPUT_SCHEMA = "key STRING, value STRING"
-Version = tuple[int, str, int]
-"""(milliseconds from which it holds, tier, version)."""
+Version = tuple[int, int, str]
+"""(milliseconds from which it holds, version, tier)."""
 Purchase = tuple[int, str, int]
 """(milliseconds, purchase id, amount in cents)."""
 
@@ -47,15 +47,12 @@ class Enrichment(Pipeline):
     name = "enrichment"
     summary = "purchases joined with a slowly changing compacted topic, as it was at the time of the purchase"
     guarantee = "each purchase once, by transactions; the version by event time, not by arrival"
-    topics = {"customers": Topic(config=COMPACTED), "purchases": Topic(), "enriched": Topic()}
+    topics = {
+        "customers": Topic(config=COMPACTED | {"min.compaction.lag.ms": "3600000"}),
+        "purchases": Topic(),
+        "enriched": Topic(),
+    }
     size = 4000
-
-    def require_parts(self) -> None:
-        try:
-            import pandas  # noqa: F401
-            import pyarrow  # noqa: F401
-        except ImportError as error:
-            raise MissingPartError(f"the pipeline enrichment needs {error.name}: pip install {error.name}") from None
 
     def make_input(self, seed: int, size: int) -> dict[str, list[Record]]:
         rng = random.Random(seed)  # noqa: S311
@@ -93,7 +90,6 @@ class Enrichment(Pipeline):
 
     def start(self, streams: Streams, stage: str) -> None:
         from pyspark.sql import functions as f
-        from pyspark.sql.streaming.state import GroupStateTimeout
 
         fields = CUSTOMER.fields | PURCHASE.fields
         ddl = ", ".join(f"{name} {kind}" for name, kind in fields.items())
@@ -102,47 +98,41 @@ class Enrichment(Pipeline):
             .select(f.from_json(f.col("value").cast("string"), ddl).alias("event"))
             .select("event.*")
             .where("ts IS NOT NULL AND customer IS NOT NULL")
-            .withColumn("ms", f.unix_millis("ts"))
             .withWatermark("ts", WATERMARK)
         )
-        rows = both.groupBy("customer").applyInPandasWithState(
-            enrich_group, OUTPUT_SCHEMA, STATE_SCHEMA, "append", GroupStateTimeout.EventTimeTimeout
+        # Versions are in the windows for the sake of the watermark alone.
+        purchase = f.when(
+            f.col("purchase_id").isNotNull(), f.struct("purchase_id", "amount_cents", f.unix_millis("ts").alias("ms"))
         )
-        streams.append_once(rows, "enriched", "enriched")
+        waiting = both.groupBy("customer", f.window("ts", "1 minute")).agg(f.collect_list(purchase).alias("purchases"))
+        ready = waiting.where(f.size("purchases") > 0).select("customer", f.explode("purchases").alias("purchase"))
+        streams.append_once(ready.select("customer", "purchase.*"), "enriched", "enriched", partial(with_tier, streams))
 
     def results(self, outcome: Outcome) -> Results:
         rows = (json.loads(record.value or b"null") for record in outcome.read("enriched"))
         return {"enriched": rows_once((row["purchase_id"], row) for row in rows)}
 
 
-def enrich_group(key: tuple[str], frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-    """The state of one customer: takes in what has come, and gives the purchases that the watermark has passed."""
-    import pandas as pd
+def with_tier(streams: Streams, purchases: DataFrame) -> DataFrame:
+    """The purchases of a trigger, as records, each with the version of its customer."""
+    from pyspark.sql import functions as f
 
-    versions, waiting = json.loads(state.get[0]) if state.exists else ([], [])
-    for frame in frames:
-        for row in frame.itertuples():
-            if pd.isna(row.purchase_id):
-                versions.append((int(row.ms), row.tier, int(row.version)))
-            else:
-                waiting.append((int(row.ms), row.purchase_id, int(row.amount_cents)))
-    watermark_ms = state.getCurrentWatermarkMs()
-    versions.sort()
-    ready = sorted(purchase for purchase in waiting if purchase[0] <= watermark_ms)
-    waiting = [purchase for purchase in waiting if purchase[0] > watermark_ms]
-    lines = [(key[0], json.dumps(enriched(key[0], purchase, versions))) for purchase in ready]
-    in_force = max((number for number, version in enumerate(versions) if version[0] <= watermark_ms), default=0)
-    state.update((json.dumps([versions[in_force:], waiting]),))
-    if waiting:
-        # A timeout must be later than the watermark; it fires when the watermark has passed it.
-        state.setTimeoutTimestamp(max(min(purchase[0] for purchase in waiting), watermark_ms + 1))
-    yield pd.DataFrame(lines, columns=["key", "value"])
+    versions = events(streams.read_batch("customers"), CUSTOMER).select(
+        f.col("customer").alias("of"), f.unix_millis("ts").alias("from_ms"), "version", "tier"
+    )
+    in_force = (f.col("customer") == f.col("of")) & (f.col("from_ms") <= f.col("ms"))
+    newest = f.max_by(f.struct("tier", "version"), f.struct("from_ms", "version")).alias("newest")
+    found = purchases.join(versions, in_force, "left").groupBy("purchase_id", "customer", "amount_cents").agg(newest)
+    tier = f.coalesce("newest.tier", f.lit(UNKNOWN["tier"])).alias("tier")
+    version = f.coalesce("newest.version", f.lit(UNKNOWN["version"])).alias("version")
+    value = as_json("purchase_id", "customer", "amount_cents", tier, version)
+    return found.select(f.col("customer").alias("key"), value.alias("value"))
 
 
 def enriched(customer: str, purchase: Sequence[Any], versions: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """A purchase with the newest version of the customer that is not younger; `versions` in their order."""
     row = dict(UNKNOWN)
-    for from_ms, tier, version in versions:
+    for from_ms, version, tier in versions:
         if from_ms <= purchase[0]:
             row = {"tier": tier, "version": version}
     return {"purchase_id": purchase[1], "customer": customer, "amount_cents": purchase[2]} | row
@@ -156,7 +146,7 @@ def _change(rng: random.Random, customer: str, version: int, seconds: float) -> 
     time, tier = at(seconds), rng.choice(TIERS)
     name = f"{customer.title()} {version}"
     value = CUSTOMER.encode(customer=customer, name=name, tier=tier, version=version, ts=time)
-    return Record("customers", customer.encode(), value, ms(time), fact=(customer, (ms(time), tier, version)))
+    return Record("customers", customer.encode(), value, ms(time), fact=(customer, (ms(time), version, tier)))
 
 
 def _purchase(rng: random.Random, customer: str, number: int, seconds: float) -> Record:

@@ -86,7 +86,8 @@ class Orders(Pipeline):
                 paid_at = at((order.ts - at(0)).total_seconds() + wait_s)
                 happened.append(Happened(order.order_id, f"payment-{number}", account, order.amount_cents, paid_at))
         happened.sort(key=lambda one: one.ts)
-        # Behind these the watermarks of both topics pass everything that happened before.
+        # Behind these the watermarks of both topics pass everything that happened before. The job must not leave them
+        # out: Spark does that before it computes a watermark.
         end = at(3 * 3600)
         happened += [Happened("none", payment_id, CLOSING_ACCOUNT, 0, end) for payment_id in (None, "none")]
         return {"stream": [_record(one) for one in happened]}
@@ -96,7 +97,7 @@ class Orders(Pipeline):
         paid = {one.order_id: one for one in happened if one.payment_id is not None}
         settled = {}
         for order in happened:
-            if order.payment_id is None and order.account != CLOSING_ACCOUNT:
+            if order.payment_id is None:
                 settled[order.order_id] = _settled(order, paid.get(order.order_id))
         payments = [one for one in happened if one.payment_id is not None]
         return {
@@ -137,7 +138,7 @@ def start_settling(streams: Streams) -> None:
         "orders.order_id = payments.order_id AND payments.ts >= orders.ts "
         f"AND payments.ts <= orders.ts + INTERVAL {IN_TIME_S} SECONDS"
     )
-    settled = orders.join(payments, in_time, "left_outer").where(f"orders.account <> '{CLOSING_ACCOUNT}'")
+    settled = orders.join(payments, in_time, "left_outer")
     is_paid = f.col("payments.ts").isNotNull()
     value = as_json(
         "orders.order_id",

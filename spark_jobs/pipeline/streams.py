@@ -128,22 +128,25 @@ class Streams:
             writer = writer.option("topic", self.topic(topic))
         writer.save()
 
-    def append_once(self, rows: DataFrame, query: str, topic: str, mode: str = "append") -> StreamingQuery:
-        """Each row once, by a transaction for each trigger, to `topic` or to that of its own column `topic`."""
+    def append_once(
+        self, rows: DataFrame, query: str, topic: str, prepare: Callable[[DataFrame], DataFrame] | None = None
+    ) -> StreamingQuery:
+        """Each row once, by a transaction for each trigger, to `topic` or to that of its own column `topic`.
+
+        `prepare` makes the rows to write of those of a trigger, as a batch.
+        """
         name = self.topic(topic)
         sink = TransactionalSink(self.bootstrap_servers, f"{name}-{query}", name)
 
         def write(batch: DataFrame, batch_id: int) -> None:
-            given = rows_of(batch)
+            given = rows_of(batch if prepare is None else prepare(batch))
             sink.write(lambda: ({"topic": name} | dict(row) for row in given()), batch_id)
 
-        return self.each_batch(rows, query, write, mode)
+        return self.each_batch(rows, query, write)
 
-    def each_batch(
-        self, rows: DataFrame, query: str, write: Callable[[DataFrame, int], None], mode: str = "append"
-    ) -> StreamingQuery:
+    def each_batch(self, rows: DataFrame, query: str, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
         """Call `write` with each micro-batch and its number; it must bear being called twice with the same one."""
-        return self._start(rows.writeStream.outputMode(mode).foreachBatch(write), query)
+        return self._start(rows.writeStream.outputMode("append").foreachBatch(write), query)
 
     def parquet(self, rows: DataFrame, query: str, *partition_by: str) -> StreamingQuery:
         """Append to a folder of Parquet files, exactly-once: what counts is the list in its `_spark_metadata`."""

@@ -99,7 +99,7 @@ def test_offsets_are_translated_by_runs() -> None:
 
 
 def test_a_purchase_gets_the_newest_version_that_is_not_younger() -> None:
-    versions = [(100, "basic", 1), (200, "gold", 2)]
+    versions = [(100, 1, "basic"), (200, 2, "gold")]
     found = [enriched("c", (time, "p", 5), versions)["tier"] for time in (99, 100, 199, 200, 300)]
     assert found == ["unknown", "basic", "basic", "gold", "gold"]
 
