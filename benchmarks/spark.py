@@ -227,7 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             warm_up(spark)
             for number in range(arguments.rounds):
-                # Who comes first in a round changes: the session grows older.
+                # The order changes from round to round: the session grows older.
                 for kind in kinds if number % 2 == 0 else reversed(kinds):
                     with BROKERS[kind]() as broker:
                         results += measure(spark, broker, arguments)

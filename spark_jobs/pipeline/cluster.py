@@ -193,7 +193,7 @@ def read_text(path: Path) -> str:
 
 
 def wait_for_text(process: ManagedProcess, read: Callable[[], str]) -> str:
-    """What `read` gives as soon as it is not empty. Raises ProcessFailedError if the process ends or takes too long."""
+    """Text that `read` gives, once it is not empty. Raises ProcessFailedError if the process ends or takes too long."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while not (text := read()):
         process.require_running()

@@ -38,7 +38,7 @@ class Feeder(threading.Thread):
 
     @property
     def count(self) -> int:
-        """How many records Kafka has."""
+        """Number of records that Kafka has."""
         return self.acknowledged.total()
 
     def run(self) -> None:

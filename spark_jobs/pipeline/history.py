@@ -11,7 +11,7 @@ from pipeline.progress import Batch
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How far everybody was at a moment.
+    """Progress of feeding and of all queries at a moment.
 
     Attributes:
         at_s: seconds since the run began.
@@ -75,5 +75,5 @@ class History:
 
     @property
     def kills(self) -> list[Moment]:
-        """What was killed when."""
+        """The moments of kill -9."""
         return [moment for moment in self.moments if moment.is_kill]

@@ -33,7 +33,7 @@ POLL_INTERVAL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """What a job is told by its command line."""
+    """Settings of a job, from its command line."""
 
     bootstrap_servers: str
     folder: Path

@@ -30,7 +30,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Where the results of a run are.
+    """Places of the results of a run.
 
     Attributes:
         bootstrap_servers: of the Kafka with the pipeline's topics.

@@ -19,7 +19,7 @@ from processes import ManagedProcess, ProcessFailedError
 from pipeline.model import MissingPartError
 
 START_TIMEOUT_S = 60.0
-# Where distributions put the programs of each version.
+# Folders in which distributions put the programs of each version.
 PLACES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 SETTINGS = {
     "wal_level": "logical",

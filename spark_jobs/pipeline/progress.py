@@ -44,7 +44,7 @@ def parse_line(line: str) -> Batch | None:
 
 
 def batch_of(progress: Mapping[str, Any], at_s: float) -> Batch:
-    """What is needed of a StreamingQueryProgress, as it is in JSON."""
+    """The needed fields of a StreamingQueryProgress, as it is in JSON."""
     event_time = progress.get("eventTime") or {}
     return Batch(
         query=progress["name"],

@@ -1,4 +1,4 @@
-"""What a pipeline is made of: topics, records of the input, stages, and tables of results with their comparison."""
+"""Parts of a pipeline: topics, records of the input, stages, and tables of results with their comparison."""
 
 from __future__ import annotations
 

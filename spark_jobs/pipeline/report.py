@@ -32,7 +32,7 @@ class QueryLine:
 
 
 def query_lines(history: History) -> list[QueryLine]:
-    """What the batches of each query say in sum."""
+    """Sums over the batches of each query."""
     lines = []
     for name in history.read_to:
         batches = [batch for batch in history.batches if batch.query == name]

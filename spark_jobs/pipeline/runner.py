@@ -39,7 +39,7 @@ KILLS_AFTER_FEEDING_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What a run is told by the command line.
+    """Settings of a run, from the command line.
 
     Attributes:
         bootstrap_servers: of a Kafka that runs; None to start pykbroker.
@@ -64,7 +64,7 @@ class RunSettings:
 
 @dataclass(slots=True)
 class RunResult:
-    """What came out.
+    """Results of a run, beside those that were computed.
 
     Attributes:
         results: the tables that were read at the end.
@@ -94,7 +94,7 @@ class RunResult:
 
     @property
     def rows(self) -> int:
-        """How many rows were compared."""
+        """Number of rows that were computed."""
         return sum(len(table) for table in self.expected.values())
 
 

@@ -26,7 +26,7 @@ class Screen:
             self._console.print(f"[dim]{time.monotonic() - self._began:5.1f} s[/dim]  {text}", soft_wrap=True)
 
     def show(self, total: int, fed: int, lags: dict[str, int]) -> None:
-        """How many records are fed, and how many each query has before it."""
+        """Show the number of records that are fed, and for each query of those that it has not read."""
         note = ", ".join(f"{query} {lag:,}" for query, lag in lags.items())
         if self._quiet:
             return

@@ -101,7 +101,7 @@ class Streams:
 
     def _kafka(self, reader: Any, topics: tuple[str, ...], options: Mapping[str, str]) -> Any:
         reader = reader.format("kafka").option("kafka.bootstrap.servers", self.bootstrap_servers)
-        # What a transaction has not committed is no input.
+        # Records of open and aborted transactions are no input.
         reader = reader.option("kafka.isolation.level", "read_committed")
         if not options.keys() & {"assign", "subscribePattern"}:
             reader = reader.option("subscribe", ",".join(self.topic(name) for name in topics))

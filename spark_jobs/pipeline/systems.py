@@ -1,4 +1,4 @@
-"""What the runner provides to a run: one Kafka or two, databases, and the real names of topics."""
+"""Systems that the runner provides to a run: one Kafka or two, databases, and the real names of topics."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ class Systems:
         return f"{topic}{self.suffix}"
 
     def outcome(self) -> Outcome:
-        """What the results are read from."""
+        """The places of the results."""
         second = self.second.bootstrap_servers if self.second else ""
         return Outcome(self.cluster.bootstrap_servers, second, self.folder, self.suffix, self.databases)
