@@ -4,9 +4,11 @@
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
+# The pipelines have an environment of their own; the broker that they start is this checkout's.
+PIPELINES := PYKBROKER_PYTHON=$(CURDIR)/$(RUN) .venvs/pipelines/bin/python -m spark_jobs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 jars format lint check test test-all docs coverage unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-plots bench-keep bench-compare profile bench-start bench-small bench-cluster bench-failover build wheels clean clean-all
+.PHONY: help setup java spark35 pipelines pipelines-env jars format lint check test test-all docs coverage unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-plots bench-keep bench-compare profile bench-start bench-small bench-cluster bench-failover bench-spark build wheels clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,10 +28,16 @@ jars: java setup
 demo: java setup ## a Spark streaming job and stock clients on pykbroker; KILL=1 kills both job and broker on the way
 	@$(RUN) spark_jobs/demo.py $(if $(filter-out 0,$(KILL)),--kill) $(ARGS)
 
+pipelines: java setup pipelines-env ## the pipelines of spark_jobs with their checks and reports; ONLY="logs orders", CHAOS=1 kills, SEED=n, SEEDS=20
+	@$(PIPELINES) check $(or $(ONLY),all) $(if $(filter-out 0,$(CHAOS)),--chaos) $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
+pipelines-env:
+	@tools/venv.sh .venvs/pipelines requirements/pipelines.txt
+
 test: java setup ## the tests to run first, a quarter of an hour: all that is quick, and a sample of what takes long
 	@$(RUN) tools/run_tests.py
 
-test-all: java setup spark35 ## all tests: more simulated clusters, every fault of three nodes, Spark 3.5, other Pythons
+test-all: java setup spark35 pipelines-env ## all tests: more simulated clusters, every fault of three nodes, Spark 3.5, other Pythons
 	@$(RUN) tools/run_tests.py --whole
 
 unit: setup ## the unit tests alone: no Java, no network, two to three minutes; ARGS go to pytest
@@ -110,6 +118,10 @@ bench-cluster: jars ## three nodes: start, memory, throughput with acks=all, bes
 
 bench-failover: jars ## three nodes: how long nobody leads after kill -9 and after a stop, beside Apache Kafka's three
 	@$(RUN) -m benchmarks.failover $(ARGS)
+
+bench-spark: jars ## Spark reading 2 GB, catching up, and its latency by rate, beside Apache Kafka; ARGS="--megabytes 500 --rounds 1"
+	@$(RUN) -m benchmarks.spark $(ARGS)
+	@$(MAKE) --no-print-directory bench-plots
 
 build: ## sdist and the compiled wheel of this Python in dist/, as docs/releasing.md says
 	@tools/venv.sh .venvs/release requirements/release.txt

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -77,10 +77,15 @@ def connector_coordinates() -> str:
     return f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark}"
 
 
-def connector_settings(ivy_dir: Path | None = None) -> dict[str, str]:
-    """The Spark settings that make Spark fetch the connector into our own folder, and only from Maven Central."""
+def connector_settings(ivy_dir: Path | None = None, packages: Sequence[str] = ()) -> dict[str, str]:
+    """The Spark settings that make Spark fetch the connector into our own folder, and only from Maven Central.
+
+    Further `packages` are Maven coordinates, in which {spark} and {scala} stand for the installed versions.
+    """
+    spark, scala = spark_and_scala_version()
+    more = [package.format(spark=spark, scala=scala) for package in packages]
     return {
-        "spark.jars.packages": connector_coordinates(),
+        "spark.jars.packages": ",".join([connector_coordinates(), *more]),
         "spark.jars.ivy": str(ivy_dir or default_ivy_dir()),
         "spark.jars.ivySettings": str(IVY_SETTINGS),
     }
@@ -154,13 +159,20 @@ def say(text: str) -> None:
 
 
 def build_session(
-    app_name: str, *, master: str = "local[2]", ivy_dir: Path | None = None, shuffle_partitions: int = 2
+    app_name: str,
+    *,
+    master: str = "local[2]",
+    ivy_dir: Path | None = None,
+    shuffle_partitions: int = 2,
+    packages: Sequence[str] = (),
+    more_settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start (or get) a SparkSession with the Kafka connector.
 
     Under spark-submit the session exists already and was configured there: its settings win. Started as a plain Python
     program, the session is local, without web interface, and with errors only in the log. A local session has few
-    shuffle partitions (a streaming query keeps the number its checkpoint was begun with).
+    shuffle partitions (a streaming query keeps the number its checkpoint was begun with). `packages` are fetched with
+    the connector; `more_settings` win over those that are made here.
 
     Raises MissingRequirementError when Java or PySpark is missing or too old.
     """
@@ -177,7 +189,7 @@ def build_session(
     require_java()
     ivy_dir = ivy_dir or default_ivy_dir()
     ivy_dir.mkdir(parents=True, exist_ok=True)
-    settings = connector_settings(ivy_dir) | {
+    settings = connector_settings(ivy_dir, packages) | {
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
         SHUFFLE_PARTITIONS: str(shuffle_partitions),
         "spark.ui.enabled": "false",
@@ -186,7 +198,7 @@ def build_session(
     if master.startswith("local"):
         # Nothing outside this machine talks to the driver; its own host name may not even resolve.
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    for key, value in settings.items():
+    for key, value in (settings | dict(more_settings or {})).items():
         builder = builder.config(key, value)
     with DownloadProgress(ivy_dir):
         session = builder.master(master).getOrCreate()

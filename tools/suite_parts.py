@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SPARK35_PYTHON = CHECKOUT / ".venvs" / "spark35" / "bin" / "python"
+PIPELINES_PYTHON = CHECKOUT / ".venvs" / "pipelines" / "bin" / "python"
 # What takes seconds by itself is a part of its own.
 OWN_PARTS = ["tests/examples", "tests/hostile", "tests/installation", "tests/simulation"]
 UNIT_TESTS = ["tests", "-m", "not java", *(f"--ignore={folder}" for folder in OWN_PARTS)]
@@ -41,7 +42,7 @@ LEFT_OUT = {
     "java": ["tests/controller/test_kafka_quorum_tools.py", "tests/controller/test_kafka_takes_over.py"],
 }
 # Parts that make environments of their own, of hundreds of megabytes, and programs that other parts are much like.
-LEFT_OUT_PARTS = ["unit-others", "spark35", "examples", "installation"]
+LEFT_OUT_PARTS = ["unit-others", "spark35", "pipelines", "examples", "installation"]
 
 
 class Part(NamedTuple):
@@ -111,6 +112,12 @@ def parts(*, whole: bool) -> dict[str, Part]:
             "Spark 3.5 against a broker process",
             ["interop_tests/test_spark.py", "interop_tests/test_spark_streaming.py", "--report-name=spark35"],
             str(SPARK35_PYTHON),
+        ),
+        "pipelines": Part(
+            "one pipeline of spark_jobs under kill -9 of job and broker (`make pipelines` runs all)",
+            ["run", "activity", "--chaos", "--events", "3000", "--seconds", "6"],
+            str(PIPELINES_PYTHON),
+            program="spark_jobs",
         ),
         "hostile": Part(
             "hostile clients against a broker process, and tests of the simulation",

@@ -19,7 +19,7 @@ import pykbroker
 
 ROOT = Path(__file__).resolve().parents[2]
 # These groups have a virtual environment each.
-OWN_ENVIRONMENTS = ("docs", "plots", "profile", "release")
+OWN_ENVIRONMENTS = ("docs", "pipelines", "plots", "profile", "release")
 LINKED = ("protocol", "logstore", "controller")
 
 

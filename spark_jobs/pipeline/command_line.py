@@ -1,0 +1,245 @@
+"""The command line of the pipelines.
+
+    python -m spark_jobs list
+    python -m spark_jobs run NAME [--chaos --seed N] [--bootstrap-servers host:port]
+    python -m spark_jobs check NAME... | all [--chaos] [--seeds COUNT]
+    python -m spark_jobs job NAME --bootstrap-servers host:port --folder DIRECTORY
+
+`run` is one run with progress, check and report. `check` runs quietly, undisturbed and then with --chaos once for each
+seed (on one node and on three in turn), and compares each run's results with what was computed and with those of the
+undisturbed run. `job` is the Spark job alone, on topics that are there, until Ctrl-C. Exit codes: 0 all results are
+right, 1 one is not or a run failed, 2 wrong usage or something is missing on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import jobs
+from processes import ProcessFailedError
+from session import MissingRequirementError, default_ivy_dir, require_java
+
+from pipeline.model import MissingPartError, Pipeline
+from pipeline.report import verdict, write_report
+from pipeline.runner import Run, RunResult, RunSettings
+from pipeline.screen import Screen
+
+EXIT_WRONG, EXIT_MISSING, EXIT_INTERRUPTED = 1, 2, 130
+SHOWN = 10
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the command line says; returns the exit code."""
+    options = parser().parse_args(arguments)
+    if options.command == "list":
+        return list_pipelines()
+    names = list(jobs.NAMES) if options.names == ["all"] else options.names
+    try:
+        pipelines = [jobs.load(name) for name in names]
+        require_java()
+        require_clients()
+        for pipeline in pipelines:
+            pipeline.require_parts()
+    except KeyError as error:
+        print(f"there is no pipeline {error}; there are {', '.join(jobs.NAMES)}", file=sys.stderr)
+        return EXIT_MISSING
+    except (MissingRequirementError, MissingPartError) as error:
+        print(f"spark_jobs: {error}", file=sys.stderr)
+        return EXIT_MISSING
+    if options.command == "job":
+        return run_job_alone(pipelines[0], options)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        return run_once(pipelines[0], options) if options.command == "run" else check(pipelines, options)
+    except KeyboardInterrupt:
+        print("stopped")
+        return EXIT_INTERRUPTED
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of all commands."""
+    program = argparse.ArgumentParser(prog="spark_jobs", description="Pipelines on Kafka and Spark, checked")
+    commands = program.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="the pipelines, a line each")
+    run = commands.add_parser("run", help="run a pipeline once, with progress, check and report")
+    run.add_argument("names", nargs=1, metavar="NAME")
+    checking = commands.add_parser("check", help="run pipelines quietly, and compare the results of all runs")
+    checking.add_argument("names", nargs="+", metavar="NAME", help="of pipelines, or `all`")
+    checking.add_argument("--seeds", type=int, default=1, help="how many runs with --chaos (default %(default)s)")
+    for command in (run, checking):
+        _add_run_options(command)
+    job = commands.add_parser("job", help="the Spark job of a pipeline alone, on topics that are there")
+    job.add_argument("names", nargs=1, metavar="NAME")
+    job.add_argument("--bootstrap-servers", required=True, help="Kafka to talk to, host:port[,host:port]")
+    job.add_argument("--second-bootstrap-servers", default="", help="the other Kafka, for a pipeline between two")
+    job.add_argument("--folder", type=Path, required=True, help="folder for checkpoints and files")
+    job.add_argument("--suffix", default="", help="is added to the names of the topics")
+    job.add_argument("--master", default="local[2]", help="Spark master (default %(default)s)")
+    job.add_argument("--databases", type=json.loads, default={}, help="JSON object of connection strings by name")
+    job.add_argument("--ivy-dir", type=Path, default=default_ivy_dir(), help="folder for the jars")
+    return program
+
+
+def _add_run_options(command: argparse.ArgumentParser) -> None:
+    python = os.environ.get("PYKBROKER_PYTHON", sys.executable)
+    default_command = f"{shlex.quote(python)} -m pykbroker"
+    command.add_argument("--bootstrap-servers", help="use this Kafka instead of starting pykbroker")
+    command.add_argument("--second-bootstrap-servers", help="use this as the other Kafka of a pipeline between two")
+    nodes_help = "of the pykbroker that is started (default 1; in runs of `check` with chaos 1 and 3 in turn)"
+    command.add_argument("--nodes", type=int, choices=(1, 3), help=nodes_help)
+    command.add_argument(
+        "--broker-command", default=default_command, help="how pykbroker is called (default %(default)s)"
+    )
+    command.add_argument("--chaos", action="store_true", help="kill -9 to job, broker, database at random moments")
+    command.add_argument("--seed", type=int, default=7, help="of the input, and of the kills (default %(default)s)")
+    command.add_argument("--events", type=int, help="how many events (default: as many as suit the pipeline)")
+    command.add_argument("--seconds", type=float, default=15.0, help="over which they are sent (default %(default)s)")
+    command.add_argument("--report-dir", type=Path, default=Path("reports/pipelines"), help="default %(default)s")
+    command.add_argument("--work-dir", type=Path, help="folder for data and logs (default: a temporary one)")
+    command.add_argument(
+        "--ivy-dir", type=Path, default=default_ivy_dir(), help="folder for the jars that Spark fetches"
+    )
+
+
+def require_clients() -> None:
+    """Raise MissingRequirementError unless the client library and the terminal library are there."""
+    try:
+        import confluent_kafka  # noqa: F401
+        import jinja2  # noqa: F401
+        import rich  # noqa: F401
+    except ImportError as error:
+        raise MissingRequirementError(f"{error.name} is not installed: pip install {error.name}") from None
+
+
+def list_pipelines() -> int:
+    """Print the pipelines."""
+    width = max(map(len, jobs.NAMES))
+    for name in jobs.NAMES:
+        print(f"{name:{width}}  {jobs.load(name).summary}")
+    return 0
+
+
+def run_job_alone(pipeline: Pipeline, options: argparse.Namespace) -> int:
+    """The process that has the Spark session."""
+    from pipeline.job_process import JobSettings, run_job
+
+    folder = options.folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = JobSettings(
+        options.bootstrap_servers,
+        folder,
+        options.suffix,
+        options.master,
+        options.ivy_dir,
+        options.second_bootstrap_servers,
+        options.databases,
+    )
+    run_job(pipeline, settings)
+    return 0
+
+
+def run_once(pipeline: Pipeline, options: argparse.Namespace) -> int:
+    """`run`."""
+    screen = Screen()
+    result = attempt(pipeline, settings_of(options, options.seed if options.chaos else None), screen)
+    if result is None:
+        return EXIT_WRONG
+    print(f"report: {write_report(pipeline, result, options.report_dir)}")
+    print_differences(result)
+    note = f" with {len(result.history.kills)} kills" if options.chaos else ""
+    print(f"{'check passed' if result.is_right else 'check FAILED'}: {verdict(result)}{note} (digest {result.digest})")
+    return 0 if result.is_right else EXIT_WRONG
+
+
+def check(pipelines: Sequence[Pipeline], options: argparse.Namespace) -> int:
+    """`check`: the last line says how it went, as a test runner's does."""
+    began = time.monotonic()
+    passed = failed = 0
+    for pipeline in pipelines:
+        seeds = [None, *(options.seed + number for number in range(options.seeds))] if options.chaos else [None]
+        undisturbed: str | None = None
+        for seed in seeds:
+            result = attempt(pipeline, settings_of(options, seed), Screen(quiet=True))
+            is_right = result is not None and result.is_right and undisturbed in (None, result.digest)
+            passed, failed = passed + is_right, failed + (not is_right)
+            say_checked(pipeline, seed, result, is_right)
+            if result is not None:
+                undisturbed = undisturbed or result.digest
+                write_report(pipeline, result, options.report_dir)
+    print(f"after {time.monotonic() - began:.0f} s, reports are in {options.report_dir}")
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return EXIT_WRONG if failed else 0
+
+
+def say_checked(pipeline: Pipeline, seed: int | None, result: RunResult | None, is_right: bool) -> None:
+    """A line for a run of `check`."""
+    how = "undisturbed" if seed is None else f"chaos seed {seed}"
+    head = f"{'ok    ' if is_right else 'FAILED'} {pipeline.name:12} {how:14}"
+    if result is None:
+        print(head, flush=True)
+        return
+    kills = ", ".join(f"{moment.text} at {moment.at_s:.0f} s" for moment in result.history.kills)
+    said = f"killed: {kills}; " if kills else ""
+    print(f"{head} {result.seconds:4.0f} s  {said}{verdict(result)} (digest {result.digest})", flush=True)
+    print_differences(result)
+
+
+def attempt(pipeline: Pipeline, settings: RunSettings, screen: Screen) -> RunResult | None:
+    """Run once; None if the run failed, which is said. The folder is kept when something was not right."""
+    from confluent_kafka import KafkaException
+
+    result = None
+    try:
+        result = Run(pipeline, settings, screen).execute()
+    except (ProcessFailedError, TimeoutError, KafkaException) as error:
+        print(f"{pipeline.name} FAILED: {error}")
+    if result is not None and result.is_right:
+        shutil.rmtree(settings.folder, ignore_errors=True)
+    else:
+        print(f"logs and data are in {settings.folder}")
+    return result
+
+
+def settings_of(options: argparse.Namespace, chaos_seed: int | None) -> RunSettings:
+    """The settings of one run, which gets a folder of its own."""
+    parent = options.work_dir.absolute() if options.work_dir else None
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
+    settings = RunSettings(
+        folder=Path(tempfile.mkdtemp(prefix="pipeline-", dir=parent)),
+        broker_command=shlex.split(options.broker_command),
+        ivy_dir=options.ivy_dir.absolute(),
+        bootstrap_servers=options.bootstrap_servers,
+        second_bootstrap_servers=options.second_bootstrap_servers,
+        nodes=options.nodes or default_nodes(options, chaos_seed),
+        seed=options.seed,
+        size=options.events,
+        seconds=options.seconds,
+        chaos=chaos_seed,
+    )
+    if options.bootstrap_servers is None:
+        return settings
+    return replace(settings, suffix=f"-{uuid.uuid4().hex[:8]}")
+
+
+def default_nodes(options: argparse.Namespace, chaos_seed: int | None) -> int:
+    """One node, and in every second run of `check` with chaos three, of which one is killed at a time."""
+    return 3 if options.command == "check" and chaos_seed is not None and chaos_seed % 2 else 1
+
+
+def print_differences(result: RunResult) -> None:
+    """The first rows that are wrong."""
+    for difference in result.differences[:SHOWN]:
+        print(f"    {difference}")

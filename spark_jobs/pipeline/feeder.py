@@ -1,0 +1,100 @@
+"""Feeding of the input: a stock producer that sends each record once, evenly over some seconds, in a thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pipeline.records import Record
+
+DELIVERY_TIMEOUT_MS = 120_000
+# Share of the records that may be on their way, and their least number. The events of an hour come within seconds:
+# while a partition's leader is away, other partitions must not run ahead of it by more than a watermark allows.
+IN_FLIGHT_SHARE = 0.01
+IN_FLIGHT_MIN = 20
+
+
+class Feeder(threading.Thread):
+    """Sends records in their order.
+
+    Attributes:
+        acknowledged: how many records of each topic (by its name in the pipeline) Kafka has.
+        failure: what ended it before all were sent.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, records: Sequence[Record], seconds: float, real_name: Callable[[str], str]
+    ) -> None:
+        super().__init__(daemon=True)
+        self._bootstrap_servers = bootstrap_servers
+        self._records = records
+        self._seconds = seconds
+        self._real_name = real_name
+        self.acknowledged: Counter[str] = Counter()
+        self.failure: Exception | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of records that Kafka has."""
+        return self.acknowledged.total()
+
+    def run(self) -> None:
+        """Send all and wait for the last acknowledgement."""
+        try:
+            self._send_all()
+        except Exception as error:
+            self.failure = error
+
+    def require_no_failure(self) -> None:
+        """Raise what made it fail."""
+        if self.failure is not None:
+            raise self.failure
+
+    def _send_all(self) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap_servers,
+                "enable.idempotence": True,
+                "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+                "linger.ms": 2,
+                "reconnect.backoff.max.ms": 300,
+                "log_level": 0,
+            }
+        )
+        failures: list[Any] = []
+        in_flight = max(IN_FLIGHT_MIN, int(len(self._records) * IN_FLIGHT_SHARE))
+        begin = time.monotonic()
+        for number, record in enumerate(self._records):
+            due = begin + self._seconds * number / len(self._records)
+            producer.poll(max(due - time.monotonic(), 0))
+            while number - self.count >= in_flight and not failures:
+                producer.poll(0.05)
+            if failures:
+                raise KafkaException(failures[0])
+            self._send(producer, record, failures)
+        producer.flush()
+        if failures:
+            raise KafkaException(failures[0])
+
+    def _send(self, producer: Any, record: Record, failures: list[Any]) -> None:
+        def on_delivery(error: Any, _: Any) -> None:
+            if error is not None:
+                failures.append(error)
+            else:
+                self.acknowledged[record.topic] += 1
+
+        more: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
+        producer.produce(
+            self._real_name(record.topic),
+            record.value,
+            record.key,
+            timestamp=record.timestamp_ms,
+            headers=list(record.headers),
+            on_delivery=on_delivery,
+            **more,
+        )

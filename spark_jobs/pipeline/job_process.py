@@ -1,0 +1,169 @@
+"""The process of a pipeline's job: a Spark session, and the queries of one stage after the other.
+
+The runner starts it, and starts it again when it was killed; it goes on where it was. A stage goes on until there is a
+file `drain-STAGE` in the folder. Then everything that is in the topics is processed, the queries are stopped, and
+`done-STAGE` is written. Without a runner it runs the first stage until Ctrl-C or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from session import build_session
+
+from pipeline.progress import batch_of
+from pipeline.streams import Streams
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from pipeline.model import Pipeline
+
+IMPORT_ROOT = Path(__file__).resolve().parents[1]
+POLL_INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """Settings of a job, from its command line."""
+
+    bootstrap_servers: str
+    folder: Path
+    suffix: str = ""
+    master: str = "local[2]"
+    ivy_dir: Path | None = None
+    second_bootstrap_servers: str = ""
+    databases: dict[str, str] = field(default_factory=dict)
+
+
+def drain_file(folder: Path, stage: str) -> Path:
+    """The file that says that a stage gets no more input."""
+    return folder / f"drain-{stage}"
+
+
+def done_file(folder: Path, stage: str) -> Path:
+    """The file that says that a stage is finished."""
+    return folder / f"done-{stage}"
+
+
+def run_job(pipeline: Pipeline, settings: JobSettings) -> None:
+    """Run the stages that are not finished yet. Raises what made a query fail."""
+    stop = StopFlag()
+    # Workers of Python functions must have the packages of this interpreter, and find the modules of the jobs.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(IMPORT_ROOT), os.environ.get("PYTHONPATH")]))
+    spark = build_session(
+        pipeline.name,
+        master=settings.master,
+        ivy_dir=settings.ivy_dir,
+        packages=pipeline.packages,
+        more_settings=pipeline.spark_settings,
+    )
+    try:
+        for stage in pipeline.stages:
+            if done_file(settings.folder, stage).exists():
+                continue
+            streams = Streams(
+                spark,
+                settings.bootstrap_servers,
+                settings.folder,
+                settings.suffix,
+                settings.second_bootstrap_servers,
+                settings.databases,
+            )
+            run_stage(pipeline, stage, streams, stop)
+            if stop.is_set:
+                return
+            done_file(settings.folder, stage).touch()
+            print(f"done {stage}", flush=True)
+    finally:
+        spark.stop()
+
+
+def run_stage(pipeline: Pipeline, stage: str, streams: Streams, stop: StopFlag) -> None:
+    """Run one stage until it is drained or the job is told to stop."""
+    print(f"running {stage}", flush=True)
+    pipeline.start(streams, stage)
+    reporter = ProgressReporter()
+    draining: threading.Thread | None = None
+    try:
+        while streams.queries and not stop.is_set:
+            reporter.report(streams.queries)
+            require_no_failure(streams)
+            if draining is None and drain_file(streams.folder, stage).exists():
+                draining = threading.Thread(target=drain, args=(streams,), daemon=True)
+                draining.start()
+            elif draining is not None and not draining.is_alive():
+                break
+            time.sleep(POLL_INTERVAL_S)
+        reporter.report(streams.queries)
+        require_no_failure(streams)
+    finally:
+        for query in streams.queries:
+            query.stop()
+
+
+def drain(streams: Streams) -> None:
+    """Return when all that is in the topics is processed, triggers without records for the watermark included."""
+    try:
+        for worker in streams.workers:
+            worker.finish()
+        for query in streams.queries:
+            query.processAllAvailable()
+    except Exception as error:
+        # The thread that watches raises it with its cause.
+        print(f"draining ended: {type(error).__name__}", flush=True)
+
+
+class ProgressReporter:
+    """Prints a line for each trigger that a query has finished."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, int] = {}
+
+    def report(self, queries: list[StreamingQuery]) -> None:
+        """Print what is new. A trigger that found nothing is reported by Spark again and again, here once."""
+        for query in queries:
+            for progress in query.recentProgress:
+                fields = plain(progress)
+                if fields["batchId"] > self._said.get(fields["name"], -1) and fields["durationMs"].get("addBatch"):
+                    self._said[fields["name"]] = fields["batchId"]
+                    print(batch_of(fields, time.time()).to_line(), flush=True)
+
+
+def plain(progress: Any) -> dict[str, Any]:
+    """The progress as it is in JSON: Spark 4 has a class for it, older ones have a dict."""
+    text = getattr(progress, "json", None)
+    fields: dict[str, Any] = json.loads(text) if isinstance(text, str) else dict(progress)
+    return fields
+
+
+class StopFlag:
+    """Set by SIGTERM and Ctrl-C; both end the job in order."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._set)
+
+    def _set(self, *_: object) -> None:
+        self.is_set = True
+
+
+def require_no_failure(streams: Streams) -> None:
+    """Raise what made one of the workers or queries end, if one has failed."""
+    for worker in streams.workers:
+        if worker.failure is not None:
+            raise worker.failure
+    for query in streams.queries:
+        failure = query.exception()
+        if failure is not None:
+            raise failure

@@ -1,0 +1,379 @@
+"""One run of a pipeline: Kafka, topics, input and job, kills if asked for, and the check of every result at the end."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from processes import ManagedProcess
+
+from pipeline import chaos
+from pipeline.cluster import Cluster, OneNode, ThreeNodes
+from pipeline.feeder import Feeder
+from pipeline.history import History
+from pipeline.job_process import done_file, drain_file
+from pipeline.model import Pipeline
+from pipeline.progress import parse_line
+from pipeline.records import Difference, Results, Topic, differences, digest
+from pipeline.screen import Screen
+from pipeline.systems import Systems
+
+MAIN = Path(__file__).resolve().parents[1] / "__main__.py"
+JOB_START_TIMEOUT_S = 300.0  # the first start fetches jars
+STAGE_TIMEOUT_S = 600.0
+STOP_TIMEOUT_S = 60.0
+POLL_INTERVAL_S = 0.25
+DOWN_S = 0.5
+"""Seconds between the kill of a broker or a database and its start."""
+RESTARTS_MAX = 15
+# For a minute on a small machine the JVM's second compiler costs more than it brings.
+JVM_FOR_A_MINUTE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+KILLS_AFTER_FEEDING_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """Settings of a run, from the command line.
+
+    Attributes:
+        bootstrap_servers: of a Kafka that runs; None to start pykbroker.
+        second_bootstrap_servers: of another one, for a pipeline that needs it; None to start one.
+        nodes: of the pykbroker that is started, 1 or 3.
+        seconds: over which the input is fed.
+        chaos: seed of the kills; None for an undisturbed run.
+    """
+
+    folder: Path
+    broker_command: Sequence[str]
+    ivy_dir: Path
+    bootstrap_servers: str | None = None
+    second_bootstrap_servers: str | None = None
+    nodes: int = 1
+    seed: int = 7
+    size: int | None = None
+    seconds: float = 15.0
+    chaos: int | None = None
+    suffix: str = ""
+
+
+@dataclass(slots=True)
+class RunResult:
+    """Results of a run, beside those that were computed.
+
+    Attributes:
+        results: the tables that were read at the end.
+        records: how many records were fed.
+        differences: rows that are not as computed.
+        seconds: from the start of Kafka to the end of the check.
+    """
+
+    pipeline: str
+    settings: RunSettings
+    records: int
+    results: Results
+    expected: Results
+    history: History
+    seconds: float
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def is_right(self) -> bool:
+        """True if every result is as computed."""
+        return not self.differences
+
+    @property
+    def digest(self) -> str:
+        """Fingerprint of the results."""
+        return digest(self.results)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that were computed."""
+        return sum(len(table) for table in self.expected.values())
+
+
+class Run:
+    """A run, in the order in which its methods stand."""
+
+    def __init__(self, pipeline: Pipeline, settings: RunSettings, screen: Screen) -> None:
+        self._pipeline = pipeline
+        self._settings = settings
+        self._screen = screen
+        self._history = History()
+        self._input = pipeline.make_input(settings.seed, settings.size or pipeline.size)
+        self._records = [record for records in self._input.values() for record in records]
+        folder = settings.folder
+        second: Cluster | None = None
+        if pipeline.needs_second_cluster:
+            second = _cluster(settings, settings.second_bootstrap_servers, 1, "second")
+        cluster = _cluster(settings, settings.bootstrap_servers, settings.nodes, "broker")
+        self._systems = Systems(cluster, second, folder / "job", settings.suffix, self._records, settings.seconds)
+        self._ours = [one for one in (cluster, second) if one is not None and one.is_ours]
+        self._databases = pipeline.make_databases(folder) if pipeline.has_databases else None
+        self._job: ManagedProcess | None = None
+        self._lines_seen = 0
+        self._running_since: float | None = None
+        self._kills: list[chaos.Kill] = []
+        self._fed: Counter[str] = Counter()
+        self._restarts = 0
+
+    def execute(self) -> RunResult:
+        """The whole run. Raises ProcessFailedError, TimeoutError or KafkaException when it cannot go on."""
+        began = time.monotonic()
+        try:
+            self._start_systems()
+            self._plan_kills()
+            for stage in self._pipeline.stages:
+                self._run_stage(stage)
+            self._stop_job()
+            self._revive_all()
+            self._screen.say("checking every result")
+            results = self._pipeline.results(self._systems.outcome())
+            expected = self._pipeline.expected(self._records)
+            return RunResult(
+                self._pipeline.name,
+                self._settings,
+                len(self._records),
+                results,
+                expected,
+                self._history,
+                time.monotonic() - began,
+                differences(results, expected),
+            )
+        finally:
+            self._screen.close()
+            self._close()
+
+    # Systems
+
+    def _start_systems(self) -> None:
+        systems = self._systems
+        systems.folder.mkdir(parents=True, exist_ok=True)
+        began = time.monotonic()
+        systems.cluster.start()
+        if systems.second is not None:
+            systems.second.start()
+            systems.second.create_topics(self._real(self._pipeline.second_topics))
+        if self._databases is not None:
+            self._databases.start()
+            systems.databases.update(self._databases.addresses)
+        systems.cluster.create_topics(self._real(self._pipeline.topics))
+        what = f"{systems.cluster.nodes} node(s)" if systems.cluster.is_ours else "not ours"
+        self._screen.say(
+            f"Kafka at {systems.cluster.bootstrap_servers} ({what}) after {(time.monotonic() - began) * 1000:.0f} ms, "
+            f"topics {', '.join(map(systems.real_name, self._pipeline.topics))}"
+        )
+        self._pipeline.prepare(systems)
+        self._history.note("start", "Kafka is ready, topics are created")
+
+    def _real(self, topics: Mapping[str, Topic]) -> dict[str, Topic]:
+        return {self._systems.real_name(name): topic for name, topic in topics.items()}
+
+    def _plan_kills(self) -> None:
+        if self._settings.chaos is None:
+            return
+        targets = [chaos.JOB]
+        if self._ours:
+            targets.append(chaos.BROKER)
+        if self._databases is not None:
+            targets.append(chaos.DATABASE)
+        self._kills = chaos.plan(self._settings.chaos, targets, self._settings.seconds + KILLS_AFTER_FEEDING_S)
+
+    # Stages
+
+    def _run_stage(self, stage: str) -> None:
+        layout = self._pipeline.stages[stage]
+        self._screen.say(f"stage {stage}: {layout.title}")
+        self._history.note("stage", f"{stage}: {layout.title}")
+        records = self._input.get(stage, []) if self._pipeline.is_fed else []
+        seconds = self._settings.seconds * len(records) / max(map(len, self._input.values()))
+        feeder = Feeder(
+            self._systems.cluster.bootstrap_servers,
+            records,
+            0 if layout.feed_first else seconds,
+            self._systems.real_name,
+        )
+        beside = Beside(self._pipeline, self._systems, stage)
+        if layout.feed_first:
+            feeder.start()
+            feeder.join()
+            feeder.require_no_failure()
+        if self._job is None:
+            self._start_job()
+        self._wait_until_running(stage)
+        if not layout.feed_first:
+            feeder.start()
+        beside.start()
+        self._follow(stage, feeder, beside, len(records))
+        self._fed += feeder.acknowledged
+
+    def _follow(self, stage: str, feeder: Feeder, beside: Beside, total: int) -> None:
+        """Look after everything until the stage is done, with the kills that come due."""
+        folder = self._systems.folder
+        deadline = time.monotonic() + STAGE_TIMEOUT_S
+        while not done_file(folder, stage).exists() or feeder.is_alive() or beside.is_alive():
+            time.sleep(POLL_INTERVAL_S)
+            self._look(feeder, total)
+            feeder.require_no_failure()
+            beside.require_no_failure()
+            self._kill_what_is_due()
+            # A plan of kills is carried out whole: the last stage waits for what is left of it.
+            is_last = stage == list(self._pipeline.stages)[-1]
+            if not feeder.is_alive() and not beside.is_alive() and not (is_last and self._kills):
+                drain_file(folder, stage).touch()
+            if time.monotonic() > deadline:
+                assert self._job is not None
+                raise self._job.failure(f"did not finish stage {stage} within {STAGE_TIMEOUT_S:.0f} s")
+
+    def _look(self, feeder: Feeder | None, total: int) -> None:
+        """Read the job's log, note where everything is, and start the job again if a kill of others has ended it."""
+        assert self._job is not None
+        lines = self._job.lines()
+        for line in lines[self._lines_seen :]:
+            if (batch := parse_line(line)) is not None:
+                self._history.add_batch(batch)
+            elif line.startswith("connector:"):
+                self._screen.say(f"Spark: {line}")
+        self._lines_seen = len(lines)
+        fed = self._fed + (feeder.acknowledged if feeder is not None else Counter())
+        self._history.add_sample({self._systems.real_name(topic): count for topic, count in fed.items()})
+        if feeder is not None:
+            lags = {query: self._history.lag(self._history.samples[-1], query) for query in self._history.read_to}
+            self._screen.show(total, feeder.count, lags)
+        code = self._job.exit_code()
+        if code not in (None, 0):
+            self._job_has_ended(code)
+
+    def _job_has_ended(self, code: int | None) -> None:
+        """An undisturbed job must not fail. One that lost its broker may: whoever runs jobs starts them again."""
+        assert self._job is not None
+        if self._settings.chaos is None or not self._history.kills or self._restarts >= RESTARTS_MAX:
+            self._job.require_running()
+        self._restarts += 1
+        self._history.note("end", f"the job has ended with code {code} and is started again")
+        self._screen.say(f"the job has ended with code {code} after the kills; it is started again")
+        self._start_job()
+
+    # The job
+
+    def _start_job(self) -> None:
+        systems = self._systems
+        options = {
+            "--bootstrap-servers": systems.cluster.bootstrap_servers,
+            "--second-bootstrap-servers": systems.second.bootstrap_servers if systems.second else "",
+            "--folder": str(systems.folder),
+            "--suffix": systems.suffix,
+            "--ivy-dir": str(self._settings.ivy_dir),
+            "--databases": json.dumps(systems.databases),
+        }
+        argv = [sys.executable, str(MAIN), "job", self._pipeline.name]
+        argv += [f"{option}={value}" for option, value in options.items() if value]
+        self._job = ManagedProcess("the Spark job", argv, self._settings.folder / "job.log", JVM_FOR_A_MINUTE)
+        self._lines_seen = 0
+
+    def _wait_until_running(self, stage: str) -> None:
+        began = time.monotonic()
+        assert self._job is not None
+        while not any(line in (f"running {stage}", f"done {stage}") for line in self._job.lines()):
+            self._look(None, 0)
+            if done_file(self._systems.folder, stage).exists():
+                break
+            if time.monotonic() - began > JOB_START_TIMEOUT_S:
+                raise self._job.failure(f"did not start within {JOB_START_TIMEOUT_S:.0f} s")
+            time.sleep(POLL_INTERVAL_S)
+        if self._running_since is None:
+            self._running_since = time.monotonic()
+            self._screen.say(f"Spark job runs after {time.monotonic() - began:.0f} s")
+            self._history.note("start", "the Spark job runs")
+
+    def _stop_job(self) -> None:
+        """Wait for the end of the job, which has finished its last stage."""
+        assert self._job is not None
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while self._job.exit_code() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self._look(None, 0)
+        self._job.kill()
+
+    # Kills
+
+    def _kill_what_is_due(self) -> None:
+        assert self._running_since is not None
+        while self._kills and time.monotonic() - self._running_since >= self._kills[0].at_s:
+            kill = self._kills.pop(0)
+            if kill.target == chaos.JOB:
+                assert self._job is not None
+                self._job.kill()
+                self._say_killed(kill.target, "job")
+                self._start_job()
+            elif kill.target == chaos.BROKER:
+                which, choice = kill.choice % len(self._ours), kill.choice // len(self._ours)
+                self._say_killed(kill.target, self._ours[which].kill(choice))
+                time.sleep(DOWN_S)
+                self._ours[which].revive()
+            elif self._databases is not None:
+                self._say_killed(kill.target, self._databases.kill(kill.choice))
+                time.sleep(DOWN_S)
+                self._databases.revive()
+
+    def _say_killed(self, target: str, name: str) -> None:
+        self._history.note("kill", name)
+        self._screen.say(f"kill -9: {name}; it is started again")
+
+    def _revive_all(self) -> None:
+        for cluster in self._ours:
+            cluster.revive()
+        if self._databases is not None:
+            self._databases.revive()
+
+    def _close(self) -> None:
+        if self._job is not None:
+            self._job.kill()
+        systems = self._systems
+        for cluster, topics in (
+            (systems.cluster, self._pipeline.topics),
+            (systems.second, self._pipeline.second_topics),
+        ):
+            if cluster is not None and not cluster.is_ours:
+                cluster.delete_topics([systems.real_name(name) for name in topics])
+            elif cluster is not None:
+                cluster.close()
+        if self._databases is not None:
+            self._databases.close()
+
+
+class Beside(threading.Thread):
+    """The thread in which a pipeline does what is no record; a failure is raised by `require_no_failure`."""
+
+    def __init__(self, pipeline: Pipeline, systems: Systems, stage: str) -> None:
+        super().__init__(daemon=True)
+        self._pipeline = pipeline
+        self._systems = systems
+        self._stage = stage
+        self._failure: Exception | None = None
+
+    def run(self) -> None:
+        """Let the pipeline do it."""
+        try:
+            self._pipeline.accompany(self._systems, self._stage)
+        except Exception as error:
+            self._failure = error
+
+    def require_no_failure(self) -> None:
+        """Raise what made it fail."""
+        if self._failure is not None:
+            raise self._failure
+
+
+def _cluster(settings: RunSettings, bootstrap_servers: str | None, nodes: int, name: str) -> Cluster:
+    if bootstrap_servers is not None:
+        return Cluster(bootstrap_servers)
+    if nodes == 1:
+        return OneNode(settings.broker_command, settings.folder, name)
+    return ThreeNodes(settings.broker_command, settings.folder)

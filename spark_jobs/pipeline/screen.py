@@ -1,0 +1,51 @@
+"""Output of a run: a progress bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+PLAIN_INTERVAL_S = 4.0
+
+
+class Screen:
+    """Tells how a run goes; a quiet one prints nothing but what `say` is told to print in any case."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._console = Console(highlight=False)
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._said_at = 0.0
+        self._progress: Progress | None = None
+
+    def say(self, text: str, always: bool = False) -> None:
+        """One line of what happens now."""
+        if always or not self._quiet:
+            self._console.print(f"[dim]{time.monotonic() - self._began:5.1f} s[/dim]  {text}", soft_wrap=True)
+
+    def show(self, total: int, fed: int, lags: dict[str, int]) -> None:
+        """Show the number of records that are fed, and for each query of those that it has not read."""
+        note = ", ".join(f"{query} {lag:,}" for query, lag in lags.items())
+        if self._quiet:
+            return
+        if self._console.is_terminal:
+            self._show_bar(total, fed, f"to read: {note}" if note else "")
+        elif time.monotonic() - self._said_at > PLAIN_INTERVAL_S:
+            self._said_at = time.monotonic()
+            self.say(f"fed {fed:,} of {total:,}; to read: {note or '-'}")
+
+    def _show_bar(self, total: int, fed: int, note: str) -> None:
+        if self._progress is None:
+            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
+            self._progress = Progress(*columns, console=self._console)
+            self._task = self._progress.add_task("", total=total, note=note)
+            self._progress.start()
+        self._progress.update(self._task, total=total, completed=fed, note=note)
+
+    def close(self) -> None:
+        """Leave the bar as it is and give the terminal back."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None

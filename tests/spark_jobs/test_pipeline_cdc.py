@@ -1,0 +1,112 @@
+"""Change data capture without databases: pgoutput's messages, envelopes, the workload, the files of a Delta table."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs.cdc import PIPELINE, columns_of, envelope, make_workload
+from pipeline.parquet import listed_delta_files
+from pipeline.pgoutput import Decoder, PgOutputError
+
+MICROS_PER_S = 1_000_000
+TYPES = {"id": (23, 1), "name": (25, 0), "is_paid": (16, 0), "share": (701, 0)}
+
+
+def begin(xid: int) -> bytes:
+    return b"B" + struct.pack(">QqI", 7, 0, xid)
+
+
+def commit(end_lsn: int) -> bytes:
+    return b"C" + struct.pack(">BQQq", 0, end_lsn - 1, end_lsn, 5 * MICROS_PER_S)
+
+
+def relation(*names: str) -> bytes:
+    columns = b"".join(
+        struct.pack(">B", TYPES[name][1]) + name.encode() + b"\0" + struct.pack(">Ii", TYPES[name][0], -1)
+        for name in names
+    )
+    return b"R" + struct.pack(">I", 99) + b"public\0things\0f" + struct.pack(">H", len(names)) + columns
+
+
+def row(*values: str | None) -> bytes:
+    def one(value: str | None) -> bytes:
+        return b"n" if value is None else b"t" + struct.pack(">I", len(value)) + value.encode()
+
+    return struct.pack(">H", len(values)) + b"".join(one(value) for value in values)
+
+
+def test_a_transaction_with_each_kind_of_change() -> None:
+    oid = struct.pack(">I", 99)
+    messages = [
+        begin(3),
+        relation("id", "name", "is_paid"),
+        b"I" + oid + b"N" + row("1", "Ann", "t"),
+        b"U" + oid + b"O" + row("1", "Ann", "t") + b"N" + row("1", None, "f"),
+        b"U" + oid + b"N" + row("1", "Bob", "f"),
+        b"D" + oid + b"O" + row("1", "Bob", "f"),
+        commit(500),
+        begin(4),
+        relation("id", "name", "is_paid", "share"),
+        b"I" + oid + b"N" + row("2", "Eve", None, "0.5"),
+        commit(600),
+    ]
+    first, second = Decoder().transactions(messages)
+    assert (first.xid, first.end_lsn, first.committed_ms) == (3, 500, 946_684_805_000)
+    assert [(change.op, change.before, change.after) for change in first.changes] == [
+        ("c", None, {"id": 1, "name": "Ann", "is_paid": True}),
+        ("u", {"id": 1, "name": "Ann", "is_paid": True}, {"id": 1, "name": None, "is_paid": False}),
+        ("u", None, {"id": 1, "name": "Bob", "is_paid": False}),
+        ("d", {"id": 1, "name": "Bob", "is_paid": False}, None),
+    ]
+    assert second.changes[0].after == {"id": 2, "name": "Eve", "is_paid": None, "share": 0.5}
+    told = json.dumps(envelope(second.changes[0], second))
+    assert columns_of(told) == {"id": "int32", "name": "string", "is_paid": "boolean", "share": "double"}
+    assert json.loads(told)["payload"]["source"]["lsn"] == 600
+
+
+def test_a_value_that_was_not_sent_is_left_out() -> None:
+    unchanged = struct.pack(">H", 2) + b"t" + struct.pack(">I", 1) + b"1" + b"u"
+    update = b"U" + struct.pack(">I", 99) + b"N" + unchanged
+    (transaction,) = Decoder().transactions([begin(1), relation("id", "name"), update, commit(10)])
+    assert transaction.changes[0].after == {"id": 1}
+
+
+@pytest.mark.parametrize("message", [b"?", b"I" + struct.pack(">I", 98) + b"N" + row("1")])
+def test_what_cannot_be_understood_is_refused(message: bytes) -> None:
+    with pytest.raises(PgOutputError):
+        list(Decoder().transactions([begin(1), message]))
+
+
+def test_the_workload_edits_only_rows_that_are_there_and_adds_a_column_on_the_way() -> None:
+    there: dict[str, set[int]] = {"customers": set(), "purchases": set()}
+    ops = set()
+    for edits in make_workload(5, 400):
+        for edit in edits:
+            ops.add(edit.op)
+            rows = there[edit.table]
+            assert (edit.row_id in rows) == (edit.op in ("update", "delete"))
+            rows.discard(edit.row_id)
+            rows |= {edit.row_id} if edit.op in ("insert", "update") else set()
+    assert ops == {"insert", "update", "delete", "alter"}
+    expected = PIPELINE.expected(PIPELINE.make_input(5, 400)["capture"])
+    assert {int(key) for key in expected["delta customers"]} == there["customers"]
+    assert "city" in json.dumps(expected["delta customers"])
+
+
+def test_the_files_of_a_delta_table_are_those_added_and_not_removed(tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    actions: list[list[dict[str, Any]]] = [
+        [{"metaData": {}}, {"add": {"path": "a.parquet"}}],
+        [{"remove": {"path": "a.parquet"}}, {"add": {"path": "b%20c"}}],
+    ]
+    for number, commit_actions in enumerate(actions):
+        (log / f"{number:020}.json").write_text("\n".join(json.dumps(action) for action in commit_actions))
+    assert listed_delta_files(tmp_path) == [tmp_path / "b c"]
+    (log / f"{2:020}.json").write_text(json.dumps({"add": {"path": "d", "deletionVector": {"x": 1}}}))
+    with pytest.raises(ValueError, match="deletion vectors"):
+        listed_delta_files(tmp_path)
