@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import confluent_kafka
 import kafka
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from interop_tests.reading import TIMEOUT_S, Place, read_to_ends
 
@@ -261,6 +261,28 @@ def confluent_group_consume(bootstrap: str, topic: str, group: str, count: int =
         reader = ConfluentReader(bootstrap, consumer, [topic], "read_committed")
         consumer.subscribe([topic])
         return read_to_ends(reader, count)
+    finally:
+        consumer.close()
+
+
+def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
+    """The settings of a topic, defaults too."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive its futures
+    [described] = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
+    return {name: str(entry.value) for name, entry in described.result(TIMEOUT_S).items()}
+
+
+def end_of(bootstrap: str, topic: str) -> int:
+    """The sum of the high watermarks of a topic's partitions: markers and undecided records count too."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": "read_uncommitted"}
+    )
+    try:
+        places = [
+            confluent_kafka.TopicPartition(topic, number)
+            for number in consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
+        ]
+        return sum(consumer.get_watermark_offsets(place, TIMEOUT_S)[1] for place in places)
     finally:
         consumer.close()
 

@@ -41,7 +41,10 @@ pytest.register_assert_rewrite("interop_tests.language_scenarios")
 # Files that take longest. Two processes share the files; one that began a long file last would leave the other idle.
 LONGEST_FIRST = (
     "test_transactions_kill.py",
+    "test_streams.py",
+    "test_connect.py",
     "test_java_admin_tools.py",
+    "test_mirror_maker.py",
     "test_java_tools.py",
     "test_spark.py",
     "test_verifiable.py",

@@ -1,4 +1,4 @@
-"""Programs of languages/ in JavaScript, Go and Rust, made ready to run: their packages are fetched and built once.
+"""Programs of languages/ in JavaScript, Go, Rust and Java, made ready to run: built once, with what they need.
 
 Everything goes to .cache/languages, to a folder named by what it is made of (the files of the language's folder and the
 version of its tools), so that a change of either makes a new one. Packages come from the registry that npm, go and
@@ -17,7 +17,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from interop_tests.kafka_jars import CACHE
+from interop_tests.java_tools import JAVA_FLAGS
+from interop_tests.kafka_jars import CACHE, JAVA, JarsUnavailableError, flink_jars, framework_jars
 
 SOURCES = Path(__file__).resolve().parent / "languages"
 BUILDS = CACHE / "languages"
@@ -46,6 +47,30 @@ def rust_program() -> list[str]:
     """The command of the program in Rust. Raises ProgramUnavailableError."""
     _require("cargo", "Rust")
     return [str(_built("rust", ["cargo", "--version"], _build_rust) / "program")]
+
+
+def streams_program() -> list[str]:
+    """The command of the applications of Kafka Streams. Raises ProgramUnavailableError."""
+    return _java_program("streams", "Streams", framework_jars)
+
+
+def flink_program() -> list[str]:
+    """The command of the job of Flink. Raises ProgramUnavailableError."""
+    # Flink's serializers look into Java's own classes.
+    opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "util", "util.concurrent")]
+    return _java_program("flink", "Flink", flink_jars, *opened, "-Xmx512M")
+
+
+def _java_program(language: str, main_class: str, fetch_jars: Callable[[], Path], *flags: str) -> list[str]:
+    compiler = str(Path(JAVA).with_name("javac")) if os.path.dirname(JAVA) else "javac"
+    _require(compiler, "Java's compiler (Debian: openjdk-17-jdk-headless)")
+    try:
+        jars = fetch_jars()
+    except JarsUnavailableError as reason:
+        raise ProgramUnavailableError(str(reason)) from None
+    arguments = ["-cp", f"{jars}/*", "-d", ".", f"{main_class}.java"]
+    folder = _built(language, [compiler, "-version"], lambda work: _run("Java", [compiler, *arguments], work))
+    return [JAVA, *JAVA_FLAGS, *flags, "-cp", f"{folder}{os.pathsep}{jars}/*", main_class]
 
 
 def client_versions() -> dict[str, str]:

@@ -128,6 +128,15 @@ class Connection:
         return bytes(parts)
 
 
+def offered_apis(bootstrap: str) -> set[int]:
+    """Keys of the APIs that a broker tells of in ApiVersions."""
+    with Connection(bootstrap) as connection:
+        reply = connection.exchange(request_header(API_VERSIONS, 0))
+    _, error, count = struct.unpack_from(">ihi", reply)
+    assert error == 0, f"ApiVersions: error {error}"
+    return {struct.unpack_from(">h", reply, 10 + 6 * index)[0] for index in range(count)}
+
+
 def batch_headers(records: bytes) -> Iterator[tuple[int, int, int, int]]:
     """Base offset, leader epoch, attributes and record count of each whole batch."""
     position = 0

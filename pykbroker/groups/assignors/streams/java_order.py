@@ -1,0 +1,93 @@
+"""The orders in which Java's collections give equals, which decide Kafka's choice among equally loaded processes.
+
+With them the same group gets the same assignment here and from Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import unpack
+from typing import Generic, TypeVar
+
+_Item = TypeVar("_Item")
+
+TABLE_SIZE_DEFAULT = 16
+"""The table of a `new HashMap<>()`."""
+
+
+def string_order(text: str) -> bytes:
+    """A sort key for the order of String.compareTo, by UTF-16 code units."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def hash_order(keys: Iterable[str], table_size: int = TABLE_SIZE_DEFAULT) -> list[str]:
+    """Strings in the order of a HashMap's iterator; keys of one bucket in the order of `keys`.
+
+    Args:
+        keys: the keys in the order in which they were put, none twice.
+        table_size: the size of the table before the first key, a power of two.
+    """
+    put = list(keys)
+    # Java doubles the table when more than three quarters of it, rounded down, are used.
+    while len(put) > table_size * 3 // 4:
+        table_size *= 2
+    return sorted(put, key=lambda key: _spread_hash(key) & (table_size - 1))
+
+
+def table_size_for(capacity: int) -> int:
+    """The size of the table of a `new HashMap<>(capacity)`."""
+    return 1 << max(0, capacity - 1).bit_length()
+
+
+def _spread_hash(text: str) -> int:
+    units = text.encode("utf-16-le", "surrogatepass")
+    value = 0
+    for unit in unpack(f"<{len(units) // 2}H", units):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value ^ (value >> 16)
+
+
+class PriorityQueue(Generic[_Item]):
+    """java.util.PriorityQueue: a heap whose order of equals is Java's, which heapq's is not."""
+
+    def __init__(self, items: Iterable[_Item], weight: Callable[[_Item], float]) -> None:
+        self._heap: list[_Item] = []
+        self._weight = weight
+        for item in items:
+            self.add(item)
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, item: _Item) -> None:
+        """Takes in an item; its weight must not change while it is in the queue."""
+        heap, weight = self._heap, self._weight
+        position = len(heap)
+        heap.append(item)
+        while position:
+            parent = (position - 1) // 2
+            if weight(item) >= weight(heap[parent]):
+                break
+            heap[position] = heap[parent]
+            position = parent
+        heap[position] = item
+
+    def poll(self) -> _Item | None:
+        """Removes and returns the lightest item; None if there is none."""
+        heap, weight = self._heap, self._weight
+        if not heap:
+            return None
+        lightest, last = heap[0], heap.pop()
+        size, position = len(heap), 0
+        if not size:
+            return lightest
+        while position < size // 2:
+            child = 2 * position + 1
+            if child + 1 < size and weight(heap[child]) > weight(heap[child + 1]):
+                child += 1
+            if weight(last) <= weight(heap[child]):
+                break
+            heap[position] = heap[child]
+            position = child
+        heap[position] = last
+        return lightest
