@@ -55,6 +55,7 @@ PROPERTIES = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "log.retention.ms": "-1",
+    "delegation.token.secret.key": "secret",
 }
 """Settings of the recording and of the replay. The anonymous super user is Kafka itself, between broker and controller;
 the records are from 2023."""
@@ -66,6 +67,7 @@ RIGHTS: Mapping[str, list[tuple[int, str, int, int, int]]] = {
         (TOPIC, "open", LITERAL, DESCRIBE_CONFIGS, ALLOW),
         (GROUP, "g", LITERAL, DESCRIBE, ALLOW),
         (GROUP, "share", LITERAL, DESCRIBE, ALLOW),
+        (GROUP, "streams", LITERAL, DESCRIBE, ALLOW),
         (GROUP, "g", LITERAL, DESCRIBE_CONFIGS, ALLOW),
         (TRANSACTIONAL_ID, "x", LITERAL, DESCRIBE, ALLOW),
     ],
@@ -73,6 +75,7 @@ RIGHTS: Mapping[str, list[tuple[int, str, int, int, int]]] = {
         (TOPIC, "open", LITERAL, READ, ALLOW),
         (GROUP, "g", LITERAL, READ, ALLOW),
         (GROUP, "share", LITERAL, READ, ALLOW),
+        (GROUP, "streams", LITERAL, READ, ALLOW),
     ],
     "writer": [(TOPIC, "op", PREFIXED, WRITE, ALLOW), (TRANSACTIONAL_ID, "x", PREFIXED, WRITE, ALLOW)],
     "creator": [(TOPIC, "new", PREFIXED, CREATE, ALLOW), (TOPIC, "new", PREFIXED, DESCRIBE, ALLOW)],
@@ -190,6 +193,7 @@ def _questions(ids: Mapping[str, bytes], user: str) -> Iterator[tuple[int, Any]]
     yield from _topics()
     yield from _configs()
     yield from _cluster(user)
+    yield from _tokens()
     yield from _transactions()
     # Last, with a pause behind: Kafka creates topics while it answers.
     topics = [message("metadata", "MetadataRequestTopic", name=name) for name in (f"new-{user}", f"auto-{user}")]
@@ -358,6 +362,7 @@ def _groups(ids: Mapping[str, bytes], user: str) -> Iterator[tuple[int, Any]]:
         names = ["g", "other"]
         yield version, request("consumer_group_describe", group_ids=names, include_authorized_operations=version == 1)
     yield from _share_groups(ids, user)
+    yield from _streams_groups()
     yield from _offset_fetch(ids)
     for version in (0, 6):
         yield version, request("describe_groups", groups=["g", "other"], include_authorized_operations=version == 6)
@@ -424,6 +429,31 @@ def _share_session(ids: Mapping[str, bytes], group: str, user: str) -> Iterator[
     topics = [message(api, "AcknowledgeTopic", topic_id=topic_id, partitions=[partition]) for topic_id in places]
     for version, epoch in ((1, 2), (2, 2), (2, -1), (2, -1)):
         yield version, request(api, group_id=group, member_id=user, share_session_epoch=epoch, topics=topics)
+
+
+def _streams_groups() -> Iterator[tuple[int, Any]]:
+    """Members that the group does not have, and new ones whose requests lack what a first request needs."""
+    api = "streams_group_heartbeat"
+    topologies = (
+        None,
+        *(_topology([name]) for name in ("open", "closed", "__consumer_offsets", "bad name")),
+        _topology(["open"], "hidden"),
+    )
+    for group in ("g", "streams", "other"):
+        for topology in topologies:
+            epoch = 5 if topology is None else 0
+            yield 0, request(api, group_id=group, member_id="m", member_epoch=epoch, topology=topology)
+    names = ["g", "streams", "other"]
+    yield 0, request("streams_group_describe", group_ids=names, include_authorized_operations=True)
+
+
+def _topology(source_topics: list[str], changelog: str | None = None) -> Any:
+    api = "streams_group_heartbeat"
+    changelogs = [] if changelog is None else [message(api, "TopicInfo", name=changelog)]
+    subtopology = message(
+        api, "Subtopology", subtopology_id="s", source_topics=source_topics, state_changelog_topics=changelogs
+    )
+    return message(api, "Topology", epoch=1, subtopologies=[subtopology])
 
 
 def _share_state() -> Iterator[tuple[int, Any]]:
@@ -528,6 +558,21 @@ def _cluster(user: str) -> Iterator[tuple[int, Any]]:
     yield 0, request(api, feature_updates=[message(api, "FeatureUpdateKey", feature="no.such", max_version_level=1)])
     yield 2, request(api, feature_updates=[update])
     yield 0, request("unregister_broker", broker_id=99)
+
+
+def _tokens() -> Iterator[tuple[int, Any]]:
+    """Delegation tokens for others, and tokens that do not exist."""
+    other = {"owner_principal_type": "User", "owner_principal_name": "other"}
+    renewer = message("create_delegation_token", "CreatableRenewers", principal_type="Group", principal_name="x")
+    yield 3, request("create_delegation_token", max_lifetime_ms=-1, renewers=[renewer])
+    yield 3, request("create_delegation_token", max_lifetime_ms=-1, **other)
+    yield 2, request("renew_delegation_token", hmac=b"unknown", renew_period_ms=-1)
+    yield 2, request("expire_delegation_token", hmac=b"unknown", expiry_time_period_ms=-1)
+    yield 3, request("describe_delegation_token", owners=None)
+    owner = message(
+        "describe_delegation_token", "DescribeDelegationTokenOwner", principal_type="User", principal_name="x"
+    )
+    yield 3, request("describe_delegation_token", owners=[owner])
 
 
 def _transactions() -> Iterator[tuple[int, Any]]:
