@@ -6,6 +6,7 @@ computes records from a group, and replaying them, once they are appended, chang
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Generic, Protocol, TypeVar
 
@@ -23,31 +24,35 @@ METADATA_REFRESH_INTERVAL_MS = 2**31 - 1
 NO_ASSIGNMENT_EPOCH = -1
 
 
-class ModernMember(Subscriber, Protocol):
-    """The part of a member that `ModernGroup` uses."""
+class ReconcilingMember(Protocol):
+    """The part of a member that `EpochGroup` uses."""
 
     @property
     def member_id(self) -> str: ...
-
-    @property
-    def instance_id(self) -> str | None: ...
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         """True if the member has the whole target assignment of this epoch."""
 
 
+class ModernMember(ReconcilingMember, Subscriber, Protocol):
+    """The part of a member that `ModernGroup` uses."""
+
+    @property
+    def instance_id(self) -> str | None: ...
+
+
+AnyMember = TypeVar("AnyMember", bound=ReconcilingMember)
 Member = TypeVar("Member", bound=ModernMember)
 
 
-class ModernGroup(Generic[Member]):
-    """A consumer or share group.
+class EpochGroup(ABC, Generic[AnyMember]):
+    """A group of any of the new protocols.
 
     Attributes:
         epoch: group epoch; raised whenever a new target assignment is needed.
         assignment_epoch: group epoch of the target assignment; -1 after the tombstone of the assignment.
         assignment_timestamp_ms: time at which the target assignment was computed, 0 if it is unknown.
-        targets: member id -> target assignment.
-        metadata_hash: hash of the subscribed topics at `epoch`.
+        metadata_hash: hash of the group's topics at `epoch`.
         soft_state: what is not stored, such as timers.
     """
 
@@ -58,10 +63,7 @@ class ModernGroup(Generic[Member]):
         self.assignment_epoch = 1
         self.assignment_timestamp_ms = 0
         self.metadata_hash = 0
-        self.members: dict[str, Member] = {}
-        self.static_ids: dict[str, str] = {}
-        self.subscriptions = Subscriptions()
-        self.targets: dict[str, Assignment] = {}
+        self.members: dict[str, AnyMember] = {}
         self._refresh_at_ms = 0
         self._refreshed_epoch = 0
 
@@ -70,26 +72,13 @@ class ModernGroup(Generic[Member]):
         """Timers of the members."""
         return self.soft_state.timers
 
-    def target_of(self, member_id: str) -> Assignment:
-        """Target assignment of a member; empty if it has none."""
-        return self.targets.get(member_id, NO_PARTITIONS)
+    @abstractmethod
+    def follows_topic(self, name: str) -> bool:
+        """True if the group must look at its topics again when this one is created, changed or deleted."""
 
-    def replace_member(self, new: Member) -> None:
-        """Adds a member or replaces the one with its id."""
-        old = self.members.get(new.member_id)
-        self.members[new.member_id] = new
-        self.subscriptions.replace_member(old, new)
-        if new.instance_id is not None:
-            self.static_ids[new.instance_id] = new.member_id
-
-    def remove_member(self, member_id: str) -> None:
-        """Removes a member, if it is there."""
-        old = self.members.pop(member_id, None)
-        if old is None:
-            return
-        self.subscriptions.replace_member(old, None)
-        if old.instance_id is not None and self.static_ids.get(old.instance_id) == member_id:
-            del self.static_ids[old.instance_id]
+    @abstractmethod
+    def consumes_topic(self, name: str) -> bool:
+        """True if members consume a topic, whose committed offsets are then neither deleted nor expired."""
 
     @property
     def state_name(self) -> str:
@@ -114,3 +103,48 @@ class ModernGroup(Generic[Member]):
     def request_metadata_refresh(self) -> None:
         """Has the next heartbeat look at the group's topics again."""
         self._refresh_at_ms = self._refreshed_epoch = 0
+
+
+class ModernGroup(EpochGroup[Member]):
+    """A consumer or share group: its members subscribe to topics.
+
+    Attributes:
+        targets: member id -> target assignment.
+        static_ids: instance id -> member id.
+        subscriptions: the topics that members subscribe to.
+    """
+
+    def __init__(self, group_id: str, soft_state: SoftState) -> None:
+        super().__init__(group_id, soft_state)
+        self.static_ids: dict[str, str] = {}
+        self.subscriptions = Subscriptions()
+        self.targets: dict[str, Assignment] = {}
+
+    def follows_topic(self, name: str) -> bool:
+        """True if a member subscribes to the topic."""
+        return name in self.subscriptions
+
+    def consumes_topic(self, name: str) -> bool:
+        """True if a member subscribes to the topic."""
+        return name in self.subscriptions
+
+    def target_of(self, member_id: str) -> Assignment:
+        """Target assignment of a member; empty if it has none."""
+        return self.targets.get(member_id, NO_PARTITIONS)
+
+    def replace_member(self, new: Member) -> None:
+        """Adds a member or replaces the one with its id."""
+        old = self.members.get(new.member_id)
+        self.members[new.member_id] = new
+        self.subscriptions.replace_member(old, new)
+        if new.instance_id is not None:
+            self.static_ids[new.instance_id] = new.member_id
+
+    def remove_member(self, member_id: str) -> None:
+        """Removes a member, if it is there."""
+        old = self.members.pop(member_id, None)
+        if old is None:
+            return
+        self.subscriptions.replace_member(old, None)
+        if old.instance_id is not None and self.static_ids.get(old.instance_id) == member_id:
+            del self.static_ids[old.instance_id]

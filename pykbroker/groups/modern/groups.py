@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.modern.group import ModernGroup
+from pykbroker.groups.modern.group import EpochGroup
 from pykbroker.groups.modern.timers import SoftState
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import LogRecord
@@ -15,7 +15,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.messages.list_groups import ListedGroup
 
-AnyGroup = TypeVar("AnyGroup", bound=ModernGroup[Any])
+AnyGroup = TypeVar("AnyGroup", bound=EpochGroup[Any])
 
 
 class ModernGroups(ABC, Generic[AnyGroup]):
@@ -95,13 +95,17 @@ class ModernGroups(ABC, Generic[AnyGroup]):
                 group_type=self.group_type,
             )
             for group in self.by_id.values()
-            if (state := group.state_name) and (not states or state.lower() in states)
+            if (state := group.state_name) and (not states or self.filter_name(state) in states)
         ]
+
+    def filter_name(self, state: str) -> str:
+        """Name of a state in the filters of ListGroups."""
+        return state.lower()
 
     def topics_changed(self, names: Iterable[str]) -> None:
         """Has the next heartbeats of the groups that subscribe to these topics look at them again."""
         for group in self.by_id.values():
-            if any(name in group.subscriptions for name in names):
+            if any(map(group.follows_topic, names)):
                 group.request_metadata_refresh()
 
     # The log

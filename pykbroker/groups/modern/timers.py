@@ -13,6 +13,8 @@ class TimerKind(StrEnum):
     REBALANCE = "rebalance"
     CLASSIC_JOIN = "join"
     CLASSIC_SYNC = "sync"
+    INITIAL_REBALANCE = "initial rebalance"
+    """Of a Streams group, under the empty member id."""
 
 
 class DueTimer(NamedTuple):
