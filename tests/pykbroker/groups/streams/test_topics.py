@@ -1,0 +1,200 @@
+"""Topologies beside the topics that exist: counts of internal topics, and the reasons that members are told (P-211)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.topics import GroupTopics
+from pykbroker.groups.streams.checks import check_names, named_topics
+from pykbroker.groups.streams.configured import ConfiguredTopology, StatusCode, configure, summary
+from pykbroker.groups.streams.topic_creation import ERRORS_MAX, InternalTopicCreation
+from pykbroker.groups.streams.topology import topology_from, topology_value
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.streams_group_heartbeat import CopartitionGroup, Subtopology, TopicInfo, Topology
+from tests.pykbroker.groups.consumer.rig import image_of
+
+
+def configured(*subtopologies: Subtopology, **topics: int) -> ConfiguredTopology:
+    topology = topology_from(topology_value(Topology(subtopologies=list(subtopologies))))
+    return configure(topology, GroupTopics(image_of(topics)))
+
+
+def refusal(*subtopologies: Subtopology, **topics: int) -> tuple[ErrorCode, str | None]:
+    with pytest.raises(GroupError) as raised:
+        configured(*subtopologies, **topics)
+    return raised.value.code, raised.value.message
+
+
+def counts(topology: ConfiguredTopology) -> dict[str, int]:
+    return {name: topic.partition_count for name, topic in topology.missing.items()}
+
+
+def test_repartition_topics_follow_what_writes_to_them() -> None:
+    """Through a chain of them, whatever the order of the subtopologies."""
+    chain = (
+        Subtopology(
+            subtopology_id="2",
+            repartition_source_topics=[TopicInfo(name="r2")],
+            state_changelog_topics=[TopicInfo(name="c")],
+        ),
+        Subtopology(
+            subtopology_id="1", repartition_source_topics=[TopicInfo(name="r1")], repartition_sink_topics=["r2"]
+        ),
+        Subtopology(subtopology_id="0", source_topics=["a", "b"], repartition_sink_topics=["r1"]),
+    )
+    found = configured(*chain, a=2, b=5)
+    assert counts(found) == {"r1": 5, "r2": 5, "c": 5}
+    assert found.problem is not None
+    assert found.problem.status is StatusCode.MISSING_INTERNAL_TOPICS
+    assert found.subtopologies is not None
+    assert [subtopology.task_count for subtopology in found.subtopologies.values()] == [5, 5, 5]
+    ready = configured(*chain, a=2, b=5, r1=5, r2=5, c=5)
+    assert ready.is_ready
+
+
+def test_a_declared_count_wins() -> None:
+    found = configured(
+        Subtopology(subtopology_id="0", source_topics=["a"], repartition_sink_topics=["r"]),
+        Subtopology(subtopology_id="1", repartition_source_topics=[TopicInfo(name="r", partitions=7)]),
+        a=2,
+    )
+    assert counts(found) == {"r": 7}
+
+
+def test_joined_topics_have_one_count() -> None:
+    group = CopartitionGroup(source_topics=[0], repartition_source_topics=[0])
+    found = configured(
+        Subtopology(subtopology_id="0", source_topics=["a"], repartition_sink_topics=["r"]),
+        Subtopology(
+            subtopology_id="1",
+            source_topics=["b"],
+            repartition_source_topics=[TopicInfo(name="r")],
+            copartition_groups=[group],
+        ),
+        a=2,
+        b=4,
+    )
+    assert counts(found) == {"r": 4}
+
+
+def test_joined_repartition_topics_take_the_most() -> None:
+    group = CopartitionGroup(repartition_source_topics=[0, 1])
+    found = configured(
+        Subtopology(subtopology_id="0", source_topics=["a"], repartition_sink_topics=["r"]),
+        Subtopology(subtopology_id="1", source_topics=["b"], repartition_sink_topics=["s"]),
+        Subtopology(
+            subtopology_id="2",
+            repartition_source_topics=[TopicInfo(name="r"), TopicInfo(name="s")],
+            copartition_groups=[group],
+        ),
+        a=2,
+        b=4,
+    )
+    assert counts(found) == {"r": 4, "s": 4}
+
+
+@pytest.mark.parametrize(
+    ("repartition", "topics", "detail"),
+    [
+        (0, {"a": 2, "b": 3}, "Following topics do not have the same number of partitions: [{a=2, b=3}]"),
+        (
+            5,
+            {"a": 2, "b": 2},
+            (
+                "Number of partitions [5] of repartition topic [r] doesn't match number of partitions [2] of the source "
+                "topic."
+            ),
+        ),
+        (0, {"a": 2, "b": 2, "r": 9}, "Existing topic r has different number of partitions: expected 2, found 9"),
+    ],
+)
+def test_joined_topics_that_differ(repartition: int, topics: dict[str, int], detail: str) -> None:
+    group = CopartitionGroup(source_topics=[0, 1], repartition_source_topics=[0])
+    found = configured(
+        Subtopology(
+            subtopology_id="0",
+            source_topics=["a", "b"],
+            repartition_sink_topics=["r"],
+            repartition_source_topics=[TopicInfo(name="r", partitions=repartition)],
+            copartition_groups=[group],
+        ),
+        **topics,
+    )
+    assert found.problem == (StatusCode.INCORRECTLY_PARTITIONED_TOPICS, detail)
+    assert found.subtopologies is None
+
+
+def test_missing_sources_are_named() -> None:
+    found = configured(Subtopology(subtopology_id="0", source_topics=["d", "b", "a", "c"]), c=1)
+    assert found.problem == (StatusCode.MISSING_SOURCE_TOPICS, "Source topics a, b, d are missing.")
+    assert summary(["a", "b", "c", "d", "e"]) == "a, b, c and 2 additional topics"
+
+
+def test_topologies_without_sense() -> None:
+    source = Subtopology(subtopology_id="0", source_topics=["a"])
+    repartition = [TopicInfo(name="r")]
+    assert refusal(
+        Subtopology(subtopology_id="0", repartition_source_topics=repartition, repartition_sink_topics=["r"])
+    )[0] is (ErrorCode.STREAMS_INVALID_TOPOLOGY)
+    code, message = refusal(source, Subtopology(subtopology_id="1", repartition_source_topics=repartition), a=1)
+    assert code is ErrorCode.STREAMS_INVALID_TOPOLOGY
+    assert message is not None
+    assert message.endswith("a repartition source topic is never used as a sink topic.")
+    assert refusal(Subtopology(subtopology_id="0")) == (
+        ErrorCode.STREAMS_INVALID_TOPOLOGY,
+        "No source topics found for subtopology 0",
+    )
+    broken = CopartitionGroup(source_topics=[3])
+    assert refusal(Subtopology(subtopology_id="0", source_topics=["a"], copartition_groups=[broken]), a=1) == (
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        None,
+    )
+    assert refusal(source, source, a=1)[0] is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_names_that_no_topology_may_have() -> None:
+    """P-211."""
+    topology = Topology(
+        subtopologies=[
+            Subtopology(
+                source_topics=["a", "__consumer_offsets"],
+                repartition_sink_topics=["r", "a"],
+                repartition_source_topics=[TopicInfo(name="s")],
+                state_changelog_topics=[TopicInfo(name="c c")],
+            )
+        ]
+    )
+    names = named_topics(topology)
+    assert names == ["a", "__consumer_offsets", "r", "s", "c c"]
+    internal = check_names(names)
+    assert internal is not None
+    assert internal.message == (
+        "Use of Kafka internal topics __consumer_offsets in a Kafka Streams topology is prohibited."
+    )
+    invalid = check_names(["a", "c c", "."])
+    assert invalid is not None
+    assert invalid.message == "Topic names c c,. are not valid topic names."
+    assert invalid.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
+    assert check_names(["a"]) is None
+
+
+def test_a_topic_is_created_once_and_again_after_a_failure() -> None:
+    """P-211."""
+    creation = InternalTopicCreation()
+    assert creation.begin(["a", "b"], 0) == ["a", "b"]
+    assert creation.begin(["a", "c"], 0) == ["c"]
+    creation.end(["a", "b"], {"a": "no room"}, 100, 10)
+    assert creation.failures(["a", "b", "c"], 109) == {"a": "no room"}
+    assert creation.begin(["a", "b"], 109) == ["b"]
+    assert creation.failures(["a"], 110) == {}
+    assert creation.begin(["a"], 110) == ["a"]
+
+
+def test_failures_are_few() -> None:
+    creation = InternalTopicCreation()
+    for number in range(ERRORS_MAX + 5):
+        creation.end([], {f"t{number}": "no"}, number, 1_000_000)
+    kept = creation.failures([f"t{number}" for number in range(ERRORS_MAX + 5)], ERRORS_MAX)
+    assert len(kept) == ERRORS_MAX
+    assert "t4" not in kept
