@@ -297,6 +297,24 @@ class ShareGroupValues(Frozen):
     session_timeout_ms: int
 
 
+class StreamsGroupValues(Frozen):
+    """Streams groups (KIP-1071)."""
+
+    assignment_interval_ms: int
+    heartbeat_interval_ms: int
+    initial_rebalance_delay_ms: int
+    max_assignment_interval_ms: int
+    max_heartbeat_interval_ms: int
+    max_session_timeout_ms: int
+    max_size: int
+    max_standby_replicas: int
+    min_assignment_interval_ms: int
+    min_heartbeat_interval_ms: int
+    min_session_timeout_ms: int
+    num_standby_replicas: int
+    session_timeout_ms: int
+
+
 class SocketValues(Frozen):
     """Sizes of requests, and of the kernel's buffers and backlog of a socket."""
 
@@ -367,6 +385,7 @@ class ConfigValues(Frozen):
     share_coordinator: ShareCoordinatorValues
     share_groups: ShareGroupValues
     sockets: SocketValues
+    streams_groups: StreamsGroupValues
     topics: TopicValues
     transactions: TransactionValues
     static_properties: Mapping[str, str]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pykbroker.groups.settings import GroupSettings
     from pykbroker.groups.shard import GroupShard
     from pykbroker.groups.share.coordinator import ShareGroupRequests, ShareStates
+    from pykbroker.groups.streams.coordinator import StreamsGroupRequests
     from pykbroker.logstore.producer_state import Verification
     from pykbroker.protocol.messages.consumer_group_describe import DescribedGroup as ConsumerDescribedGroup
     from pykbroker.protocol.messages.consumer_group_heartbeat import (
@@ -115,6 +116,7 @@ class GroupCoordinator:
         self._group_topics: GroupTopics | None = None
         self._share_states = share_states
         self._share: ShareGroupRequests | None = None  # made with the first request about a share group
+        self._streams: StreamsGroupRequests | None = None  # likewise
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             OFFSETS_TOPIC,
             node_id,
@@ -138,6 +140,7 @@ class GroupCoordinator:
             for shard in self._runtime.shards.values():
                 shard.consumer.topics_changed(changed)
                 shard.share.topics_changed(changed)
+                shard.streams.topics_changed(changed)
         self._runtime.on_metadata_change(old, new)
         deleted = {topic.name: topic.topic_id for topic in new.delta.deleted_topics}
         if deleted:
@@ -152,14 +155,17 @@ class GroupCoordinator:
         self._runtime.request_topic_creation(topic, self._settings.offsets_topic_replication_factor)
 
     def _make_shard(self, leader_epoch: int) -> GroupShard:
+        from pykbroker.groups.assignors.streams import sticky
         from pykbroker.groups.consumer.groups import ConsumerGroups
         from pykbroker.groups.shard import GroupShard
         from pykbroker.groups.share.groups import ShareGroups
+        from pykbroker.groups.streams.groups import StreamsGroups
 
         return GroupShard(
             self._settings,
             ConsumerGroups(self._settings.consumer, self._topics, self._configs_of),
             ShareGroups(self._settings.share, self._topics, self._configs_of),
+            StreamsGroups(self._settings.streams, self._topics, self._configs_of, sticky.assign),
         )
 
     @property
@@ -316,6 +322,15 @@ class GroupCoordinator:
             self._share = ShareGroupRequests(self._runtime, lambda: self._topics, self._share_states)
         return self._share
 
+    @property
+    def streams(self) -> StreamsGroupRequests:
+        """Requests about Streams groups."""
+        if self._streams is None:
+            from pykbroker.groups.streams.coordinator import StreamsGroupRequests
+
+            self._streams = StreamsGroupRequests(self._runtime)
+        return self._streams
+
     # Offsets
 
     async def commit_offsets(self, request: OffsetCommitRequest, api_version: int) -> OffsetCommitResponse:
@@ -448,7 +463,7 @@ class GroupCoordinator:
         for waiter, response in result.replies:
             assert isinstance(waiter, Parked)
             waiter.answer(response)
-        if shard.groups or shard.consumer.by_id:
+        if shard.has_offsets_to_expire:
             self._schedule_expiry()
 
     def _schedule_expiry(self) -> None:
@@ -459,7 +474,7 @@ class GroupCoordinator:
         now_ms = self._runtime.now_ms()
         for number, shard in self._runtime.shards.items():
             self._append_tombstones(number, shard, shard.expire_offsets(now_ms))
-        if any(shard.groups or shard.consumer.by_id for shard in self._runtime.shards.values()):
+        if any(shard.has_offsets_to_expire for shard in self._runtime.shards.values()):
             self._schedule_expiry()
 
     def _append_tombstones(self, number: int, shard: GroupShard, result: GroupResult) -> None:

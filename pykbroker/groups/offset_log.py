@@ -17,6 +17,7 @@ from pykbroker.protocol.codec import decode, decode_versioned, encode, encode_ve
 from pykbroker.protocol.fields import Message
 from pykbroker.protocol.log_messages import consumer_group_records as consumer_records
 from pykbroker.protocol.log_messages import share_group_records as share_records
+from pykbroker.protocol.log_messages import streams_group_records as streams_records
 from pykbroker.protocol.log_messages.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -108,6 +109,15 @@ _PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
     (share_records.ShareGroupTargetAssignmentMemberKey, share_records.ShareGroupTargetAssignmentMemberValue),
     (share_records.ShareGroupCurrentMemberAssignmentKey, share_records.ShareGroupCurrentMemberAssignmentValue),
     (share_records.ShareGroupStatePartitionMetadataKey, share_records.ShareGroupStatePartitionMetadataValue),
+    (streams_records.StreamsGroupMetadataKey, streams_records.StreamsGroupMetadataValue),
+    (streams_records.StreamsGroupMemberMetadataKey, streams_records.StreamsGroupMemberMetadataValue),
+    (
+        streams_records.StreamsGroupTargetAssignmentMetadataKey,
+        streams_records.StreamsGroupTargetAssignmentMetadataValue,
+    ),
+    (streams_records.StreamsGroupTargetAssignmentMemberKey, streams_records.StreamsGroupTargetAssignmentMemberValue),
+    (streams_records.StreamsGroupCurrentMemberAssignmentKey, streams_records.StreamsGroupCurrentMemberAssignmentValue),
+    (streams_records.StreamsGroupTopologyKey, streams_records.StreamsGroupTopologyValue),
 )
 
 _CLASSES: dict[int, tuple[type[Message], type[Message]]] = {key.KEY: (key, value) for key, value in _PAIRS}

@@ -12,6 +12,7 @@ from pykbroker.groups.offset_log import offset_record
 from pykbroker.groups.offsets import CommittedOffset
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.shard import GroupShard
+from pykbroker.groups.streams import offsets as streams_offsets
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -87,7 +88,8 @@ def commit(
                 metadata,
                 now_ms,
                 expires_ms,
-                topic.topic_id,
+                # Kafka stores no topic id with a transactional commit.
+                topic.topic_id if producer is NO_PRODUCER else ZERO_UUID,
             )
             result.records.append(offset_record(request.group_id, topic.name, partition.partition_index, committed))
             return ErrorCode.NONE
@@ -105,6 +107,9 @@ def check_commit(shard: GroupShard, request: OffsetCommitRequest, api_version: i
     consumer_group = shard.consumer.by_id.get(request.group_id)
     if consumer_group is not None:
         return consumer_offsets.check_commit(consumer_group, request, api_version)
+    streams_group = shard.streams.by_id.get(request.group_id)
+    if streams_group is not None:
+        return streams_offsets.check_commit(streams_group, request, api_version)
     if request.group_id in shard.share.by_id:
         return ErrorCode.GROUP_ID_NOT_FOUND
     group = shard.groups.get(request.group_id)
@@ -139,6 +144,9 @@ def _check_transactional_commit(shard: GroupShard, request: OffsetCommitRequest,
     consumer_group = shard.consumer.by_id.get(request.group_id)
     if consumer_group is not None:
         return consumer_offsets.check_transactional_commit(consumer_group, request)
+    streams_group = shard.streams.by_id.get(request.group_id)
+    if streams_group is not None:
+        return streams_offsets.check_transactional_commit(streams_group, request)
     if request.group_id in shard.share.by_id:
         return ErrorCode.GROUP_ID_NOT_FOUND
     group = shard.groups.get(request.group_id)
@@ -175,11 +183,14 @@ def fetch(
     With `require_stable` a partition whose offset an open transaction may change gets UNSTABLE_OFFSET_COMMIT (P-113).
     """
     group_id = request.group_id
-    consumer_group = shard.consumer.by_id.get(group_id)
+    consumer_group, streams_group = shard.consumer.by_id.get(group_id), shard.streams.by_id.get(group_id)
+    error = ErrorCode.NONE
     if consumer_group is not None:
         error = consumer_offsets.check_fetch(consumer_group, request.member_id, request.member_epoch)
-        if error is not ErrorCode.NONE:
-            return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
+    elif streams_group is not None:
+        error = streams_offsets.check_fetch(streams_group, request.member_id, request.member_epoch)
+    if error is not ErrorCode.NONE:
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
     if group_id in shard.share.by_id:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
     committed_topics = shard.offsets.of_group(group_id)
@@ -232,16 +243,16 @@ def _fetched(partition: int, committed: CommittedOffset | None) -> OffsetFetchRe
 
 def delete_offsets(shard: GroupShard, request: OffsetDeleteRequest) -> GroupResult:
     """Deletes offsets of topics that no member of the group consumes (P-107)."""
-    group, consumer_group = shard.groups.get(request.group_id), shard.consumer.by_id.get(request.group_id)
-    if group is None and consumer_group is None:
+    group, newer_group = shard.groups.get(request.group_id), shard.newer(request.group_id)
+    if group is None and (newer_group is None or request.group_id in shard.share.by_id):
         return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
     if group is not None and group.state is not EMPTY and not group.is_consumer_group:
         return GroupResult(response=OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
     response = OffsetDeleteResponse()
     result = GroupResult(response=response)
     for topic in request.topics:
-        if consumer_group is not None:
-            is_subscribed = topic.name in consumer_group.subscriptions
+        if newer_group is not None:
+            is_subscribed = newer_group.consumes_topic(topic.name)
         else:
             is_subscribed = group is not None and group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE

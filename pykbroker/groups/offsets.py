@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.group import EMPTY, STABLE, Group
+from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.protocol.uuids import ZERO_UUID
 
 
@@ -106,17 +107,17 @@ def expired_offsets(
     ]
 
 
-def expired_consumer_offsets(
-    group: ConsumerGroup, topics: dict[str, dict[int, CommittedOffset]], now_ms: int, retention_ms: int
+def expired_offsets_of_newer(
+    group: ConsumerGroup | StreamsGroup, topics: dict[str, dict[int, CommittedOffset]], now_ms: int, retention_ms: int
 ) -> list[tuple[str, int]]:
-    """Expired offsets of a consumer group, as (topic, partition).
+    """Expired offsets of a group of a newer type, as (topic, partition).
 
-    Each expires `retention_ms` after its commit, but never one of a topic that the group subscribes to.
+    Each expires `retention_ms` after its commit, but never one of a topic that members consume.
     """
     return [
         (topic, partition)
         for topic, partitions in topics.items()
-        if topic not in group.subscriptions
+        if not group.consumes_topic(topic)
         for partition, committed in partitions.items()
         if now_ms - committed.commit_timestamp_ms >= retention_ms
     ]

@@ -67,7 +67,7 @@ class StaticMemberStored:
 class EmptyGroupStored:
     """Event: the record of a group that a join has created is stored, or its append has failed.
 
-    `replaced` is the empty consumer group whose tombstones are in the same batch, if there is one.
+    `replaced` is the empty consumer or Streams group whose tombstones are in the same batch, if there is one.
     """
 
     group_id: str

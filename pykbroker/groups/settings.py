@@ -9,6 +9,7 @@ from pykbroker.coordination.internal_topic import InternalTopic
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
 from pykbroker.groups.share.settings import ShareGroupSettings
+from pykbroker.groups.streams.settings import StreamsGroupSettings
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """A member whose first join is parked is removed after this, whatever its timeouts are (P-95); not configurable."""
@@ -31,6 +32,7 @@ class GroupSettings(NamedTuple):
     offsets_topic_compression_codec: int = 0
     consumer: ConsumerGroupSettings = ConsumerGroupSettings()
     share: ShareGroupSettings = ShareGroupSettings()
+    streams: StreamsGroupSettings = StreamsGroupSettings()
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> GroupSettings:
@@ -50,6 +52,7 @@ class GroupSettings(NamedTuple):
             offsets_topic_compression_codec=config.groups.offsets_topic_compression_codec,
             consumer=ConsumerGroupSettings.from_config(config),
             share=ShareGroupSettings.from_config(config),
+            streams=StreamsGroupSettings.from_config(config),
         )
 
     def offsets_topic(self, live_broker_count: int) -> InternalTopic:

@@ -2,7 +2,8 @@
 
 A classic group is created by its first join or commit or replayed from the log, and deleted by an administrator, or by
 expiry when it is Empty and has no offsets left. Requests for offsets are in `offset_requests`. Consumer groups are in
-`consumer/groups.py`, share groups in `share/groups.py`; a group id belongs to one group of one type.
+`consumer/groups.py`, share groups in `share/groups.py`, Streams groups in `streams/groups.py`; a group id belongs to
+one group of one type.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pykbroker.groups.offset_log import (
     group_tombstone,
     offset_record,
 )
-from pykbroker.groups.offsets import CommittedOffsets, expired_consumer_offsets, expired_offsets
+from pykbroker.groups.offsets import CommittedOffsets, expired_offsets, expired_offsets_of_newer
 from pykbroker.groups.pending_offsets import PendingOffsets
 from pykbroker.groups.result import (
     AssignmentStored,
@@ -41,6 +42,8 @@ from pykbroker.groups.result import (
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.share.group import ShareGroup, ShareGroupKey
 from pykbroker.groups.share.groups import ShareGroups
+from pykbroker.groups.streams.group import StreamsGroup, StreamsGroupKey
+from pykbroker.groups.streams.groups import StreamsGroups
 from pykbroker.groups.waiter import Waiter
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_offsets import (
@@ -73,10 +76,13 @@ class GroupShard(CoordinatorShard[GroupResult]):
     log with one replica and for an append that failed; `appended`, `late` and `replicated` are the single steps.
     """
 
-    def __init__(self, settings: GroupSettings, consumer: ConsumerGroups, share: ShareGroups) -> None:
+    def __init__(
+        self, settings: GroupSettings, consumer: ConsumerGroups, share: ShareGroups, streams: StreamsGroups
+    ) -> None:
         self.settings = settings
         self.consumer = consumer
         self.share = share
+        self.streams = streams
         self.groups: dict[str, Group] = {}
         """Classic groups."""
         self.offsets = CommittedOffsets()
@@ -144,13 +150,19 @@ class GroupShard(CoordinatorShard[GroupResult]):
                 assert isinstance(value, GroupMetadataValue)
                 self.groups[key.group] = group_from(key.group, value, self.settings, now_ms)
         else:
-            modern = self.share if isinstance(key, ShareGroupKey) else self.consumer
+            modern = self._groups_of(key)
             modern.replay(record, now_ms)
             group_id: str = key.group_id  # type: ignore[attr-defined]  # every key of the newer groups has it
             if group_id in modern.by_id:
                 # A classic group without records, made for offsets that were committed before.
                 self.groups.pop(group_id, None)
                 self._unstored.discard(group_id)
+
+    def _groups_of(self, key: object) -> ConsumerGroups | ShareGroups | StreamsGroups:
+        """The groups of the newer type whose records have this key."""
+        if isinstance(key, ShareGroupKey):
+            return self.share
+        return self.streams if isinstance(key, StreamsGroupKey) else self.consumer
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """Applies a producer's marker: its pending offsets become committed offsets or are dropped (P-139).
@@ -172,6 +184,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             self._get_stored(group_id, now_ms)
         self.consumer.schedule_loaded(now_ms)
         self.share.schedule_loaded(now_ms)
+        self.streams.schedule_loaded(now_ms)
 
     def loaded(self, now_ms: int) -> GroupResult:
         """Begins a rebalance of groups with more members than the limit, which may have been lowered."""
@@ -279,11 +292,12 @@ class GroupShard(CoordinatorShard[GroupResult]):
             self.get_or_create(group_id, now_ms)
             self._unstored.discard(group_id)
 
-    def newer(self, group_id: str) -> ConsumerGroup | ShareGroup | None:
+    def newer(self, group_id: str) -> ConsumerGroup | ShareGroup | StreamsGroup | None:
         """The group of one of the newer types with this id, if there is one."""
-        return self.consumer.by_id.get(group_id) or self.share.by_id.get(group_id)
+        groups = self.consumer.by_id.get(group_id) or self.share.by_id.get(group_id)
+        return groups or self.streams.by_id.get(group_id)
 
-    def any_group(self, group_id: str) -> Group | ConsumerGroup | ShareGroup | None:
+    def any_group(self, group_id: str) -> Group | ConsumerGroup | ShareGroup | StreamsGroup | None:
         """The group of any type with this id, if there is one."""
         return self.groups.get(group_id) or self.newer(group_id)
 
@@ -296,9 +310,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
         consumer_group = self.consumer.by_id.get(request.group_id)
         if consumer_group is not None and consumer_group.members:
             return self._join_consumer_group(consumer_group, request, requester, waiter, now_ms)
-        if request.group_id in self.share.by_id:
+        streams_group = self.streams.by_id.get(request.group_id)
+        if request.group_id in self.share.by_id or (streams_group is not None and streams_group.members):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error, member_id=request.member_id))])
+            return GroupResult(replies=[(waiter, JoinGroupResponse(error_code=error))])
         is_new = self._is_empty_again(request.group_id) or request.group_id not in self.groups
         is_ending = self.in_flight.is_ending(request.group_id)
         if is_ending or (is_new and request.member_id != ""):
@@ -306,8 +321,10 @@ class GroupShard(CoordinatorShard[GroupResult]):
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_ending else ErrorCode.UNKNOWN_MEMBER_ID
             result.reply(waiter, JoinGroupResponse(error_code=error, member_id=request.member_id))
             return result
-        tombstones = [] if consumer_group is None else self.consumer.tombstones(request.group_id)
+        replaced = consumer_group or streams_group
+        tombstones = [] if replaced is None else self._tombstones(request.group_id)
         self.consumer.remove(request.group_id)
+        self.streams.remove(request.group_id)
         group = self.get_or_create(request.group_id, now_ms)
         self._reset.pop(request.group_id, None)
         result = joins.join(group, request, requester, waiter, now_ms)
@@ -316,7 +333,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
             value = GroupMetadataValue(current_state_timestamp=now_ms, protocol=None, leader=None)
             key = GroupMetadataKey(group=group.group_id)
             result.records += [*tombstones, LogRecord(key, value, GROUP_METADATA_VALUE_VERSION)]
-            result.stored = EmptyGroupStored(group.group_id, consumer_group)
+            result.stored = EmptyGroupStored(group.group_id, replaced)
         return result
 
     def _join_consumer_group(
@@ -419,7 +436,9 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def listed(self, states: set[str], types: set[str]) -> list[ListedGroup]:
         """Groups whose state and type are among the lower-case names given; an empty set takes all (P-106)."""
-        newer_groups = self.consumer.listed(states, types) + self.share.listed(states, types)
+        newer_groups = [
+            listed for groups in (self.consumer, self.share, self.streams) for listed in groups.listed(states, types)
+        ]
         if types and CLASSIC_GROUP_TYPE.lower() not in types:
             return newer_groups
         return newer_groups + [
@@ -454,7 +473,7 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def _tombstones(self, group_id: str) -> list[LogRecord]:
         """Tombstones of a group, without those of its offsets."""
-        for modern in (self.consumer, self.share):
+        for modern in (self.consumer, self.share, self.streams):
             if group_id in modern.by_id:
                 return modern.tombstones(group_id)
         return [group_tombstone(group_id)]
@@ -463,21 +482,32 @@ class GroupShard(CoordinatorShard[GroupResult]):
 
     def timer_keys(self) -> Iterable[str]:
         """Ids of all groups."""
-        return [*self.groups, *self.consumer.by_id, *self.share.by_id]
+        return [*self.groups, *self.consumer.by_id, *self.share.by_id, *self.streams.by_id]
 
     def wake_ms(self, key: str) -> int | None:
         """Time of the group's next timer, in ms since the epoch; None for no timer or no such group."""
         group = self.groups.get(key)
         if group is not None:
             return group.wake_ms
-        return self.share.wake_ms(key) if key in self.share.by_id else self.consumer.wake_ms(key)
+        return self._with_timer(key).wake_ms(key)
 
     def expire_due(self, key: str, now_ms: int) -> GroupResult | None:
         """Expires the sessions and rebalance phases of a group that are due."""
         group = self.groups.get(key)
         if group is not None:
             return group.expire_due(now_ms)
-        return (self.share if key in self.share.by_id else self.consumer).expire_due(key, now_ms)
+        return self._with_timer(key).expire_due(key, now_ms)
+
+    def _with_timer(self, key: str) -> ConsumerGroups | ShareGroups | StreamsGroups:
+        """The groups of a newer type that have this one; a Streams group may have a timer before it is stored."""
+        if key in self.share.by_id:
+            return self.share
+        return self.consumer if key in self.consumer.by_id else self.streams
+
+    @property
+    def has_offsets_to_expire(self) -> bool:
+        """True if there is a group whose offsets may expire some day."""
+        return bool(self.groups or self.consumer.by_id or self.streams.by_id)
 
     def expire_offsets(self, now_ms: int) -> GroupResult:
         """Tombstones of expired offsets, and of Empty groups that have none left (P-114).
@@ -486,14 +516,18 @@ class GroupShard(CoordinatorShard[GroupResult]):
         """
         result = GroupResult()
         retention_ms = self.settings.offsets_retention_ms
-        groups: list[Group | ConsumerGroup] = [*self.groups.values(), *self.consumer.by_id.values()]
+        groups: list[Group | ConsumerGroup | StreamsGroup] = [
+            *self.groups.values(),
+            *self.consumer.by_id.values(),
+            *self.streams.by_id.values(),
+        ]
         for group in groups:
             topics = self.offsets.of_group(group.group_id)
             group_id = group.group_id
             if isinstance(group, Group):
                 found, is_empty = expired_offsets(group, topics, now_ms, retention_ms), group.state is EMPTY
             else:
-                found = expired_consumer_offsets(group, topics, now_ms, retention_ms)
+                found = expired_offsets_of_newer(group, topics, now_ms, retention_ms)
                 is_empty = not group.members
             expired = [
                 (topic, partition)
@@ -526,8 +560,11 @@ class GroupShard(CoordinatorShard[GroupResult]):
         if event.replaced is not None:
             del self.groups[group_id]
             self._unstored.discard(group_id)
-            assert isinstance(event.replaced, ConsumerGroup)
-            self.consumer.restore(event.replaced)
+            if isinstance(event.replaced, StreamsGroup):
+                self.streams.restore(event.replaced)
+            else:
+                assert isinstance(event.replaced, ConsumerGroup)
+                self.consumer.restore(event.replaced)
             return group.unload(now_ms, error)
         del self.groups[group_id]
         if group_id in self._unstored:

@@ -91,6 +91,7 @@ def test_the_states_of_groups_and_transactions_are_pure() -> None:
     shells = {
         "pykbroker/groups/coordinator.py",
         "pykbroker/groups/share/coordinator.py",
+        "pykbroker/groups/streams/coordinator.py",
         "pykbroker/transactions/coordinator.py",
         "pykbroker/transactions/completion.py",
         "pykbroker/transactions/remote_verification.py",

@@ -226,19 +226,43 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
     "group.share.session.timeout.ms": ConfigDefinition(
         INT, "45000", AT_LEAST_1, attribute="share_groups.session_timeout_ms"
     ),
-    "group.streams.assignment.interval.ms": ConfigDefinition(INT, "1000", AT_LEAST_0, CLUSTER_WIDE),
-    "group.streams.heartbeat.interval.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
-    "group.streams.initial.rebalance.delay.ms": ConfigDefinition(INT, "3000", AT_LEAST_0),
-    "group.streams.max.assignment.interval.ms": ConfigDefinition(INT, "15000", AT_LEAST_0),
-    "group.streams.max.heartbeat.interval.ms": ConfigDefinition(INT, "15000", AT_LEAST_1),
-    "group.streams.max.session.timeout.ms": ConfigDefinition(INT, "60000", AT_LEAST_1),
-    "group.streams.max.size": ConfigDefinition(INT, "2147483647", AT_LEAST_1),
-    "group.streams.max.standby.replicas": ConfigDefinition(INT, "2", AT_LEAST_0),
-    "group.streams.min.assignment.interval.ms": ConfigDefinition(INT, "0", AT_LEAST_0),
-    "group.streams.min.heartbeat.interval.ms": ConfigDefinition(INT, "5000", AT_LEAST_1),
-    "group.streams.min.session.timeout.ms": ConfigDefinition(INT, "45000", AT_LEAST_1),
-    "group.streams.num.standby.replicas": ConfigDefinition(INT, "0", AT_LEAST_0),
-    "group.streams.session.timeout.ms": ConfigDefinition(INT, "45000", AT_LEAST_1),
+    "group.streams.assignment.interval.ms": ConfigDefinition(
+        INT, "1000", AT_LEAST_0, CLUSTER_WIDE, attribute="streams_groups.assignment_interval_ms"
+    ),
+    "group.streams.heartbeat.interval.ms": ConfigDefinition(
+        INT, "5000", AT_LEAST_1, attribute="streams_groups.heartbeat_interval_ms"
+    ),
+    "group.streams.initial.rebalance.delay.ms": ConfigDefinition(
+        INT, "3000", AT_LEAST_0, attribute="streams_groups.initial_rebalance_delay_ms"
+    ),
+    "group.streams.max.assignment.interval.ms": ConfigDefinition(
+        INT, "15000", AT_LEAST_0, attribute="streams_groups.max_assignment_interval_ms"
+    ),
+    "group.streams.max.heartbeat.interval.ms": ConfigDefinition(
+        INT, "15000", AT_LEAST_1, attribute="streams_groups.max_heartbeat_interval_ms"
+    ),
+    "group.streams.max.session.timeout.ms": ConfigDefinition(
+        INT, "60000", AT_LEAST_1, attribute="streams_groups.max_session_timeout_ms"
+    ),
+    "group.streams.max.size": ConfigDefinition(INT, "2147483647", AT_LEAST_1, attribute="streams_groups.max_size"),
+    "group.streams.max.standby.replicas": ConfigDefinition(
+        INT, "2", AT_LEAST_0, attribute="streams_groups.max_standby_replicas"
+    ),
+    "group.streams.min.assignment.interval.ms": ConfigDefinition(
+        INT, "0", AT_LEAST_0, attribute="streams_groups.min_assignment_interval_ms"
+    ),
+    "group.streams.min.heartbeat.interval.ms": ConfigDefinition(
+        INT, "5000", AT_LEAST_1, attribute="streams_groups.min_heartbeat_interval_ms"
+    ),
+    "group.streams.min.session.timeout.ms": ConfigDefinition(
+        INT, "45000", AT_LEAST_1, attribute="streams_groups.min_session_timeout_ms"
+    ),
+    "group.streams.num.standby.replicas": ConfigDefinition(
+        INT, "0", AT_LEAST_0, attribute="streams_groups.num_standby_replicas"
+    ),
+    "group.streams.session.timeout.ms": ConfigDefinition(
+        INT, "45000", AT_LEAST_1, attribute="streams_groups.session_timeout_ms"
+    ),
     "initial.broker.registration.timeout.ms": ConfigDefinition(
         INT, "60000", attribute="broker.initial_registration_timeout_ms"
     ),

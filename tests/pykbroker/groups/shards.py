@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykbroker.controller.metadata.image import EMPTY_IMAGE, ClusterImage
+from pykbroker.groups.assignors.streams import sticky
 from pykbroker.groups.consumer.groups import ConsumerGroups
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.settings import GroupSettings
 from pykbroker.groups.shard import GroupShard
 from pykbroker.groups.share.groups import ShareGroups
+from pykbroker.groups.streams.groups import StreamsGroups
 
 
 def make_shard(
@@ -26,4 +28,5 @@ def make_shard(
 
     topics = GroupTopics(image)
     consumer = ConsumerGroups(settings.consumer, topics, configs_of)
-    return GroupShard(settings, consumer, ShareGroups(settings.share, topics, configs_of))
+    share = ShareGroups(settings.share, topics, configs_of)
+    return GroupShard(settings, consumer, share, StreamsGroups(settings.streams, topics, configs_of, sticky.assign))

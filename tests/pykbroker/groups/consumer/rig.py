@@ -31,7 +31,7 @@ START_MS = 1_000_000
 
 
 def topic_id(name: str) -> bytes:
-    return name.encode().ljust(16, b".")
+    return name.encode().ljust(16, b".")[:16]
 
 
 def image_of(topics: Mapping[str, int]) -> ClusterImage:

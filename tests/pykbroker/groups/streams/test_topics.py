@@ -102,8 +102,8 @@ def test_joined_repartition_topics_take_the_most() -> None:
             5,
             {"a": 2, "b": 2},
             (
-                "Number of partitions [5] of repartition topic [r] doesn't match number of partitions [2] of the source "
-                "topic."
+                "Number of partitions [5] of repartition topic [r] doesn't match number of partitions [2] of the "
+                "source topic."
             ),
         ),
         (0, {"a": 2, "b": 2, "r": 9}, "Existing topic r has different number of partitions: expected 2, found 9"),

@@ -1,0 +1,122 @@
+"""StreamsGroupDescribe of one group."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from pykbroker.groups.streams.configured import ConfiguredTopology, InternalTopic
+from pykbroker.groups.streams.group import StreamsGroup
+from pykbroker.groups.streams.member import StreamsMember
+from pykbroker.groups.streams.tasks import Tasks
+from pykbroker.groups.streams.topology import StreamsTopology
+from pykbroker.protocol.log_messages.streams_group_records import TopicInfo as StoredTopicInfo
+from pykbroker.protocol.messages.streams_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Endpoint,
+    KeyValue,
+    Member,
+    Subtopology,
+    TaskIds,
+    TopicInfo,
+    Topology,
+)
+
+
+def describe(group: StreamsGroup) -> DescribedGroup:
+    """The group with its topology and members; partition counts are known while the topology is ready."""
+    topology = None
+    if group.configured is not None and group.configured.is_ready:
+        topology = _configured(group.configured)
+    elif group.topology is not None:
+        topology = _declared(group.topology)
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        topology=topology,
+        members=[_member(member, group.targets.get(member_id)) for member_id, member in group.members.items()],
+    )
+
+
+def _configured(topology: ConfiguredTopology) -> Topology:
+    return Topology(
+        epoch=topology.epoch,
+        subtopologies=[
+            Subtopology(
+                subtopology_id=subtopology_id,
+                source_topics=sorted(subtopology.source_topics),
+                repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
+                state_changelog_topics=_internal(subtopology.changelog_topics),
+                repartition_source_topics=_internal(subtopology.repartition_source_topics),
+            )
+            for subtopology_id, subtopology in (topology.subtopologies or {}).items()
+        ],
+    )
+
+
+def _internal(topics: Mapping[str, InternalTopic]) -> list[TopicInfo]:
+    return [
+        TopicInfo(
+            name=topic.name,
+            partitions=topic.partition_count,
+            replication_factor=topic.replication_factor,
+            topic_configs=[KeyValue(key=key, value=value) for key, value in topic.configs.items()],
+        )
+        for _, topic in sorted(topics.items())
+    ]
+
+
+def _declared(topology: StreamsTopology) -> Topology:
+    return Topology(
+        epoch=topology.epoch,
+        subtopologies=[
+            Subtopology(
+                subtopology_id=subtopology_id,
+                source_topics=sorted(subtopology.source_topics),
+                repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
+                state_changelog_topics=_stored(subtopology.state_changelog_topics),
+                repartition_source_topics=_stored(subtopology.repartition_source_topics),
+            )
+            for subtopology_id, subtopology in sorted(topology.subtopologies.items())
+        ],
+    )
+
+
+def _stored(topics: Iterable[StoredTopicInfo]) -> list[TopicInfo]:
+    return [
+        TopicInfo(
+            name=topic.name,
+            partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            topic_configs=[KeyValue(key=config.key, value=config.value) for config in topic.topic_configs],
+        )
+        for topic in sorted(topics, key=lambda topic: topic.name)
+    ]
+
+
+def _member(member: StreamsMember, target: Tasks | None) -> Member:
+    endpoint, assigned = member.user_endpoint, member.assigned
+    return Member(
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None if endpoint is None else Endpoint(host=endpoint.host, port=endpoint.port),
+        client_tags=[KeyValue(key=key, value=value) for key, value in member.client_tags.items()],
+        assignment=_assignment(assigned.active, assigned.standby, assigned.warmup),
+        target_assignment=Assignment() if target is None else _assignment(*target),
+    )
+
+
+def _assignment(*roles: Mapping[str, Collection[int]]) -> Assignment:
+    active, standby, warmup = (
+        [TaskIds(subtopology_id=key, partitions=sorted(numbers)) for key, numbers in sorted(tasks.items())]
+        for tasks in roles
+    )
+    return Assignment(active_tasks=active, standby_tasks=standby, warmup_tasks=warmup)

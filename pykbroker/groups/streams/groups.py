@@ -1,0 +1,143 @@
+"""The Streams groups of one partition of `__consumer_offsets`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pykbroker.groups.group import EMPTY, Group
+from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.groups import ModernGroups
+from pykbroker.groups.modern.timers import SoftState
+from pykbroker.groups.modern.topics import GroupTopics
+from pykbroker.groups.offset_log import group_tombstone
+from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.groups.streams import heartbeat as heartbeats
+from pykbroker.groups.streams.describe import describe
+from pykbroker.groups.streams.expiry import expire_due, schedule_loaded
+from pykbroker.groups.streams.group import STREAMS_GROUP_TYPE, StreamsGroup
+from pykbroker.groups.streams.heartbeat import StreamsHeartbeatContext
+from pykbroker.groups.streams.member import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from pykbroker.groups.streams.records import group_tombstones
+from pykbroker.groups.streams.settings import StreamsGroupSettings
+from pykbroker.groups.streams.target import Assign
+from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupMetadataKey
+from pykbroker.protocol.messages.streams_group_describe import DescribedGroup
+from pykbroker.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+
+LEAVING_EPOCHS = (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH)
+
+
+class StreamsGroups(ModernGroups[StreamsGroup]):
+    """Streams groups by id.
+
+    Args:
+        settings: the broker's settings of Streams groups.
+        topics: the topics of the cluster.
+        configs_of: dynamic configs of a group's GROUP resource.
+        assign: the assignor of tasks.
+    """
+
+    group_type = STREAMS_GROUP_TYPE
+    protocol_type = STREAMS_GROUP_TYPE
+    group_key = StreamsGroupMetadataKey
+
+    def __init__(
+        self,
+        settings: StreamsGroupSettings,
+        topics: GroupTopics,
+        configs_of: Callable[[str], Mapping[str, str]],
+        assign: Assign,
+    ) -> None:
+        super().__init__(topics)
+        self._settings = settings
+        self._configs_of = configs_of
+        self._assign = assign
+
+    def make(self, group_id: str, soft_state: SoftState) -> StreamsGroup:
+        """A new group without members."""
+        return StreamsGroup(group_id, soft_state)
+
+    def apply(self, group: StreamsGroup, record: LogRecord, now_ms: int) -> None:
+        """Has a group replay one of its records."""
+        group.replay(record)
+
+    def tombstones(self, group_id: str) -> list[LogRecord]:
+        """Tombstones of everything that is stored for a group."""
+        return group_tombstones(group_id, self.by_id[group_id].members)
+
+    def settings_of(self, group_id: str) -> StreamsGroupSettings:
+        """The settings of a group."""
+        return self._settings.of_group(self._configs_of(group_id))
+
+    def filter_name(self, state: str) -> str:
+        """Name of a state in the filters of ListGroups."""
+        return "not_ready" if state == "NotReady" else state.lower()
+
+    # Requests
+
+    def context(
+        self, group_id: str, now_ms: int, client_id: str = "", client_host: str = ""
+    ) -> StreamsHeartbeatContext:
+        """The surroundings of an operation on a group."""
+        return StreamsHeartbeatContext(
+            self.settings_of(group_id), self.topics, self._assign, now_ms, client_id, client_host
+        )
+
+    def heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, other: object | None, context: StreamsHeartbeatContext
+    ) -> GroupResult:
+        """Handles StreamsGroupHeartbeat; a member that joins creates the group, or takes the place of an empty one.
+
+        Args:
+            request: the request, which was checked.
+            other: the group of any type with this id, if there is one.
+            context: the surroundings of the request.
+
+        Raises:
+            GroupError: the request is refused.
+        """
+        group_id = request.group_id
+        if request.member_epoch in LEAVING_EPOCHS:
+            return heartbeats.leave(self.find(group_id, other), request)
+        result = GroupResult(applies_at_append=True)
+        is_joining = request.member_epoch == 0
+        if is_joining and isinstance(other, Group) and other.state is EMPTY:
+            result.records.append(group_tombstone(group_id))
+            result.notes.append(f"Group {group_id}: the empty classic group becomes a Streams group")
+            group = self.make(group_id, self.soft_state_of(group_id))
+        else:
+            group = self.get_or_make(group_id, other, is_joining=is_joining)
+        heartbeats.heartbeat(group, request, context, result, is_known=other is not None)
+        return result
+
+    def describe(self, group_id: str, other: object | None) -> DescribedGroup:
+        """A group for StreamsGroupDescribe."""
+        try:
+            group = self.find(group_id, other)
+        except GroupError as error:
+            return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+        return describe(group)
+
+    # Time
+
+    def schedule_loaded(self, now_ms: int) -> None:
+        """Starts the timers of all groups, which were loaded."""
+        for group_id, group in self.by_id.items():
+            schedule_loaded(group, self.settings_of(group_id), now_ms)
+
+    def wake_ms(self, group_id: str) -> int | None:
+        """Time of a group's next timer; one whose first records were not stored may have an initial delay, too."""
+        soft_state = self._soft_states.get(group_id)
+        return None if soft_state is None else soft_state.timers.wake_ms
+
+    def expire_due(self, group_id: str, now_ms: int) -> GroupResult | None:
+        """Fences the members of a group whose timers are due, and ends its initial delay."""
+        group = self.by_id.get(group_id)
+        if group is not None:
+            return expire_due(group, self.context(group_id, now_ms))
+        soft_state = self._soft_states.get(group_id)
+        if soft_state is not None:
+            soft_state.timers.pop_due(now_ms)
+            if soft_state.timers.wake_ms is None:
+                del self._soft_states[group_id]
+        return None

@@ -1,0 +1,431 @@
+"""StreamsGroupHeartbeat on one group: a member joins, initializes the topology, follows its assignment or leaves.
+
+An operation computes records and a response. It changes nothing of the group but what is not stored: timers, the
+configured topology, endpoints and requests to shut down. The records change the group when they are appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.timers import TimerKind
+from pykbroker.groups.modern.topics import GroupTopics
+from pykbroker.groups.result import GroupResult
+from pykbroker.groups.streams.configured import ConfiguredTopology, InternalTopic, StatusCode, configure
+from pykbroker.groups.streams.endpoints import endpoints_of
+from pykbroker.groups.streams.group import NO_TOPOLOGY_EPOCH, StreamsGroup
+from pykbroker.groups.streams.member import Endpoint, MemberState, StreamsMember
+from pykbroker.groups.streams.reconciliation import reconcile
+from pykbroker.groups.streams.records import (
+    current_record,
+    epoch_record,
+    member_record,
+    member_tombstones,
+    topology_record,
+)
+from pykbroker.groups.streams.settings import StreamsGroupSettings
+from pykbroker.groups.streams.target import ASSIGNOR, Assign, compute_target
+from pykbroker.groups.streams.tasks import EMPTY_TASKS, Tasks, task_map
+from pykbroker.groups.streams.topology import StreamsTopology, topology_from, topology_value
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.streams_group_heartbeat import (
+    Status,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    TaskIds,
+)
+
+GROUP_TIMER = ""
+"""Member id of the timer that belongs to the whole group."""
+
+DELAYED_INITIALLY = "Assignment delayed due to the configured initial rebalance delay."
+DELAYED_BY_INTERVAL = "Assignment delayed due to the configured assignment interval."
+
+
+@dataclass(slots=True)
+class StreamsHeartbeatContext:
+    """The surroundings of a heartbeat: settings, topics, assignor, time and client.
+
+    Attributes:
+        settings: settings of this group.
+        topics: the topics of the cluster.
+        assign: the assignor.
+        now_ms: time in ms since the epoch.
+        client_id, client_host: of the client; the host in Java's notation.
+        missing_topics: internal topics that the broker has to create; set by the operation.
+    """
+
+    settings: StreamsGroupSettings
+    topics: GroupTopics
+    assign: Assign
+    now_ms: int
+    client_id: str
+    client_host: str
+    missing_topics: Mapping[str, InternalTopic] = field(default_factory=dict)
+
+
+def heartbeat(
+    group: StreamsGroup,
+    request: StreamsGroupHeartbeatRequest,
+    context: StreamsHeartbeatContext,
+    result: GroupResult,
+    *,
+    is_known: bool,
+) -> None:
+    """Handles a heartbeat that is not a leave; the request was checked.
+
+    Args:
+        group: the group, which may be new.
+        request: the request.
+        context: its surroundings.
+        result: takes the records and the response.
+        is_known: True if a group with this id is stored, of whichever type.
+
+    Raises:
+        GroupError: the group refuses the member.
+    """
+    if request.member_epoch == 0 and len(group.members) >= context.settings.max_size:
+        message = f"The streams group has reached its maximum capacity of {context.settings.max_size} members."
+        raise GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+    owned = _owned_tasks(request)
+    member = _find_or_add(group, request, owned)
+    updated = _updated(member, request, context)
+    must_raise = updated != member
+    if must_raise:
+        result.records.append(member_record(group.group_id, updated))
+    topology = _topology(group, request, result)
+    statuses: list[Status] = []
+    if group.topology is not None and updated.topology_epoch < group.topology.epoch:
+        detail = (
+            f"The member's topology epoch {updated.topology_epoch} is behind the group's topology epoch "
+            f"{group.topology.epoch}."
+        )
+        statuses.append(_status(StatusCode.STALE_TOPOLOGY, detail))
+    configured, epoch = _raise_epoch(group, topology, request, context, result, must_raise=must_raise)
+    _begin_initial_delay(group, context)
+    target_epoch, target = _update_target(group, epoch, updated, configured, context, result, statuses)
+    reconciled = _reconcile(group, updated, target_epoch, target, owned, context, result)
+    deadline_ms = context.now_ms + context.settings.session_timeout_ms
+    group.timers.schedule(TimerKind.SESSION, member.member_id, deadline_ms)
+    if request.shutdown_application:
+        group.request_shutdown(member.member_id)
+    response = _response(group, request, member, reconciled, context, is_known=is_known)
+    if configured.problem is not None:
+        context.missing_topics = configured.missing
+        statuses.append(_status(*configured.problem))
+    if group.shutdown_member_id is not None:
+        detail = (
+            f"Streams group member {group.shutdown_member_id} encountered a fatal error and requested a shutdown for "
+            "the entire application."
+        )
+        statuses.append(_status(StatusCode.SHUTDOWN_APPLICATION, detail))
+    response.status = statuses
+    result.response = response
+
+
+def _status(code: StatusCode, detail: str) -> Status:
+    return Status(status_code=int(code), status_detail=detail)
+
+
+# The member
+
+
+def _owned_tasks(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
+    """The tasks that a member reports; None if it does not report those of every role."""
+    if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
+        return None
+    roles = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    active, standby, warmup = map(task_map, roles)
+    return Tasks(active, standby, warmup)
+
+
+def find_member(group: StreamsGroup, member_id: str) -> StreamsMember:
+    """The member with an id.
+
+    Raises:
+        GroupError: UNKNOWN_MEMBER_ID.
+    """
+    member = group.members.get(member_id)
+    if member is None:
+        message = f"Member {member_id} is not a member of group {group.group_id}."
+        raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+    return member
+
+
+def _find_or_add(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, owned: Tasks | None) -> StreamsMember:
+    """The member; one of the previous epoch is accepted if it has no tasks but its own, as a response may be lost."""
+    epoch = request.member_epoch
+    if epoch == 0:
+        return group.members.get(request.member_id) or StreamsMember(request.member_id)
+    member = find_member(group, request.member_id)
+    if epoch == member.member_epoch:
+        return member
+    if epoch == member.previous_member_epoch and epoch < member.member_epoch and _has_no_more(member, owned):
+        return member
+    order = "greater" if epoch > member.member_epoch else "smaller"
+    message = (
+        f"The streams group member has a {order} member epoch ({epoch}) than the one known by the group coordinator "
+        f"({member.member_epoch}). The member must abandon all its partitions and rejoin."
+    )
+    raise GroupError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+
+
+def _has_no_more(member: StreamsMember, owned: Tasks | None) -> bool:
+    if owned is None:
+        return False
+    roles = ((owned.active, member.assigned.active), (owned.standby, member.assigned.standby))
+    return all(
+        key in assigned and all(number in assigned[key] for number in numbers)
+        for reported, assigned in (*roles, (owned.warmup, member.assigned.warmup))
+        for key, numbers in reported.items()
+    )
+
+
+def _updated(
+    member: StreamsMember, request: StreamsGroupHeartbeatRequest, context: StreamsHeartbeatContext
+) -> StreamsMember:
+    """The member with what the request says of its client."""
+    tags, endpoint = member.client_tags, member.user_endpoint
+    if request.client_tags is not None:
+        tags = {tag.key: tag.value for tag in request.client_tags}
+        if len(tags) < len(request.client_tags):
+            raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if request.user_endpoint is not None:
+        endpoint = Endpoint(request.user_endpoint.host, request.user_endpoint.port)
+    timeout_ms = request.rebalance_timeout_ms
+    return replace(
+        member,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        topology_epoch=member.topology_epoch if request.topology is None else request.topology.epoch,
+        client_id=context.client_id,
+        client_host=context.client_host,
+        process_id=member.process_id if request.process_id is None else request.process_id,
+        client_tags=tags,
+        user_endpoint=endpoint,
+    )
+
+
+# The topology
+
+
+def _topology(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, result: GroupResult) -> StreamsTopology:
+    """The topology of the group, which the first member with one initializes; there is no way to change it yet.
+
+    Raises:
+        GroupError: INVALID_REQUEST: another topology of the same or a newer epoch; UNKNOWN_SERVER_ERROR: there is none.
+    """
+    if request.topology is None:
+        if group.topology is None:
+            raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return group.topology
+    value = topology_value(request.topology)
+    declared = topology_from(value)
+    if group.topology is None:
+        result.records.append(topology_record(group.group_id, value))
+        return declared
+    if group.topology.epoch <= declared.epoch and group.topology != declared:
+        raise GroupError(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
+    return group.topology
+
+
+def _raise_epoch(
+    group: StreamsGroup,
+    topology: StreamsTopology,
+    request: StreamsGroupHeartbeatRequest,
+    context: StreamsHeartbeatContext,
+    result: GroupResult,
+    *,
+    must_raise: bool,
+) -> tuple[ConfiguredTopology, int]:
+    """The configured topology and the group epoch, which is raised if members, topics or configs have changed."""
+    metadata_hash, configured = group.metadata_hash, group.configured
+    if group.topology is None or configured is None or group.has_expired_metadata(context.now_ms):
+        metadata_hash = context.topics.hash_of(topology.required_topics)
+        has_changed = metadata_hash != group.metadata_hash
+        must_raise = must_raise or has_changed
+        if has_changed or group.topology is None or configured is None:
+            configured = configure(topology, context.topics)
+            group.set_configured(configured)
+    validated_epoch = NO_TOPOLOGY_EPOCH
+    if configured.is_ready:
+        validated_epoch = topology.epoch
+        _check_tasks(configured, request)
+    configs = context.settings.assignment_configs
+    has_other_terms = validated_epoch != group.validated_topology_epoch or configs != group.assignment_configs
+    epoch = group.epoch
+    if must_raise or has_other_terms:
+        epoch += 1
+        result.records.append(epoch_record(group.group_id, epoch, metadata_hash, validated_epoch, configs))
+        result.details.append(f"Group {group.group_id}: epoch {epoch}")
+        group.set_refreshed(context.now_ms, epoch)
+    return configured, epoch
+
+
+def _check_tasks(configured: ConfiguredTopology, request: StreamsGroupHeartbeatRequest) -> None:
+    subtopologies = configured.subtopologies or {}
+    for role in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
+        for ids in role or ():
+            subtopology = subtopologies.get(ids.subtopology_id)
+            if subtopology is None:
+                message = f"Subtopology {ids.subtopology_id} does not exist in the topology."
+                raise GroupError(ErrorCode.INVALID_REQUEST, message)
+            for number in ids.partitions:
+                if not 0 <= number < subtopology.task_count:
+                    message = (
+                        f"Task {number} for subtopology {ids.subtopology_id} is invalid. Number of tasks for this "
+                        f"subtopology: {subtopology.task_count}"
+                    )
+                    raise GroupError(ErrorCode.INVALID_REQUEST, message)
+
+
+# The assignment
+
+
+def _begin_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext) -> None:
+    """Has the first assignment of an empty group wait for more members."""
+    delay_ms = context.settings.initial_rebalance_delay_ms
+    if not group.members and delay_ms > 0:
+        group.timers.schedule_if_absent(TimerKind.INITIAL_REBALANCE, GROUP_TIMER, context.now_ms + delay_ms)
+
+
+def _update_target(
+    group: StreamsGroup,
+    epoch: int,
+    member: StreamsMember,
+    configured: ConfiguredTopology,
+    context: StreamsHeartbeatContext,
+    result: GroupResult,
+    statuses: list[Status],
+) -> tuple[int, Tasks]:
+    """Epoch and target assignment of a member; a new one is computed once in the assignment interval."""
+    if (TimerKind.INITIAL_REBALANCE, GROUP_TIMER) in group.timers:
+        statuses.append(_status(StatusCode.ASSIGNMENT_DELAYED, DELAYED_INITIALLY))
+        return group.assignment_epoch, EMPTY_TASKS
+    if group.assignment_epoch >= epoch:
+        return group.assignment_epoch, group.target_of(member.member_id)
+    if not _is_assignment_due(group, context):
+        statuses.append(_status(StatusCode.ASSIGNMENT_DELAYED, DELAYED_BY_INTERVAL))
+        return group.assignment_epoch, group.target_of(member.member_id)
+    configs = context.settings.assignment_configs
+    records, target = compute_target(group, epoch, member, configured, configs, context.assign, context.now_ms)
+    result.records += records
+    result.notes.append(f"Group {group.group_id}: target assignment of epoch {epoch} by assignor {ASSIGNOR}")
+    return epoch, target
+
+
+def _is_assignment_due(group: StreamsGroup, context: StreamsHeartbeatContext) -> bool:
+    interval_ms = context.settings.assignment_interval_ms
+    if group.assignment_timestamp_ms == 0 or interval_ms == 0:
+        return True
+    return context.now_ms >= group.assignment_timestamp_ms + interval_ms
+
+
+def end_initial_delay(group: StreamsGroup, context: StreamsHeartbeatContext, result: GroupResult) -> None:
+    """Computes the first target assignment after the initial delay, with the configs at the group epoch.
+
+    Without a member, or before a heartbeat has looked at the topics of the stored group, the next heartbeat does it.
+    """
+    if not group.members or group.configured is None or group.epoch <= group.assignment_epoch:
+        return
+    if not _is_assignment_due(group, context):
+        return
+    configs = group.assignment_configs
+    records, _ = compute_target(group, group.epoch, None, group.configured, configs, context.assign, context.now_ms)
+    result.records += records
+    result.notes.append(f"Group {group.group_id}: target assignment of epoch {group.epoch} by assignor {ASSIGNOR}")
+
+
+def _reconcile(
+    group: StreamsGroup,
+    member: StreamsMember,
+    target_epoch: int,
+    target: Tasks,
+    owned: Tasks | None,
+    context: StreamsHeartbeatContext,
+    result: GroupResult,
+) -> StreamsMember:
+    if member.is_reconciled_to(target_epoch):
+        return member
+    reconciled = reconcile(group, member, target_epoch, target, owned)
+    if reconciled == member:
+        return member
+    result.records.append(current_record(group.group_id, reconciled))
+    if reconciled.state is MemberState.UNREVOKED_TASKS:
+        deadline_ms = context.now_ms + reconciled.rebalance_timeout_ms
+        group.timers.schedule(TimerKind.REBALANCE, member.member_id, deadline_ms, reconciled.member_epoch)
+    else:
+        group.timers.cancel(TimerKind.REBALANCE, member.member_id)
+    return reconciled
+
+
+# The response
+
+
+def _response(
+    group: StreamsGroup,
+    request: StreamsGroupHeartbeatRequest,
+    old: StreamsMember,
+    new: StreamsMember,
+    context: StreamsHeartbeatContext,
+    *,
+    is_known: bool,
+) -> StreamsGroupHeartbeatResponse:
+    response = StreamsGroupHeartbeatResponse(
+        member_id=new.member_id,
+        member_epoch=new.member_epoch,
+        heartbeat_interval_ms=context.settings.heartbeat_interval_ms,
+    )
+    if request.member_epoch == 0 or new.assigned != old.assigned:
+        response.active_tasks, response.standby_tasks, response.warmup_tasks = (
+            [TaskIds(subtopology_id=key, partitions=sorted(numbers)) for key, numbers in sorted(tasks.items())]
+            for tasks in new.assigned
+        )
+        group.endpoints.pop(new.member_id, None)
+        if new.user_endpoint is not None:
+            group.endpoint_epoch += 1
+    if group.endpoint_epoch != request.endpoint_information_epoch:
+        response.partitions_by_user_endpoint = endpoints_of(group, new, context.topics)
+    if is_known:
+        response.endpoint_information_epoch = group.endpoint_epoch
+    return response
+
+
+# Leaving
+
+
+def leave(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> GroupResult:
+    """Handles the heartbeat of a member that leaves, perhaps with all others.
+
+    Raises:
+        GroupError: UNKNOWN_MEMBER_ID.
+    """
+    if request.shutdown_application:
+        group.request_shutdown(request.member_id)
+    result = remove_members(group, [find_member(group, request.member_id)])
+    result.notes.append(f"Group {group.group_id}: member {request.member_id} has left")
+    result.response = StreamsGroupHeartbeatResponse(
+        member_id=request.member_id, member_epoch=request.member_epoch, status=[]
+    )
+    return result
+
+
+def remove_members(group: StreamsGroup, members: list[StreamsMember]) -> GroupResult:
+    """Records that remove members and raise the group epoch by one for each; their timers end."""
+    result = GroupResult(applies_at_append=True)
+    for number, member in enumerate(members, start=1):
+        result.records += member_tombstones(group.group_id, member.member_id)
+        result.records.append(
+            epoch_record(
+                group.group_id,
+                group.epoch + number,
+                group.metadata_hash,
+                group.validated_topology_epoch,
+                group.assignment_configs,
+            )
+        )
+        group.timers.cancel(TimerKind.SESSION, member.member_id)
+        group.timers.cancel(TimerKind.REBALANCE, member.member_id)
+    return result

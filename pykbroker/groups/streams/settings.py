@@ -1,0 +1,87 @@
+"""Settings of Streams groups: those of the broker, and those of a group that override them (`streams.*`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pykbroker.config.broker_config import BrokerConfig
+
+NUM_STANDBY_REPLICAS = "num.standby.replicas"
+
+
+class StreamsGroupSettings(NamedTuple):
+    """Times in milliseconds; Kafka's defaults. The names are those of Kafka's keys after `group.streams.`."""
+
+    session_timeout_ms: int = 45_000
+    min_session_timeout_ms: int = 45_000
+    max_session_timeout_ms: int = 60_000
+    heartbeat_interval_ms: int = 5_000
+    min_heartbeat_interval_ms: int = 5_000
+    max_heartbeat_interval_ms: int = 15_000
+    assignment_interval_ms: int = 1_000
+    min_assignment_interval_ms: int = 0
+    max_assignment_interval_ms: int = 15_000
+    initial_rebalance_delay_ms: int = 3_000
+    num_standby_replicas: int = 0
+    max_standby_replicas: int = 2
+    max_size: int = 2**31 - 1
+
+    @property
+    def assignment_configs(self) -> dict[str, str]:
+        """The configs that an assignor is given, and a change of which asks for a new assignment."""
+        return {NUM_STANDBY_REPLICAS: str(self.num_standby_replicas)}
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> StreamsGroupSettings:
+        """Settings of Streams groups from the broker's configuration."""
+        streams_groups = config.streams_groups
+        return cls(
+            streams_groups.session_timeout_ms,
+            streams_groups.min_session_timeout_ms,
+            streams_groups.max_session_timeout_ms,
+            streams_groups.heartbeat_interval_ms,
+            streams_groups.min_heartbeat_interval_ms,
+            streams_groups.max_heartbeat_interval_ms,
+            streams_groups.assignment_interval_ms,
+            streams_groups.min_assignment_interval_ms,
+            streams_groups.max_assignment_interval_ms,
+            streams_groups.initial_rebalance_delay_ms,
+            streams_groups.num_standby_replicas,
+            streams_groups.max_standby_replicas,
+            streams_groups.max_size,
+        )
+
+    def of_group(self, configs: Mapping[str, str]) -> StreamsGroupSettings:
+        """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
+        if not configs:
+            return self
+
+        def bounded(key: str, default: int, lowest: int, highest: int) -> int:
+            return min(max(int(configs[key]), lowest), highest) if key in configs else default
+
+        delay_ms = configs.get("streams.initial.rebalance.delay.ms")
+        return self._replace(
+            session_timeout_ms=bounded(
+                "streams.session.timeout.ms",
+                self.session_timeout_ms,
+                self.min_session_timeout_ms,
+                self.max_session_timeout_ms,
+            ),
+            heartbeat_interval_ms=bounded(
+                "streams.heartbeat.interval.ms",
+                self.heartbeat_interval_ms,
+                self.min_heartbeat_interval_ms,
+                self.max_heartbeat_interval_ms,
+            ),
+            assignment_interval_ms=bounded(
+                "streams.assignment.interval.ms",
+                self.assignment_interval_ms,
+                self.min_assignment_interval_ms,
+                self.max_assignment_interval_ms,
+            ),
+            num_standby_replicas=bounded(
+                "streams.num.standby.replicas", self.num_standby_replicas, 0, self.max_standby_replicas
+            ),
+            initial_rebalance_delay_ms=self.initial_rebalance_delay_ms if delay_ms is None else int(delay_ms),
+        )
