@@ -40,11 +40,9 @@ REMARKS = {
     ),
 }
 
-STREAMS = "Streams groups (KIP-1071)"
 ZOOKEEPER = "left Kafka with ZooKeeper"
 NOT_SERVED = {
     **dict.fromkeys(("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown"), ZOOKEEPER),
-    **dict.fromkeys(("StreamsGroupHeartbeat", "StreamsGroupDescribe"), STREAMS),
 }
 
 HEAD = """# Compatibility

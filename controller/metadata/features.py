@@ -18,6 +18,7 @@ from pykbroker.controller.metadata.metadata_versions import (
     METADATA_VERSION_MIN,
     METADATA_VERSION_UNSTABLE,
     SHARE_VERSION_1,
+    STREAMS_VERSION_1,
     TRANSACTION_VERSION_2,
 )
 from pykbroker.protocol.error_codes import ErrorCode
@@ -28,6 +29,7 @@ TRANSACTION_VERSION = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
 
 MIN_ISR_KEY = "min.insync.replicas"
 
@@ -38,6 +40,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     GROUP_VERSION: (0, 1),
     SHARE_VERSION: (0, 1),
     ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
+    STREAMS_VERSION: (0, 1),
 }
 """Lowest and highest level of each feature that this software supports; other features are at level 0. A level is added
 when its behaviour exists: a promised level without the behaviour would be worse for clients than a missing one."""
@@ -57,9 +60,9 @@ def supported_features(*, unstable: bool) -> Mapping[str, tuple[int, int]]:
 def default_levels(metadata_version: int) -> dict[str, int]:
     """Features that a new cluster of this metadata.version finalizes.
 
-    One below 4.2-IV0 has no share.version, one below 4.1-IV0 keeps no eligible leader replicas, one below 4.0-IV2 has
-    no transaction.version, one below 4.0-IV0 no group.version; they are at level 0 of these until UpdateFeatures raises
-    them.
+    One below 4.2-IV1 has no streams.version, one below 4.2-IV0 has no share.version, one below 4.1-IV0 keeps no eligible
+    leader replicas, one below 4.0-IV2 has no transaction.version, one below 4.0-IV0 no group.version; they are at level 0
+    of these until UpdateFeatures raises them.
     """
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= TRANSACTION_VERSION_2:
@@ -70,6 +73,8 @@ def default_levels(metadata_version: int) -> dict[str, int]:
         levels[SHARE_VERSION] = 1
     if metadata_version >= ELIGIBLE_LEADER_REPLICAS_BY_DEFAULT:
         levels[ELIGIBLE_LEADER_REPLICAS_VERSION] = 1
+    if metadata_version >= STREAMS_VERSION_1:
+        levels[STREAMS_VERSION] = 1
     return levels
 
 
@@ -81,6 +86,11 @@ def consumer_groups_enabled(image: ClusterImage) -> bool:
 def share_groups_enabled(image: ClusterImage) -> bool:
     """True if the cluster's share.version serves share groups (KIP-932)."""
     return image.features.get(SHARE_VERSION, 0) >= 1
+
+
+def streams_groups_enabled(image: ClusterImage) -> bool:
+    """True if the cluster's streams.version serves Streams groups (KIP-1071)."""
+    return image.features.get(STREAMS_VERSION, 0) >= 1
 
 
 def are_eligible_replicas_enabled(image: ClusterImage) -> bool:
@@ -208,7 +218,7 @@ _KNOWN_FEATURES = frozenset(
         GROUP_VERSION,
         ELIGIBLE_LEADER_REPLICAS_VERSION,
         SHARE_VERSION,
-        "streams.version",
+        STREAMS_VERSION,
     )
 )
 

@@ -62,6 +62,7 @@ GROUP_VERSION_1 = 22
 TRANSACTION_VERSION_2 = 24
 """From here on a new cluster has transaction.version 2 (KIP-890); an older one may raise it."""
 SHARE_VERSION_1 = 28
+STREAMS_VERSION_1 = 29
 CORDONED_LOG_DIRS = 30
 
 CHANGED_AT = (7, 8, 11, 13, 14, 15, 17, 23, 30)

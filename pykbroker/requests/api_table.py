@@ -153,6 +153,8 @@ _ALL = (
     _api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0),
     _api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0),
     _api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0),
+    _api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 0, 0),
+    _api(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 0, 0),
 )
 
 APIS: dict[int, Api] = {int(api.key): api for api in _ALL if ListenerKind.BROKER in api.listeners}

@@ -69,7 +69,7 @@ async def create_missing_topics(context: NodeContext, names: Iterable[str]) -> d
     if not wanted:
         return codes
     try:
-        errors = await _create(context, wanted)
+        errors = await create_topics(context, wanted)
     except (CommandRefused, KafkaError) as error:
         log.warning("topics %s could not be created: %s", ", ".join(topic.name for topic in wanted), error)
         return codes
@@ -79,7 +79,7 @@ async def create_missing_topics(context: NodeContext, names: Iterable[str]) -> d
     return codes
 
 
-async def _create(context: NodeContext, wanted: list[NewTopic]) -> list[tuple[str, ApiError]]:
+async def create_topics(context: NodeContext, wanted: list[NewTopic]) -> list[tuple[str, ApiError]]:
     """Name and error of each topic. A remote active controller gets the request in the client's name, as in Kafka."""
     timeout_ms = context.services.config.request_timeout_ms
     answer = await forwarded(context, create_request(wanted, timeout_ms))

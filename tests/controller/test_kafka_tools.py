@@ -132,6 +132,7 @@ async def test_a_new_cluster_begins_as_kafkas_does(tmp_path: Path) -> None:
         },
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "group.version", "featureLevel": 1}},
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "share.version", "featureLevel": 1}},
+        {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "streams.version", "featureLevel": 1}},
         {"type": "FEATURE_LEVEL_RECORD", "version": 0, "data": {"name": "transaction.version", "featureLevel": 2}},
         {
             "type": "CONFIG_RECORD",

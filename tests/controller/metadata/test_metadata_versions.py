@@ -117,6 +117,8 @@ def test_transaction_version_comes_with_40() -> None:
     assert default_levels(27).get("share.version") is None
     assert default_levels(28)["share.version"] == 1
     assert default_levels(24) == {METADATA_VERSION: 24, "transaction.version": 2, "group.version": 1}
+    assert "streams.version" not in default_levels(28)
+    assert default_levels(29)["streams.version"] == 1
     assert apply_records(EMPTY_IMAGE, (), offset=0, epoch=0, timestamp_ms=0).is_bootstrapped is False
     assert Bootstrap().levels == default_levels(METADATA_VERSION_LATEST)
 
