@@ -105,6 +105,11 @@ UNORDERED = {
     "DescribeShareGroupOffsetsResponse.groups.topics.partitions",
     "AlterShareGroupOffsetsResponse.responses",
     "DeleteShareGroupOffsetsResponse.responses",
+    "StreamsGroupDescribeResponse.groups",
+    "StreamsGroupDescribeResponse.groups.members",
+    "StreamsGroupDescribeResponse.groups.members.client_tags",
+    "StreamsGroupHeartbeatResponse.partitions_by_user_endpoint",
+    "StreamsGroupHeartbeatResponse.partitions_by_user_endpoint.active_partitions",
     "DeleteGroupsResponse.results",
     "CreatePartitionsResponse.results",
 }

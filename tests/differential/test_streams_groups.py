@@ -1,0 +1,110 @@
+"""The same requests of Streams groups to pykbroker and to Apache Kafka: the same answers, and the same records."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interop_tests.brokers import ApacheKafkaProcess, BrokerProcess, PykbrokerProcess
+from interop_tests.java_tools import JavaTools
+from pykbroker.coordination.partitioning import OFFSETS_TOPIC
+from pykbroker.groups.offset_log import decode_record
+from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupMetadataKey
+from pykbroker.protocol.records.batch import iter_batches
+from tests.differential.plain import MEMBER, differences
+from tests.differential.runner import Difference
+from tests.differential.scenarios.groups import GroupWorld
+from tests.differential.scenarios.streams_groups import SCENARIOS
+from tests.support.kafka_jars import kafka_libs
+
+pytestmark = pytest.mark.java
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "300",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+}
+
+Brokers = dict[str, BrokerProcess]
+Worlds = dict[str, GroupWorld]
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    folder = tmp_path_factory.mktemp("brokers")
+    started: Brokers = {
+        "kafka": ApacheKafkaProcess(folder / "kafka", folder / "kafka.log", SETTINGS, JavaTools(kafka_libs())),
+        "pykbroker": PykbrokerProcess(folder / "pykbroker", folder / "pykbroker.log", SETTINGS),
+    }
+    try:
+        for broker in started.values():
+            broker.start()
+        yield started
+    finally:
+        for broker in started.values():
+            broker.stop()
+
+
+@pytest.fixture(scope="module")
+def worlds(brokers: Brokers) -> Iterator[Worlds]:
+    made = {name: GroupWorld(broker.address) for name, broker in brokers.items()}
+    for world in made.values():
+        world.prepare()
+    yield made
+    for world in made.values():
+        world.close()
+
+
+def test_answers_are_kafkas(worlds: Worlds) -> None:
+    """P-210 to P-218 as far as requests show them; every step that differs is named."""
+    for scenario in SCENARIOS:
+        for world in worlds.values():
+            world.note("scenario", scenario.__name__)
+            scenario(world)
+    kafka, ours = worlds["kafka"].answers, worlds["pykbroker"].answers
+    assert len(kafka) == len(ours) > 150
+    found = [
+        Difference(number, label, *difference)
+        for number, ((label, theirs), (_, mine)) in enumerate(zip(kafka, ours, strict=True))
+        for difference in differences(theirs, mine)
+    ]
+    assert not found, "\n".join(map(str, found))
+
+
+def records_of(folder: Path, topics: dict[bytes, str]) -> dict[str, list[str]]:
+    """Group id -> its records in `__consumer_offsets`, without times and random parts."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(folder.glob(f"{OFFSETS_TOPIC}-*/*.log")):
+        for batch in iter_batches(path.read_bytes()):
+            for record in batch.records():
+                decoded = decode_record(record.key or b"", record.value)
+                assert decoded is not None
+                text = f"{path.parent.name} {decoded}"
+                for topic_id, name in topics.items():
+                    text = text.replace(repr(topic_id), name)
+                text = re.sub(r"timestamp=\d+", "timestamp", MEMBER.sub("random", text))
+                text = re.sub(r"metadata_hash=-?\d\d+", "metadata_hash", text)
+                if isinstance(decoded.key, StreamsGroupMetadataKey) and decoded.value is None:
+                    text += " the end"
+                key: object = decoded.key
+                group_id: str = getattr(key, "group", "") or getattr(key, "group_id", "")
+                found[group_id].append(text)
+    return found
+
+
+def test_records_are_kafkas(brokers: Brokers, worlds: Worlds) -> None:
+    """P-219: the same keys and values, versions and partitions; within a batch Kafka's order is of hash tables."""
+    found = {}
+    for name, broker in brokers.items():
+        assert broker.data_dir is not None
+        topics = {topic_id: topic for topic, topic_id in worlds[name].topic_ids.items()}
+        found[name] = records_of(broker.data_dir, topics)
+    kafka, ours = found["kafka"], found["pykbroker"]
+    assert kafka.keys() == ours.keys()
+    assert len(kafka) > 5
+    for group_id in kafka:
+        assert sorted(ours[group_id]) == sorted(kafka[group_id]), group_id
