@@ -403,7 +403,7 @@ async def test_a_snapshot_that_cannot_be_written_changes_nothing() -> None:
         await create(node, "f")
 
 
-NEW_QUORUM_RECORDS = 9
+NEW_QUORUM_RECORDS = 10
 """The change of leader, then three feature levels within a metadata transaction."""
 
 
