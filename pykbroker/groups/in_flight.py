@@ -14,6 +14,7 @@ from pykbroker.groups.pending_offsets import OffsetKey
 from pykbroker.groups.result import GroupResult, LogRecord
 from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupMetadataKey
 from pykbroker.protocol.uuids import ZERO_UUID
 
 Key = TypeVar("Key")
@@ -76,8 +77,9 @@ class InFlight:
                     _add(self._groups, key.group, change)
                 elif not result.applies_at_append:
                     _add(self._ending_groups, key.group, change)
-            elif isinstance(key, ConsumerGroupMetadataKey) and record.value is None and not result.applies_at_append:
-                _add(self._ending_groups, key.group_id, change)
+            elif isinstance(key, ConsumerGroupMetadataKey | StreamsGroupMetadataKey):
+                if record.value is None and not result.applies_at_append:
+                    _add(self._ending_groups, key.group_id, change)
 
     def _note_topic(self, record: LogRecord, place: OffsetKey) -> None:
         if isinstance(record.value, OffsetCommitValue):

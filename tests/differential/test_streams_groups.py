@@ -12,7 +12,8 @@ import pytest
 from interop_tests.brokers import ApacheKafkaProcess, BrokerProcess, PykbrokerProcess
 from interop_tests.java_tools import JavaTools
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
-from pykbroker.groups.offset_log import decode_record
+from pykbroker.groups.offset_log import decode_record, encode_record
+from pykbroker.groups.streams.group import StreamsGroupKey
 from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupMetadataKey
 from pykbroker.protocol.records.batch import iter_batches
 from tests.differential.plain import MEMBER, differences
@@ -27,6 +28,8 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "300",
     "group.streams.initial.rebalance.delay.ms": "0",
     "group.streams.assignment.interval.ms": "0",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
 }
 
 Brokers = dict[str, BrokerProcess]
@@ -83,6 +86,8 @@ def records_of(folder: Path, topics: dict[bytes, str]) -> dict[str, list[str]]:
             for record in batch.records():
                 decoded = decode_record(record.key or b"", record.value)
                 assert decoded is not None
+                if isinstance(decoded.key, StreamsGroupKey):
+                    assert encode_record(decoded) == (record.key, record.value), "byte for byte"
                 text = f"{path.parent.name} {decoded}"
                 for topic_id, name in topics.items():
                     text = text.replace(repr(topic_id), name)

@@ -33,7 +33,6 @@ pytestmark = pytest.mark.java
 CONTROLLER, BROKER = 1, 2
 LIMIT_S = 120
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-NOT_HERE = ("streams.version",)
 
 
 def settings(folder: Path, roles: str, controller: NodeAddress, port: int) -> dict[str, str]:
@@ -56,9 +55,8 @@ async def kafka(folder: Path, properties: dict[str, str]) -> AsyncIterator[None]
     """A Kafka process on an empty directory. It is stopped in order, for which its controller has to be there."""
     path, log_path = folder / "kafka.properties", folder / "kafka.log"
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    levels = [word for name in NOT_HERE for word in ("--feature", f"{name}=0")]
     await trio.run_process(
-        java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(path), *levels), capture_stdout=True
+        java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(path)), capture_stdout=True
     )
     with log_path.open("ab") as log:
         process = await trio.to_thread.run_sync(

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 
 from pykbroker.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from pykbroker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from pykbroker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pykbroker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from pykbroker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -612,6 +615,82 @@ def topics_change(world: GroupWorld) -> None:
     listed(world, states_filter=["NotReady"])
 
 
+def permissions(world: GroupWorld) -> None:
+    """Users without a permission; the ACLs are gone afterwards."""
+    member = StreamsMember(world, "s-acl", "a", word_count("s-acl", "clicks"))
+    for operation, resource_type, name in (
+        (AclOperation.READ, GROUP_ACL, "s-acl"),
+        (AclOperation.DESCRIBE, TOPIC_ACL, "clicks"),
+        (AclOperation.DESCRIBE, TOPIC_ACL, "s-acl-store-changelog"),
+    ):
+        change_acl(world, resource_type, name, operation, is_allowed=False)
+        member.join()
+        forget_acls(world)
+    # Once a resource has an ACL, nobody may do what no ACL allows.
+    change_acl(world, CLUSTER_ACL, "kafka-cluster", AclOperation.ALL, is_allowed=True)
+    change_acl(world, CLUSTER_ACL, "kafka-cluster", AclOperation.CREATE, is_allowed=False)
+    for name in ("s-acl-store-changelog", "s-acl-words-repartition"):
+        change_acl(world, TOPIC_ACL, name, AclOperation.DESCRIBE, is_allowed=True)
+    member.join()
+    member.beat()
+    forget_acls(world)
+    member.beat()
+    wait_for(world, "s-acl-store-changelog", "s-acl-words-repartition")
+    member.beat()
+    change_acl(world, GROUP_ACL, "s-acl", AclOperation.DESCRIBE, is_allowed=False)
+    describe(world, "s-acl", "s-none")
+    listed(world, types_filter=["streams"], states_filter=["stable"])
+    forget_acls(world)
+    change_acl(world, TOPIC_ACL, "s-acl-store-changelog", AclOperation.DESCRIBE, is_allowed=False)
+    describe(world, "s-acl")
+    member.beat()
+    forget_acls(world)
+    describe(world, "s-acl")
+    member.leave()
+
+
+def change_acl(world: GroupWorld, resource_type: int, name: str, operation: int, *, is_allowed: bool) -> None:
+    creation = AclCreation(
+        resource_type=resource_type,
+        resource_name=name,
+        resource_pattern_type=3,
+        principal="User:ANONYMOUS",
+        host="*",
+        operation=operation,
+        permission_type=3 if is_allowed else 2,
+    )
+    results = world.admin.call(CreateAclsRequest(creations=[creation]), 3).results
+    assert [result.error_code for result in results] == [0]
+    time.sleep(SETTLE_S)
+
+
+def forget_acls(world: GroupWorld) -> None:
+    everything = DeleteAclsFilter(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    results = world.admin.call(DeleteAclsRequest(filters=[everything]), 3).filter_results
+    assert [result.error_code for result in results] == [0]
+    time.sleep(SETTLE_S)
+
+
+class AclOperation(IntEnum):
+    """Operations of ACLs, with their numbers in requests."""
+
+    ALL = 2
+    READ = 3
+    CREATE = 5
+    DESCRIBE = 8
+
+
+TOPIC_ACL, GROUP_ACL, CLUSTER_ACL = 2, 3, 4
+
+
 SCENARIOS: tuple[Callable[[GroupWorld], None], ...] = (
     one_member,
     members_and_threads,
@@ -625,5 +704,6 @@ SCENARIOS: tuple[Callable[[GroupWorld], None], ...] = (
     offsets,
     other_types,
     endpoints_without_topics,
+    permissions,
     topics_change,
 )

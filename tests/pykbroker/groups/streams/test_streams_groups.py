@@ -482,6 +482,20 @@ def test_a_conversion_that_is_not_stored_is_taken_back() -> None:
     assert GROUP not in rig.shard.groups
 
 
+def test_a_group_whose_tombstone_is_not_replicated_is_ending() -> None:
+    rig = StreamsRig({"clicks": 2})
+    thread = Thread(rig, "a", stateless("clicks"))
+    thread.join()
+    thread.leave()
+    result = rig.shard.delete(GROUP)
+    rig.shard.appended(result, rig.now_ms, len(rig.log))
+    assert rig.shard.in_flight.is_ending(GROUP)
+    assert rig.shard.delete(GROUP).response == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.shard.replicated(result, rig.now_ms, len(rig.log))
+    assert not rig.shard.in_flight.is_ending(GROUP)
+    assert rig.shard.any_group(GROUP) is None
+
+
 def test_a_group_is_deleted_when_it_is_empty() -> None:
     """P-219: with tombstones of all that is stored."""
     rig = StreamsRig({"clicks": 2})
