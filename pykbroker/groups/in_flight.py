@@ -77,9 +77,12 @@ class InFlight:
                     _add(self._groups, key.group, change)
                 elif not result.applies_at_append:
                     _add(self._ending_groups, key.group, change)
-            elif isinstance(key, ConsumerGroupMetadataKey | StreamsGroupMetadataKey):
-                if record.value is None and not result.applies_at_append:
-                    _add(self._ending_groups, key.group_id, change)
+            elif (
+                isinstance(key, ConsumerGroupMetadataKey | StreamsGroupMetadataKey)
+                and record.value is None
+                and not result.applies_at_append
+            ):
+                _add(self._ending_groups, key.group_id, change)
 
     def _note_topic(self, record: LogRecord, place: OffsetKey) -> None:
         if isinstance(record.value, OffsetCommitValue):
