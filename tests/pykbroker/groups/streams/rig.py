@@ -29,11 +29,13 @@ ROLES = ("active_tasks", "standby_tasks", "warmup_tasks")
 class StreamsRig:
     """One shard, its log and its time; `append_error` is the error of the next appends.
 
+    With `is_replicated` records are replicated only by `replicate`, as with followers; they take effect at once.
+
     Attributes:
         missing: internal topics that the last heartbeat asked for.
     """
 
-    def __init__(self, topics: Mapping[str, int], **settings: int) -> None:
+    def __init__(self, topics: Mapping[str, int], *, is_replicated: bool = False, **settings: int) -> None:
         base = GroupSettings()
         streams = base.streams._replace(assignment_interval_ms=0, initial_rebalance_delay_ms=0)._replace(**settings)
         self.settings = base._replace(streams=streams)
@@ -44,18 +46,30 @@ class StreamsRig:
         self.now_ms = START_MS
         self.append_error = ErrorCode.NONE
         self.missing: Mapping[str, InternalTopic] = {}
+        self._is_replicated = is_replicated
+        self._waiting: list[tuple[GroupResult, int]] = []
 
     @property
     def group(self) -> StreamsGroup:
         return self.shard.streams.by_id[GROUP]
 
     def carry_out(self, result: GroupResult | None) -> None:
-        """As the runtime does it with one replica."""
+        """As the runtime does it, with one replica or with followers."""
         while result is not None and result.records:
             first_offset = len(self.log)
             if self.append_error is ErrorCode.NONE:
                 self.log += [encode_record(record) for record in result.records]
+                if self._is_replicated:
+                    self.shard.appended(result, self.now_ms, first_offset)
+                    self._waiting.append((result, first_offset))
+                    return
             result = self.shard.stored(result, self.append_error, self.now_ms, first_offset)
+
+    def replicate(self) -> None:
+        """Everything that was appended is replicated."""
+        while self._waiting:
+            result, first_offset = self._waiting.pop(0)
+            self.carry_out(self.shard.replicated(result, self.now_ms, first_offset))
 
     def beat(self, member_id: str, epoch: int, group_id: str = GROUP, **fields: Any) -> StreamsGroupHeartbeatResponse:
         """The response to a heartbeat."""

@@ -62,6 +62,7 @@ class History:
         self.random = random.Random(seed)
         self.rig = StreamsRig(
             {"in": self.random.randrange(1, 5)},
+            is_replicated=self.random.random() < 0.3,
             assignment_interval_ms=self.random.choice((0, 1_000)),
             initial_rebalance_delay_ms=self.random.choice((0, 3_000)),
         )
@@ -94,6 +95,7 @@ class History:
             rig.advance(self.random.choice((100, 1_000, 5_000, 20_000)))
         elif choice < 0.44:
             rig.create_missing()
+            rig.replicate()
         elif choice < 0.46 and threads:
             rig.append_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             self.random.choice(threads).beat()
@@ -129,6 +131,7 @@ def test_every_history_ends_in_its_target(seed: int) -> None:
     for _ in range(120):
         history.step()
         if history.random.random() < 0.1:
+            history.rig.replicate()
             assert stored_state(history.rig.reloaded().shard) == stored_state(history.rig.shard)
     rig, threads = history.rig, history.threads
     for thread in threads:
@@ -137,6 +140,7 @@ def test_every_history_ends_in_its_target(seed: int) -> None:
         rig.advance(5_000)
         settle(*threads, rounds=2)
         rig.create_missing()
+        rig.replicate()
     settle(*threads)
     assert stored_state(rig.reloaded().shard) == stored_state(rig.shard)
     if GROUP not in rig.shard.streams.by_id:
