@@ -109,6 +109,7 @@ class GroupValues(Frozen):
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
+    rebalance_protocols: tuple[str, ...]
 
 
 class ConsumerGroupValues(Frozen):

@@ -22,7 +22,8 @@ async def handle_consumer_group_describe(
     context: BrokerContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """Describes each group; those that the client may not see come first, as in Kafka."""
-    if not consumer_groups_enabled(context.services.metadata.image):
+    protocols = context.services.config.groups.rebalance_protocols
+    if "consumer" not in protocols or not consumer_groups_enabled(context.services.metadata.image):
         unsupported = ErrorCode.UNSUPPORTED_VERSION
         return ConsumerGroupDescribeResponse(
             groups=[DescribedGroup(group_id=group_id, error_code=unsupported) for group_id in request.group_ids]

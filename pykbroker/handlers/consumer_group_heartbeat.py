@@ -21,7 +21,8 @@ async def handle_consumer_group_heartbeat(
     context: BrokerContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
     """Keeps a member in its group and tells it its partitions, once what it is told is stored."""
-    if not consumer_groups_enabled(context.services.metadata.image):
+    protocols = context.services.config.groups.rebalance_protocols
+    if "consumer" not in protocols or not consumer_groups_enabled(context.services.metadata.image):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if not context.authorize(READ, GROUP, request.group_id):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -22,7 +22,8 @@ async def handle_streams_group_describe(
     context: BrokerContext, request: StreamsGroupDescribeRequest
 ) -> StreamsGroupDescribeResponse:
     """Describes each group; those that the client may not see come first, as in Kafka."""
-    if not streams_groups_enabled(context.services.metadata.image):
+    protocols = context.services.config.groups.rebalance_protocols
+    if "streams" not in protocols or not streams_groups_enabled(context.services.metadata.image):
         unsupported = ErrorCode.UNSUPPORTED_VERSION
         return StreamsGroupDescribeResponse(
             groups=[DescribedGroup(group_id=group_id, error_code=unsupported) for group_id in request.group_ids]

@@ -21,7 +21,8 @@ async def handle_streams_group_heartbeat(
     context: BrokerContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse:
     """Keeps a member in its group and tells it its tasks, once what it is told is stored."""
-    if not streams_groups_enabled(context.services.metadata.image):
+    protocols = context.services.config.groups.rebalance_protocols
+    if "streams" not in protocols or not streams_groups_enabled(context.services.metadata.image):
         return StreamsGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if not context.authorize(READ, GROUP, request.group_id):
         return StreamsGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -161,6 +161,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         LIST,
         "classic,consumer,streams",
         ListOf("consumer", "classic", "share", "streams", may_be_empty=False),
+        attribute="groups.rebalance_protocols",
     ),
     "group.coordinator.threads": ConfigDefinition(INT, "4", AT_LEAST_1),
     "group.initial.rebalance.delay.ms": ConfigDefinition(INT, "3000", attribute="groups.initial_rebalance_delay_ms"),

@@ -11,6 +11,8 @@ import pytest
 
 from pykbroker.groups.streams.configured import StatusCode
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykbroker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from pykbroker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from pykbroker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -205,3 +207,16 @@ def test_a_cluster_without_streams_groups(broker: WholeBroker) -> None:
     broker.client.call(UpdateFeaturesRequest(feature_updates=[update], timeout_ms=20_000), 2)
     assert beat(broker, stateless("in")).error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [group.error_code for group in described(broker, "g")] == [ErrorCode.UNSUPPORTED_VERSION]
+
+
+def test_a_broker_may_serve_classic_groups_alone(tmp_path: Path) -> None:
+    """P-219: `group.coordinator.rebalance.protocols` is asked beside the feature."""
+    settings = {**SETTINGS, "group.coordinator.rebalance.protocols": "classic"}
+    with WholeBroker(tmp_path, settings) as broker:
+        broker.create_topic("in", 2)
+        assert beat(broker, stateless("in")).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert described(broker, "g")[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+        consumer = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", subscribed_topic_names=["in"])
+        assert broker.client.call(consumer, 1).error_code == ErrorCode.UNSUPPORTED_VERSION
+        described_consumer = broker.client.call(ConsumerGroupDescribeRequest(group_ids=["g"]), 1)
+        assert described_consumer.groups[0].error_code == ErrorCode.UNSUPPORTED_VERSION
