@@ -60,9 +60,9 @@ def supported_features(*, unstable: bool) -> Mapping[str, tuple[int, int]]:
 def default_levels(metadata_version: int) -> dict[str, int]:
     """Features that a new cluster of this metadata.version finalizes.
 
-    One below 4.2-IV1 has no streams.version, one below 4.2-IV0 has no share.version, one below 4.1-IV0 keeps no eligible
-    leader replicas, one below 4.0-IV2 has no transaction.version, one below 4.0-IV0 no group.version; they are at level 0
-    of these until UpdateFeatures raises them.
+    One below 4.2-IV1 has no streams.version, one below 4.2-IV0 no share.version, one below 4.1-IV0 keeps no eligible
+    leader replicas, one below 4.0-IV2 has no transaction.version, one below 4.0-IV0 no group.version; they are at
+    level 0 of these until UpdateFeatures raises them.
     """
     levels = {METADATA_VERSION: metadata_version}
     if metadata_version >= TRANSACTION_VERSION_2:

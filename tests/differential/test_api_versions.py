@@ -21,29 +21,8 @@ pytestmark = pytest.mark.java
 
 Versions = dict[ApiKey, tuple[int, int]]
 
-TOKENS = "delegation tokens do not exist here"
-SHARE_GROUPS = "share groups (KIP-932) are not complete"
-STREAMS_GROUPS = "Streams groups (KIP-1071) do not exist here"
-MISSING: Mapping[ApiKey, str] = {
-    ApiKey.CREATE_DELEGATION_TOKEN: TOKENS,
-    ApiKey.RENEW_DELEGATION_TOKEN: TOKENS,
-    ApiKey.EXPIRE_DELEGATION_TOKEN: TOKENS,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: TOKENS,
-    ApiKey.SHARE_GROUP_HEARTBEAT: SHARE_GROUPS,
-    ApiKey.SHARE_GROUP_DESCRIBE: SHARE_GROUPS,
-    ApiKey.SHARE_FETCH: SHARE_GROUPS,
-    ApiKey.SHARE_ACKNOWLEDGE: SHARE_GROUPS,
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: SHARE_GROUPS,
-    ApiKey.READ_SHARE_GROUP_STATE: SHARE_GROUPS,
-    ApiKey.WRITE_SHARE_GROUP_STATE: SHARE_GROUPS,
-    ApiKey.DELETE_SHARE_GROUP_STATE: SHARE_GROUPS,
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: SHARE_GROUPS,
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: SHARE_GROUPS,
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: SHARE_GROUPS,
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: SHARE_GROUPS,
-    ApiKey.STREAMS_GROUP_HEARTBEAT: STREAMS_GROUPS,
-    ApiKey.STREAMS_GROUP_DESCRIBE: STREAMS_GROUPS,
-}
+MISSING: Mapping[ApiKey, str] = {}
+"""APIs that Kafka lists and we do not, with the reason."""
 OTHER_VERSIONS: Mapping[ApiKey, str] = {}
 """APIs of which Kafka serves other versions."""
 

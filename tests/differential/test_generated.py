@@ -21,14 +21,7 @@ FIRST_SEED = int(os.environ.get("PYKBROKER_SEED", "1"))
 SCRIPTS_PER_THEME = 7
 LENGTH = 40
 
-NOT_HERE_YET = {
-    38: "CreateDelegationToken",
-    39: "RenewDelegationToken",
-    40: "ExpireDelegationToken",
-    41: "DescribeDelegationToken",
-    88: "StreamsGroupHeartbeat",
-    89: "StreamsGroupDescribe",
-}
+NOT_HERE_YET: dict[int, str] = {}
 """APIs that a Kafka broker has and we do not, by key."""
 
 

@@ -121,7 +121,12 @@ def test_transaction_version_goes_up_and_down() -> None:
     """P-136, P-158: as kafka-features does it; a cluster from before the feature is at level 0 and may be upgraded."""
     world = World()
     assert not world.do(UpdateFeatures([FeatureUpdate("transaction.version", 0, SAFE_DOWNGRADE)])).is_failure
-    assert world.image.features == {"metadata.version": 30, "group.version": 1, "share.version": 1, "streams.version": 1}
+    assert world.image.features == {
+        "metadata.version": 30,
+        "group.version": 1,
+        "share.version": 1,
+        "streams.version": 1,
+    }
     assert world.do(UpdateFeatures([FeatureUpdate("transaction.version", 3)])).message == (
         "Invalid update version 3 for feature transaction.version. Local controller 1 only supports versions 0-2"
     )
@@ -135,4 +140,9 @@ def test_an_old_cluster_stays_at_level_0() -> None:
     world = World()
     world.apply([FeatureLevelRecord(name="transaction.version", feature_level=0)])
     world.do(Bootstrap())
-    assert world.image.features == {"metadata.version": 30, "group.version": 1, "share.version": 1, "streams.version": 1}
+    assert world.image.features == {
+        "metadata.version": 30,
+        "group.version": 1,
+        "share.version": 1,
+        "streams.version": 1,
+    }
