@@ -33,9 +33,9 @@ _KEYWORDS = {
 }
 _SUBJECT_ALT_NAME = "2.5.29.17"
 _ESCAPED = frozenset(',=+<>#;"\\')
-# Encoding of each type of string that Java prints as text: UTF8String, PrintableString, T61String, IA5String,
-# GeneralString, BMPString.
-_ENCODINGS = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1B: "ascii", 0x1E: "utf-16-be"}
+# Types of strings that Java prints as text, whatever their encoding is, as if it were UTF-8: UTF8String,
+# PrintableString, T61String, IA5String, GeneralString, BMPString.
+_STRINGS = frozenset((0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E))
 
 
 class CertificateNames(NamedTuple):
@@ -84,10 +84,10 @@ def _attribute(attribute: Element) -> str:
     if len(pair) != 2 or pair[0].tag != OBJECT_IDENTIFIER:
         raise DerError("has a malformed attribute in its subject")
     identifier, value = dotted(pair[0].content), pair[1]
-    keyword, encoding = _KEYWORDS.get(identifier), _ENCODINGS.get(value.tag)
-    if keyword is None or encoding is None:
+    keyword = _KEYWORDS.get(identifier)
+    if keyword is None or value.tag not in _STRINGS:
         return f"{keyword or identifier}=#{value.encoded.hex()}"
-    return f"{keyword}={_escaped(value.content.decode(encoding, 'replace'))}"
+    return f"{keyword}={_escaped(value.content.decode('utf-8', 'replace'))}"
 
 
 def _escaped(text: str) -> str:

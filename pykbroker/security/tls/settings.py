@@ -89,7 +89,8 @@ class TlsSettings(NamedTuple):
         for protocol in protocols:
             if protocol not in PROTOCOLS:
                 raise ConfigError("ssl.enabled.protocols", protocol, f"must be among {', '.join(PROTOCOLS)}")
-        rules = text("ssl.principal.mapping.rules") or "DEFAULT"
+        rules = text("ssl.principal.mapping.rules")
+        rules = "DEFAULT" if rules is None else rules
         try:
             mapping = PrincipalMapping(rules)
         except ValueError as error:
