@@ -234,15 +234,18 @@ class TlsConnection(SocketConnection):
                 incoming.write(_received[:received])
                 self._has_leftover = True
             try:
-                got = read(size - count, room[count:])
+                got = int(read(size - count, room[count:]))
             except ssl.SSLWantReadError:
                 self._has_leftover = False
                 continue
             except ssl.SSLZeroReturnError:
+                got = 0
+            if got == 0:
+                # The client has said that nothing follows. OpenSSL says it again at the next read.
                 if not count and may_end:
                     self.end()
                 break
-            count += int(got)
+            count += got
             if not incoming.pending and not self._ssl.pending():
                 self._has_leftover = False
         if self._outgoing.pending and not self.has_ended:

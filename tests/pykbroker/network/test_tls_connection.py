@@ -248,6 +248,16 @@ async def test_the_end_of_a_connection_is_told() -> None:
         assert await strict.receive_some(100) == b""
 
 
+async def test_the_end_of_the_clients_stream_is_answered() -> None:
+    """P-246: clients on asyncio wait for it before they close."""
+    async with encrypted() as client:
+        assert await answers(client)
+        assert isinstance(client.stream, trio.SSLStream)
+        stream, _ = await client.stream.unwrap()
+        assert await stream.receive_some(100) == b""
+        assert client.connection.has_ended
+
+
 @pytest.mark.parametrize(
     ("first", "words"),
     [
