@@ -41,7 +41,7 @@ class NodeTls:
             try:
                 self._listeners[name] = tls = ListenerTls(name, settings, is_between_nodes=name in between & own)
             except ConfigError as error:
-                raise ConfigError(error.name, error.value, f"{error.reason} (listener {name})") from None
+                raise _of_listener(name, error) from None
             if name in own and tls.server is None:
                 raise ConfigError(
                     f"{LISTENER_PREFIX}{name.lower()}.ssl.keystore.location",
@@ -108,14 +108,19 @@ def _settings(config: BrokerConfig) -> Mapping[str, TlsSettings]:
     protocols = config.network.security_protocols
     addresses = (*config.network.listeners, *config.network.controller_listeners)
     names = dict.fromkeys((*(address.name for address in addresses), *sorted(_names_between_nodes(config))))
-    return {
-        name: TlsSettings.read(
-            partial(config.listener_property, name),
-            client_auth=_client_auth(config, name, protocols[name]),
-        )
-        for name in names
-        if has_tls(protocols.get(name))
-    }
+    found: dict[str, TlsSettings] = {}
+    for name in names:
+        if has_tls(protocols.get(name)):
+            client_auth = _client_auth(config, name, protocols[name])
+            try:
+                found[name] = TlsSettings.read(partial(config.listener_property, name), client_auth=client_auth)
+            except ConfigError as error:
+                raise _of_listener(name, error) from None
+    return found
+
+
+def _of_listener(name: str, error: ConfigError) -> ConfigError:
+    return ConfigError(error.name, error.value, f"{error.reason} (listener {name})")
 
 
 def _client_auth(config: BrokerConfig, name: str, protocol: str) -> str | None:

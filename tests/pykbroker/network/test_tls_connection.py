@@ -7,6 +7,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,9 +18,10 @@ import trio.testing
 from pykbroker.controller.metadata.image import ClusterImage
 from pykbroker.logstore.file_range import FileRange
 from pykbroker.network import tls_connection
+from pykbroker.network.listener import Listener, bind
 from pykbroker.network.reply import SEND_TIMEOUT_S
 from pykbroker.network.request_memory import RequestMemory
-from pykbroker.network.tls_connection import HANDSHAKE_BYTES_MAX, PIECE_SIZE, TlsConnection
+from pykbroker.network.tls_connection import HANDSHAKE_BYTES_MAX, HANDSHAKE_TIMEOUT_S, PIECE_SIZE, TlsConnection
 from pykbroker.protocol.api_keys import ApiKey
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -33,6 +35,7 @@ from pykbroker.security.tls.development import issue
 from pykbroker.security.tls.settings import TlsSettings
 from tests.pykbroker.security.tls.certificates import authority, client, listener_tls, server, texts
 from tests.support.connections import Client, served
+from tests.support.data_path import DataPath, cluster_image
 
 HANDLERS = handlers_of[ListenerKind.BROKER]
 NAMED = ApiVersionsRequest(client_software_name="test-client", client_software_version="1.0")
@@ -292,6 +295,33 @@ async def test_a_handshake_that_never_ends_is_bounded(caplog: pytest.LogCaptureF
                 await trio.testing.wait_all_tasks_blocked()
         assert plain.connection.has_ended
     assert "TLS handshake" in caplog.text
+
+
+async def test_a_slow_handshake_is_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """P-245: bytes that come now and then do not make it last longer."""
+    path = DataPath(tmp_path, cluster_image())
+    listener = Listener("SSL", bind("127.0.0.1", 0), path.services, tls=listener_tls(texts(server())))
+    listener.open()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener.serve, nursery)
+        slow = await trio.open_tcp_stream("127.0.0.1", listener.port)
+        quick = trio.SSLStream(
+            await trio.open_tcp_stream("127.0.0.1", listener.port), context(), server_hostname="localhost"
+        )
+        await quick.do_handshake()
+        began = trio.current_time()
+        with suppress(trio.BrokenResourceError):
+            await slow.send_all(b"\x16\3\1\x10\0\1\0\0\xfc")
+            for _ in range(100):
+                await slow.send_all(b"x")
+                await trio.sleep(1)
+        assert HANDSHAKE_TIMEOUT_S <= trio.current_time() - began < HANDSHAKE_TIMEOUT_S + 5
+        assert len(listener.connections) == 1
+        for stream in (slow, quick):
+            await trio.aclose_forcefully(stream)
+        nursery.cancel_scope.cancel()
+    path.close()
+    assert "its TLS handshake took longer than 30 s" in caplog.text
 
 
 async def test_bytes_of_a_handshake_are_counted(
