@@ -57,9 +57,10 @@ def test_certificates_of_clients_with_a_login() -> None:
 
 def test_a_listener_without_a_key_store_is_named() -> None:
     """Apache Kafka starts, and refuses every handshake."""
+    own = {f"listener.name.ssl.{key}": text for key, text in texts(server()).items() if "keystore" in key}
+    half = BrokerConfig.from_properties({**LISTENERS, **own})
     with pytest.raises(ConfigError, match="listener LOGIN has TLS and needs a key store"):
-        own = {f"listener.name.ssl.{key}": text for key, text in texts(server()).items() if "keystore" in key}
-        NodeTls(BrokerConfig.from_properties({**LISTENERS, **own}))
+        NodeTls(half)
 
 
 def test_an_error_names_the_listener() -> None:
