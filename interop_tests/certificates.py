@@ -30,7 +30,7 @@ class Authority:
         self.name = name
         self.certificate = folder / f"{name}.pem"
         self._key = folder / f"{name}.key"
-        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
         where = ("-keyout", str(self._key), "-out", str(self.certificate))
         run("openssl", "req", "-x509", *curve, *where, "-days", "30", "-subj", f"/CN={name}")
 
@@ -44,14 +44,14 @@ class Authority:
             is_rsa: True for a key of RSA; else one on a curve.
         """
         key, request, certificate = (self.folder / f"{name}.{end}" for end in ("key", "csr", "crt"))
-        kind = ("rsa:2048",) if is_rsa else ("ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+        kind: tuple[str, ...] = ("rsa:2048",) if is_rsa else ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
         where = ("-keyout", str(key), "-out", str(request))
         run("openssl", "req", "-newkey", *kind, "-nodes", *where, "-subj", subject or f"/O=Interop/CN={name}")
         extensions = self.folder / f"{name}.ext"
         extensions.write_text(f"subjectAltName={hosts}\n" if hosts else "basicConstraints=CA:FALSE\n")
         signer = ("-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial")
-        where = ("-in", str(request), "-out", str(certificate), "-extfile", str(extensions))
-        run("openssl", "x509", "-req", *signer, *where, "-days", "30")
+        files = ("-in", str(request), "-out", str(certificate), "-extfile", str(extensions))
+        run("openssl", "x509", "-req", *signer, *files, "-days", "30")
         path = self.folder / f"{name}.pem"
         path.write_text(key.read_text() + certificate.read_text() + self.certificate.read_text())
         return path

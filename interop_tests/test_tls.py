@@ -209,7 +209,7 @@ def test_java(
 
 
 def s_client(broker: BrokerProcess, authority: Authority, *options: str) -> str:
-    """What OpenSSL's client says of the connection."""
+    """Output of OpenSSL's client for one connection."""
     trust = ("-CAfile", str(authority.certificate), "-verify_return_error")
     done = subprocess.run(
         ["openssl", "s_client", "-connect", broker.bootstrap, *trust, *options],

@@ -79,7 +79,7 @@ def issue(
         issuer: the authority that signs it; None for a certificate that signs itself.
         hosts: names and addresses of a server.
         is_authority: True if it may sign others.
-        key: its private key; a new one on the curve P-256 by default.
+        key: its private key; a new one on the curve secp256r1 by default.
         days: days for which it is valid; negative for one that has expired.
     """
     from cryptography import x509

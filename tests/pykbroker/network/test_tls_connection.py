@@ -182,7 +182,7 @@ async def test_file_ranges_are_read_and_encrypted(monkeypatch: pytest.MonkeyPatc
 async def test_a_client_that_reads_nothing_is_disconnected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What waits for it is one piece, whatever it has asked for."""
+    """One piece waits for it in memory, however much it has asked for."""
     descriptor, _, ranges = file_ranges(tmp_path, 4_000_000, 2)
 
     async def fetch(context: Any, request: Any) -> FetchResponse:

@@ -203,7 +203,7 @@ def test_without_the_package_for_pkcs12(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_protocols_and_cipher_suites(of_server: dict[str, str], version: str, suite: str) -> None:
-    side = shaken(texts(server(), **of_server), trusting(authority().certificate_pem))
+    side = shaken(texts(server(), None, **of_server), trusting(authority().certificate_pem))
     assert side.version() == version
     assert (side.cipher() or ("",))[0] == suite
 

@@ -63,7 +63,8 @@ def test_what_is_refused(texts: dict[str, str], words: str) -> None:
 
 
 def test_defaults() -> None:
-    settings = TlsSettings.read({}.get)
+    nothing: dict[str, str] = {}
+    settings = TlsSettings.read(nothing.get)
     assert settings.key_store is None
     assert settings.trust_store is None
     assert settings.client_auth == "none"
