@@ -27,7 +27,8 @@ class Client:
     """The client's end of a socket pair."""
 
     def __init__(self, stream: trio.abc.Stream, connection: SocketConnection) -> None:
-        self.stream = stream
+        # A socket's stream, or one of TLS over it.
+        self.stream: Any = stream
         self.connection = connection
         self._received = b""
 
@@ -81,6 +82,7 @@ async def served(
     info = ConnectionInfo("PLAINTEXT" if tls is None else "SSL", ("127.0.0.1", 50000), ("127.0.0.1", 9092), sasl)
     given: Any = services or SimpleNamespace(quotas=QuotaSwitch())
     loop = ConnectionLoop()
+    connection: SocketConnection
     shared = (
         given,
         ours,

@@ -138,6 +138,15 @@ def test_a_sasl_listener_must_be_able_to_offer_what_it_is_told_to() -> None:
         BrokerConfig.from_properties({**sasl, "sasl.enabled.mechanisms": "GSSAPI"})
 
 
+def test_no_secret_is_shown() -> None:
+    """P-243."""
+    secrets = {"ssl.key.password": "s3cret", "listener.name.x.ssl.keystore.key": "s3cret", "my.password": "s3cret"}
+    shown = repr(BrokerConfig.from_properties({**secrets, "num.partitions": "3"}))
+    assert "s3cret" not in shown
+    assert "ssl.key.password=[hidden]" in shown
+    assert "num.partitions=3" in shown
+
+
 def test_the_authorizer_and_its_settings() -> None:
     """Its keys are nobody's when there is no authorizer."""
     name = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
