@@ -133,13 +133,13 @@ def test_librdkafka(open_broker: BrokerProcess, authority: Authority, client_pem
     for pem in (None, client_pem):
         confluent_produce(of_confluent(open_broker, authority, pem), name, VALUES)
     consumer = confluent_kafka.Consumer(
-        of_confluent(open_broker, authority, **{"group.id": name, "auto.offset.reset": "earliest"})
+        of_confluent(open_broker, authority, None, **{"group.id": name, "auto.offset.reset": "earliest"})
     )
     consumer.subscribe([name])
     found: list[bytes] = []
     deadline = time.monotonic() + TIMEOUT_S
     while len(found) < 2 * len(VALUES) and time.monotonic() < deadline:
-        found += [m.value() for m in consumer.consume(100, 0.2) if m.error() is None]
+        found += [m.value() or b"" for m in consumer.consume(100, 0.2) if m.error() is None]
     consumer.close()
     assert found == 2 * VALUES
 
@@ -447,5 +447,7 @@ def test_sasl_ssl(start_broker: StartBroker, authority: Authority, unique: Calla
         "sasl.username": "alice",
         "sasl.password": "open sesame",
     }
-    confluent_produce(of_confluent(broker, authority, **login), unique("sasl-ssl"), VALUES)
-    assert "Authentication failed" in refused(of_confluent(broker, authority, **{**login, "sasl.password": "wrong"}))
+    confluent_produce(of_confluent(broker, authority, None, **login), unique("sasl-ssl"), VALUES)
+    assert "Authentication failed" in refused(
+        of_confluent(broker, authority, None, **{**login, "sasl.password": "wrong"})
+    )
