@@ -24,6 +24,7 @@ from pykbroker.logstore.file_range import FileRange
 from pykbroker.network.connection import SocketConnection, name_of_protocol
 from pykbroker.network.reply import wait_writable
 from pykbroker.protocol.framing import BUFFER_SIZE_KEPT
+from pykbroker.security.principals import CERTIFICATE, AuthenticationContext, PrincipalBuilderFailed
 from pykbroker.security.tls.der import DerError
 from pykbroker.security.tls.key_stores import openssl_reason
 from pykbroker.security.tls.principal_mapping import NoMatchingRule
@@ -173,9 +174,18 @@ class TlsConnection(SocketConnection):
             raise CloseConnection(f"the cipher suite {cipher[0]} is not in ssl.cipher.suites")
         if self.info.sasl is None:
             try:
-                self.info.principal = self._tls.principal(self._ssl.getpeercert(binary_form=True))
-            except (NoMatchingRule, DerError) as error:
+                self.info.principal = self._principal(self._ssl.getpeercert(binary_form=True))
+            except (NoMatchingRule, DerError, PrincipalBuilderFailed) as error:
                 raise CloseConnection(f"its certificate gives no principal: {error}") from None
+
+    def _principal(self, certificate: bytes | None) -> str:
+        principal = self._tls.principal(certificate)
+        builder = self._services.principal_builder
+        if builder is None:
+            return principal
+        return builder.build(
+            AuthenticationContext(self.info.listener_name, self.info.client_host, CERTIFICATE, principal, {})
+        )
 
     def _failure(self, error: ssl.SSLError) -> str:
         reason = openssl_reason(error)

@@ -28,8 +28,10 @@ from pykbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVers
 from pykbroker.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykbroker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.requests.invocation import handlers_of
 from pykbroker.security.connection_info import ListenerKind
+from pykbroker.security.principals import AuthenticationContext, CheckedPrincipalBuilder
 from pykbroker.security.tls.contexts import Stores, client_context
 from pykbroker.security.tls.development import issue
 from pykbroker.security.tls.settings import TlsSettings
@@ -48,7 +50,12 @@ def services() -> Any:
     return SimpleNamespace(
         metadata=SimpleNamespace(image=image),
         controller=SimpleNamespace(kraft_version=0),
-        config=SimpleNamespace(connections=SimpleNamespace(failed_authentication_delay_ms=100)),
+        quotas=QuotaSwitch(),
+        principal_builder=None,
+        config=SimpleNamespace(
+            broker=SimpleNamespace(unstable_feature_versions_enable=False),
+            connections=SimpleNamespace(failed_authentication_delay_ms=100),
+        ),
     )
 
 
@@ -399,6 +406,30 @@ async def test_a_certificate_that_no_rule_maps(caplog: pytest.LogCaptureFixture)
     async with encrypted(of_server, context(client())) as connected:
         assert await is_refused(connected)
     assert "its certificate gives no principal: no rule" in caplog.text
+
+
+async def test_a_principal_builder_is_asked() -> None:
+    """A user's principal builder gets the principal of the certificate, and what it raises closes the connection."""
+
+    class Builder:
+        def build(self, context: AuthenticationContext) -> str:
+            assert (context.listener_name, context.mechanism) == ("SSL", "SSL")
+            if context.principal == "User:ANONYMOUS":
+                raise ValueError("no certificate")
+            return context.principal.upper().replace("USER:", "User:")
+
+    tls = listener_tls(texts(server(), authority(), ssl_client_auth="requested"))
+    with_builder = services()
+    with_builder.principal_builder = CheckedPrincipalBuilder(Builder())
+    for certificate, principal in ((client(), "User:CN=ALICE,O=PYKBROKER DEVELOPMENT"), (None, None)):
+        async with served(with_builder, tls=tls) as plain:
+            stream = trio.SSLStream(
+                plain.stream, context(certificate), server_hostname="localhost", https_compatible=True
+            )
+            connected = Client(stream, plain.connection)
+            assert await is_refused(connected) == (principal is None)
+            if principal is not None:
+                assert plain.connection.info.principal == principal
 
 
 async def test_a_broker_that_the_client_does_not_trust(caplog: pytest.LogCaptureFixture) -> None:
