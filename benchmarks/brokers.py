@@ -100,8 +100,10 @@ class Broker:
 
     name = ""
 
-    def __init__(self, overrides: Sequence[str] = ()) -> None:
+    def __init__(self, overrides: Sequence[str] = (), *, tls_port: int | None = None) -> None:
+        """With `tls_port` there is a listener with TLS beside the plain one; its certificates are in `overrides`."""
         self._overrides = list(overrides)
+        self.tls_port = tls_port
         self._folder = tempfile.TemporaryDirectory(prefix=f"bench-{self.name}-")
         self.folder = Path(self._folder.name)
         self.port = free_port()
@@ -200,7 +202,11 @@ class Pykbroker(Broker):
 
     def command(self) -> list[str]:
         """`python -m pykbroker start`."""
-        overrides = [text for item in self._overrides for text in ("--override", item)]
+        settings = list(self._overrides)
+        if self.tls_port is not None:
+            settings.append(f"listeners=PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:{self.tls_port}")
+            settings.append("listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT")
+        overrides = [text for item in settings for text in ("--override", item)]
         places = ["--host", "127.0.0.1", "--port", str(self.port), "--data-dir", str(self.folder / "data")]
         return [sys.executable, "-m", "pykbroker", "start", *places, *overrides]
 
@@ -213,14 +219,15 @@ class ApacheKafka(Broker):
     def prepare(self) -> None:
         """Write its settings and format its folder."""
         controller_port = free_port()
+        more = "" if self.tls_port is None else f",SSL://127.0.0.1:{self.tls_port}"
         lines = [
             "process.roles=broker,controller",
             "node.id=1",
             f"controller.quorum.voters=1@127.0.0.1:{controller_port}",
-            f"listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
-            f"advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}",
+            f"listeners=PLAINTEXT://127.0.0.1:{self.port}{more},CONTROLLER://127.0.0.1:{controller_port}",
+            f"advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}{more}",
             "controller.listener.names=CONTROLLER",
-            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
             f"log.dirs={self.folder / 'data'}",
             "offsets.topic.replication.factor=1",
             "transaction.state.log.replication.factor=1",

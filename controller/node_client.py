@@ -117,7 +117,11 @@ class NodeClient:
                 return await self._exchange(message, version)
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
             await self.close()
-            why = f"no answer within {timeout_ms} ms" if isinstance(error, trio.TooSlowError) else str(error)
+            why = (
+                f"no answer within {timeout_ms} ms"
+                if isinstance(error, trio.TooSlowError)
+                else str(error) or str(error.__cause__ or "")
+            )
             raise NodeUnreachable(f"{self.address}: {why}", is_refused=is_refused(error)) from error
         except VersionTooOld:
             raise

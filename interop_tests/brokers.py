@@ -52,19 +52,25 @@ class Broker:
 class BrokerProcess(Broker):
     """A broker that we start, stop, kill and start again; data and port stay the same over all of it.
 
-    With `users` (names to passwords) its clients must log in, by SASL_PLAINTEXT with the mechanism PLAIN.
+    With `users` (names to passwords) its clients must log in, by SASL_PLAINTEXT with the mechanism PLAIN; `protocol`
+    is another security protocol for clients, whose settings are in `overrides`.
     """
 
     def __init__(
-        self, folder: Path, log_path: Path, overrides: Mapping[str, str], users: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        log_path: Path,
+        overrides: Mapping[str, str],
+        users: Mapping[str, str] | None = None,
+        protocol: str | None = None,
     ) -> None:
         super().__init__("", folder / "data", log_path)
-        self.protocol = "SASL_PLAINTEXT" if users else "PLAINTEXT"
+        self.protocol = protocol or ("SASL_PLAINTEXT" if users else "PLAINTEXT")
         self.folder = folder
         self.overrides = dict(overrides)
         if users:
             entries = " ".join(f'user_{name}="{password}"' for name, password in users.items())
-            key = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+            key = f"listener.name.{self.protocol.lower()}.plain.sasl.jaas.config"
             self.overrides[key] = f"org.apache.kafka.common.security.plain.PlainLoginModule required {entries};"
             self.overrides.setdefault("sasl.enabled.mechanisms", "PLAIN")
         self.process: subprocess.Popen[bytes] | None = None
@@ -139,11 +145,16 @@ class PykbrokerProcess(BrokerProcess):
         wrapper: tuple[str, ...] = (),
         data_dir: Path | None = None,
         users: Mapping[str, str] | None = None,
+        protocol: str | None = None,
     ) -> None:
-        super().__init__(folder, log_path, overrides, users)
+        super().__init__(folder, log_path, overrides, users, protocol)
         self.wrapper = wrapper
-        if users:
+        if self.protocol != "PLAINTEXT":
             self.overrides["listeners"] = f"{self.protocol}://127.0.0.1:0"
+        if self.protocol.endswith("SSL"):
+            # Kafka's own map has no controller's listener where another one has TLS.
+            protocols = f"{self.protocol}:{self.protocol},PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+            self.overrides["listener.security.protocol.map"] = protocols
         self.data_dir = data_dir or self.data_dir
 
     def start(self) -> None:
@@ -180,8 +191,9 @@ class ApacheKafkaProcess(BrokerProcess):
         tools: JavaTools,
         format_options: tuple[str, ...] = (),
         users: Mapping[str, str] | None = None,
+        protocol: str | None = None,
     ) -> None:
-        super().__init__(folder, log_path, overrides, users)
+        super().__init__(folder, log_path, overrides, users, protocol)
         self.tools = tools
         self.format_options = format_options
 

@@ -161,6 +161,7 @@ def start_broker(
         name: str,
         overrides: dict[str, str] | None = None,
         users: dict[str, str] | None = None,
+        protocol: str | None = None,
         **options: object,
     ) -> BrokerProcess:
         folder = tmp_path_factory.mktemp(name)
@@ -170,9 +171,9 @@ def start_broker(
         broker: BrokerProcess
         if target == "kafka":
             tools = JavaTools(request.getfixturevalue("java_libs"))
-            broker = ApacheKafkaProcess(folder, log_path, settings, tools, users=users)
+            broker = ApacheKafkaProcess(folder, log_path, settings, tools, users=users, protocol=protocol)
         else:
-            options["users"] = users
+            options |= {"users": users, "protocol": protocol}
             broker = PykbrokerProcess(folder, log_path, settings, **options)  # type: ignore[arg-type]
         started.append(broker)
         broker.start()

@@ -7,21 +7,27 @@ taken from `client_settings`.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pykbroker.config.properties_file import PropertiesError, parse_properties
 
+if TYPE_CHECKING:
+    import ssl
+
 _META_KEY = "pykbroker.client_settings"
 _JAAS_OPTION = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 _PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_SIMPLE = {
-    "ssl.truststore.location": "ssl_cafile",
-    "ssl.keystore.location": "ssl_certfile",
-    "ssl.key.password": "ssl_password",
+_LIBRDKAFKA = {
+    "ssl.ca.location": "truststore",
+    "ssl.ca.pem": "truststore",
+    "ssl.certificate.location": "keystore",
+    "ssl.certificate.pem": "keystore",
+    "ssl.key.pem": "keystore",
 }
+"""Keys of librdkafka, whose files are PEM, and the stores of Kafka's settings that they stand for."""
 
 
 def command_config_option(command: Any) -> Any:
@@ -35,7 +41,7 @@ def command_config_option(command: Any) -> Any:
         expose_value=False,
         is_eager=True,
         callback=_read,
-        help="Client settings as Kafka's tools take them: security.protocol, sasl..., ssl... (PEM files).",
+        help="Client settings as Kafka's tools take them: security.protocol, sasl..., ssl... (PEM, PKCS12, JKS).",
     )(command)
 
 
@@ -83,11 +89,49 @@ def translate(properties: dict[str, str]) -> dict[str, Any]:
             "sasl_plain_username": options["username"],
             "sasl_plain_password": options["password"],
         }
-    for store in ("truststore", "keystore"):
-        kind = properties.get(f"ssl.{store}.type", "JKS")
-        if f"ssl.{store}.location" in properties and kind != "PEM":
-            raise ValueError(f"ssl.{store}.type={kind}: expected PEM")
-    found |= {ours: properties[key] for key, ours in _SIMPLE.items() if key in properties}
-    if properties.get("ssl.endpoint.identification.algorithm") == "":
-        found["ssl_check_hostname"] = False
+    if protocol.endswith("SSL"):
+        found["ssl_context"] = _ssl_context(properties)
     return found
+
+
+def _ssl_context(properties: dict[str, str]) -> ssl.SSLContext:
+    """Context of a client from Kafka's settings, or from librdkafka's.
+
+    Raises:
+        ValueError: a store cannot be read, or a combination of settings is refused.
+    """
+    from pykbroker.security.tls.contexts import Stores, client_context
+    from pykbroker.security.tls.settings import TlsSettings
+
+    texts = {"ssl.endpoint.identification.algorithm": "https", **_from_librdkafka(properties), **properties}
+    settings = TlsSettings.read(texts.get)
+    return client_context(settings, Stores(settings))
+
+
+def _from_librdkafka(properties: dict[str, str]) -> dict[str, str]:
+    """librdkafka's settings of certificates under Kafka's names. Key and certificate may be in two files."""
+    texts = {f"ssl.{_LIBRDKAFKA[key]}.type": "PEM" for key in properties if key in _LIBRDKAFKA}
+    if properties.get("enable.ssl.certificate.verification", "true").lower() == "false":
+        raise ValueError("enable.ssl.certificate.verification=false: connections without verification are not made")
+    if properties.get("ssl.endpoint.identification.algorithm", "").lower() == "none":
+        raise ValueError("ssl.endpoint.identification.algorithm=none: leave the value empty, as Kafka has it")
+    for name, key in (("ssl.truststore.certificates", "ssl.ca"), ("ssl.keystore.certificate.chain", "ssl.certificate")):
+        text = _pem_text(properties, key)
+        if text is not None:
+            texts[name] = text
+    key_text = _pem_text(properties, "ssl.key")
+    if key_text is not None:
+        texts["ssl.keystore.key"] = key_text
+    return texts
+
+
+def _pem_text(properties: dict[str, str], key: str) -> str | None:
+    """PEM text of `<key>.pem`, or that of the file `<key>.location`."""
+    if f"{key}.location" not in properties:
+        return properties.get(f"{key}.pem")
+    path = properties[f"{key}.location"]
+    try:
+        with open(path, encoding="latin-1") as file:
+            return file.read()
+    except OSError as error:
+        raise ValueError(f"{key}.location={path}: {error.strerror}") from None

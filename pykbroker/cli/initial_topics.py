@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -22,6 +23,9 @@ from pykbroker.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+if TYPE_CHECKING:
+    from pykbroker.controller.node_client import OpenStream
+
 # The first version that leaves partition count and replication to the broker (KIP-464), and not yet flexible.
 _VERSION = 4
 _TIMEOUT_MS = 30_000
@@ -29,8 +33,12 @@ _CORRELATION_ID = 1
 _CLIENT_ID = b"pykbroker-start"
 
 
-async def create_initial_topics(host: str, port: int, topics: Sequence[TopicSpec]) -> None:
+async def create_initial_topics(
+    host: str, port: int, topics: Sequence[TopicSpec], open_stream: OpenStream | None = None
+) -> None:
     """Create the topics that are missing; existing ones stay as they are.
+
+    `open_stream` connects to the broker; None is for a listener without TLS.
 
     Raises:
         CliError: the broker refused one; the text has the broker's error message.
@@ -49,7 +57,7 @@ async def create_initial_topics(host: str, port: int, topics: Sequence[TopicSpec
     )
     header = struct.pack(">hhih", ApiKey.CREATE_TOPICS, _VERSION, _CORRELATION_ID, len(_CLIENT_ID)) + _CLIENT_ID
     frame = header + encode(request, _VERSION)
-    stream = await trio.open_tcp_stream(host, port)
+    stream = await (open_stream or trio.open_tcp_stream)(host, port)
     async with stream:
         await stream.send_all(struct.pack(">i", len(frame)) + frame)
         (size_bytes,) = struct.unpack(">i", await _receive(stream, 4))
@@ -61,7 +69,7 @@ async def create_initial_topics(host: str, port: int, topics: Sequence[TopicSpec
             raise CliError(f"--topic {result.name}: {result.error_message or ErrorCode(result.error_code).name}")
 
 
-async def _receive(stream: trio.SocketStream, size_bytes: int) -> bytes:
+async def _receive(stream: trio.abc.Stream, size_bytes: int) -> bytes:
     data = bytearray()
     while len(data) < size_bytes:
         piece = await stream.receive_some(size_bytes - len(data))

@@ -66,12 +66,20 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
     if options.port_file is not None:
         prepare_port_file(options.port_file)
 
+    opener = None
+    if options.tls:
+        from pykbroker.cli import start_tls
+
+        opener = start_tls.stream_opener(config.log.dirs[0])
+
     async def announce(address: BrokerAddress) -> None:
         if options.topics:
             from pykbroker.cli.initial_topics import create_initial_topics
 
-            await create_initial_topics(address.host, address.port, options.topics)
+            await create_initial_topics(address.host, address.port, options.topics, opener)
         print(ready_text(address, config), flush=True)
+        if options.tls:
+            print(start_tls.write_client_files(config.log.dirs[0], host_and_port(*address)), end="", flush=True)
         if options.port_file is not None:
             write_atomically(options.port_file, host_and_port(*address))
         if tell_address is not None:

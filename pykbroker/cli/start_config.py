@@ -31,8 +31,8 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
     Without a file DEVELOPMENT_DEFAULTS take its place.
 
     Raises:
-        CliError: the file or one of a config provider cannot be read, or `--host`/`--port` do not fit the listeners
-            that are configured.
+        CliError: the file or one of a config provider cannot be read, `--host`/`--port` do not fit the listeners that
+            are configured, or the certificates of `--tls` cannot be made.
     """
     properties = dict(DEVELOPMENT_DEFAULTS)
     if options.config_file is not None:
@@ -44,6 +44,11 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
         properties["log.dirs"] = options.data_dir
     elif not properties.get("log.dirs") and not properties.get("log.dir"):
         properties["log.dirs"] = DEFAULT_DATA_DIR
+    if options.tls:
+        from pykbroker.cli import start_tls
+
+        start_tls.check_settings(properties)
+        properties["listeners"] = start_tls.DEFAULT_LISTENERS
     properties.setdefault("listeners", DEFAULT_LISTENERS)
     if options.host is not None or options.port is not None:
         controller_names = properties.get("controller.listener.names", "CONTROLLER")
@@ -52,6 +57,10 @@ def broker_properties(options: StartOptions, environment: Mapping[str, str]) -> 
         if properties.get(key) and properties[key] != "*":
             # An absolute path in the log or on the screen is clear without the working directory.
             properties[key] = ",".join(os.path.abspath(path.strip()) for path in properties[key].split(","))
+    if options.tls:
+        properties |= start_tls.tls_properties(properties)
+        if options.nodes is None:
+            properties |= start_tls.ONE_NODE_PROPERTIES
     return _with_variables(properties)
 
 

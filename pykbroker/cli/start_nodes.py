@@ -59,7 +59,7 @@ def start_nodes(options: StartOptions) -> int:
         )
     _check_directory(directory, options.nodes)
     try:
-        nodes = properties_of_nodes(base, _places(base["listeners"], options.nodes), directory)
+        nodes = properties_of_nodes(base, _places(base["listeners"], options.nodes), directory, has_tls=options.tls)
     except LayoutError as error:
         raise CliError(str(error), EXIT_USAGE) from None
     configs = {node_id: config_of(properties, options) for node_id, properties in nodes.items()}
@@ -144,6 +144,7 @@ class Supervisor:
         self._options = options
         self._configs = configs
         self._files = files
+        self._directory = os.path.dirname(next(iter(files.values())))
         self._cluster_id = cluster_id
         self._selector = selectors.DefaultSelector()
         self._nodes: list[Node] = []
@@ -240,11 +241,16 @@ class Supervisor:
             from pykbroker.cli.initial_topics import create_initial_topics
 
             host, _, port = (self._nodes[0].address or "").rpartition(":")
+            opener = None
+            if self._options.tls:
+                from pykbroker.cli.start_tls import stream_opener
+
+                opener = stream_opener(self._directory)
             try:
                 # In another thread, for trio would take the signals of the main thread away from `_catch_signals`.
                 with ThreadPoolExecutor(1) as thread:
                     thread.submit(
-                        trio.run, create_initial_topics, host.strip("[]"), int(port), self._options.topics
+                        trio.run, create_initial_topics, host.strip("[]"), int(port), self._options.topics, opener
                     ).result()
             except CliError as error:
                 complain(error.text)
@@ -254,15 +260,18 @@ class Supervisor:
         self._is_announced = True
         addresses = [self._advertised_address(node) for node in self._nodes]
         processes = ", ".join(str(node.pid) for node in self._nodes)
-        directory = os.path.dirname(next(iter(self._files.values())))
         print(
             f"pykbroker {__version__} is ready: {len(addresses)} nodes\n"
             f"  bootstrap   {','.join(addresses)}\n"
-            f"  data in     {directory}, with a .properties file for each node\n"
+            f"  data in     {self._directory}, with a .properties file for each node\n"
             f"  processes   {processes}\n"
             f"  to stop     Ctrl-C, or kill {os.getpid()}",
             flush=True,
         )
+        if self._options.tls:
+            from pykbroker.cli.start_tls import write_client_files
+
+            print(write_client_files(self._directory, ",".join(addresses)), end="", flush=True)
         if self._options.port_file is not None:
             write_atomically(self._options.port_file, ",".join(addresses))
 

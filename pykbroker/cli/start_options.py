@@ -46,6 +46,7 @@ class StartOptions:
         "port_file",
         "release_version",
         "stop_with_stdin",
+        "tls",
         "topics",
     )
 
@@ -61,6 +62,7 @@ class StartOptions:
         self.release_version: str | None = None
         self.features: list[str] = []
         self.stop_with_stdin = False
+        self.tls = False
         self.help = False
 
 
@@ -76,6 +78,7 @@ OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("--topic", "NAME:PARTITIONS:KEY=VALUE", "create this topic if it is missing; may be given again"),
     ("--release-version", "RELEASE", "begin with the feature levels of a release, 3.9 for example, where all is new"),
     ("--feature", "NAME=LEVEL", "begin with a feature at this level where all is new; may be given again"),
+    ("--tls", None, "TLS for development: make certificates and client settings in the data directory"),
     ("--stop-with-stdin", None, "stop when standard input is closed (for programs that start a broker)"),
     ("--help", None, "show this text"),
 )
@@ -102,6 +105,7 @@ Examples:
   pykbroker start
   pykbroker start --port 0 --port-file broker.address --data-dir /tmp/kafka
   pykbroker start --nodes 3 --data-dir /tmp/cluster
+  pykbroker start --tls
   pykbroker start --topic orders:3 --topic audit:1:cleanup.policy=compact:segment.bytes=1048576
   pykbroker start --config server.properties --override log.retention.hours=1
 """
@@ -170,6 +174,8 @@ def _set(options: StartOptions, name: str, value: str) -> None:
         options.release_version = value
     elif name == "--feature":
         options.features.append(value)
+    elif name == "--tls":
+        options.tls = True
     elif name == "--stop-with-stdin":
         options.stop_with_stdin = True
     else:

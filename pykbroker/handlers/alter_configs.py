@@ -24,6 +24,7 @@ from pykbroker.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from pykbroker.requests.certificate_changes import check_tls
 from pykbroker.requests.controller_calls import forwarded, has_moved, submit
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 from pykbroker.security.connection_info import ListenerKind
@@ -105,6 +106,8 @@ def _decided_here(context: NodeContext, resource: AlterConfigsResource) -> ApiEr
             error = check_settings(
                 settings, resource.resource_name, context.services.config, context.services.metadata.image
             )
+            if context.services.tls is not None and not error.is_failure:
+                error = check_tls(context.services, settings, resource.resource_name)
     return error if error.is_failure else None
 
 

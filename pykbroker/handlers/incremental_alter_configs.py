@@ -34,6 +34,7 @@ from pykbroker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from pykbroker.requests.certificate_changes import check_tls
 from pykbroker.requests.controller_calls import forwarded, has_moved, submit
 from pykbroker.security.authorization import AUTHORIZATION_FAILED
 from pykbroker.security.connection_info import ListenerKind
@@ -127,6 +128,8 @@ def _decided_here(context: NodeContext, resource: AlterConfigsResource, validate
             if isinstance(settings, ApiError):
                 return settings
             error = check_settings(settings, resource.resource_name, services.config, services.metadata.image)
+            if services.tls is not None and not error.is_failure:
+                error = check_tls(services, settings, resource.resource_name)
         return error if error.is_failure else None
     return None
 

@@ -77,6 +77,9 @@ class Connection:
         "served_by",
     )
 
+    # The function that sends a reply; `TlsConnection` has a method in its place.
+    _send_chunks = staticmethod(send_chunks)
+
     def __init__(
         self,
         services: NodeServices,
@@ -155,7 +158,7 @@ class Connection:
         if chunks is not None:
             self.is_sending = True
             if info.timed is None:
-                await send_chunks(self._connected, chunks, self._memory)
+                await self._send_chunks(self._connected, chunks, self._memory)
             else:
                 await self._send_timed(chunks)
             self.is_sending = False
@@ -171,7 +174,7 @@ class Connection:
         """Sends a reply, and counts the time for the quota of its client."""
         timer, self.info.timed = self.info.timed, None
         assert timer is not None, "the caller has checked it"
-        await timer.timed(send_chunks(self._connected, chunks, self._memory))
+        await timer.timed(self._send_chunks(self._connected, chunks, self._memory))
         timer.count_rest()
 
     async def _stay_muted(self) -> None:
@@ -185,7 +188,7 @@ class Connection:
         while self._unfinished:
             chunks = await self._unfinished.popleft().finish()
             self.is_sending = True
-            await send_chunks(self._connected, chunks, self._memory)
+            await self._send_chunks(self._connected, chunks, self._memory)
             self.is_sending = False
             self.last_used = trio.current_time()
             if not all_of_them:
@@ -388,5 +391,10 @@ _OTHER_PROTOCOLS = (
 
 def recognized_protocol(reader: FrameReader) -> str:
     """Text for the log that names the protocol whose first bytes were read as a frame size; "" for an unknown one."""
-    first = reader.first_bytes
-    return next((f" (looks like {name})" for start, name in _OTHER_PROTOCOLS if first.startswith(start)), "")
+    name = name_of_protocol(reader.first_bytes)
+    return f" (looks like {name})" if name else ""
+
+
+def name_of_protocol(first: bytes) -> str | None:
+    """Name of the protocol, other than Kafka's, whose connections begin with these bytes; None for an unknown one."""
+    return next((name for start, name in _OTHER_PROTOCOLS if first.startswith(start)), None)

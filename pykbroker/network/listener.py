@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pykbroker.network.reply import Connected
     from pykbroker.requests.context import NodeServices
     from pykbroker.security.sasl import SaslSession
+    from pykbroker.security.tls.listener_tls import ListenerTls
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,9 @@ ACCEPTS_PER_TURN = 16
 
 BUFFER_KEPT_S = 30.0
 """Seconds without a request after which a connection's receive buffer shrinks to the smallest size."""
+
+HANDSHAKE_CHECK_S = 2.0
+"""Seconds between two checks of a listener with TLS for handshakes that take too long."""
 
 _BUSY_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
@@ -63,6 +67,7 @@ class Listener:
         make_sasl: makes the SASL exchange of a connection; None for a listener without authentication.
         limits: the limits that all listeners of the broker share; new ones by default.
         kind: BROKER or CONTROLLER, which decides the APIs that are served.
+        tls: certificates and trust; None for a listener without TLS.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class Listener:
         make_sasl: Callable[[], SaslSession] | None = None,
         limits: ListenerLimits | None = None,
         kind: ListenerKind = ListenerKind.BROKER,
+        tls: ListenerTls | None = None,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -81,6 +87,7 @@ class Listener:
         self._loop = ConnectionLoop()
         self._services = services
         self._make_sasl = make_sasl
+        self._tls = tls
         self._limits = limits or ListenerLimits(services)
         self._limits.connections.add_listener(self)
 
@@ -101,6 +108,8 @@ class Listener:
             async with trio.open_nursery() as nursery:
                 for listening in self.sockets:
                     nursery.start_soon(self._accept, listening, connection_nursery)
+                if self._tls is not None:
+                    nursery.start_soon(self._close_slow_handshakes)
         finally:
             for listening in self.sockets:
                 if isinstance(listening, socket.socket):
@@ -166,13 +175,32 @@ class Listener:
         info = ConnectionInfo(self.name, (host, address[1]), (local[0], local[1]), sasl, self.kind)
         shared = config.sockets.request_max_bytes, self._limits.request_memory, self._forget
         if isinstance(connected, socket.socket):
-            connection = SocketConnection(self._services, connected, info, *shared)
+            connection = self._socket_connection(connected, info)
             self._loop.add(connection)
             self.connections.add(connection)
         else:
+            assert self._tls is None, "TLS needs sockets"
             of_stream = StreamConnection(self._services, connected, info, *shared)
             nursery.start_soon(of_stream.run)
             self.connections.add(of_stream)
+
+    def _socket_connection(self, connected: socket.socket, info: ConnectionInfo) -> SocketConnection:
+        shared = self._services.config.sockets.request_max_bytes, self._limits.request_memory, self._forget
+        if self._tls is None:
+            return SocketConnection(self._services, connected, info, *shared)
+        from pykbroker.network.tls_connection import TlsConnection
+
+        return TlsConnection(self._services, connected, info, *shared, tls=self._tls)
+
+    async def _close_slow_handshakes(self) -> None:
+        from pykbroker.network.tls_connection import HANDSHAKE_TIMEOUT_S, TlsConnection
+
+        while True:
+            await trio.sleep(HANDSHAKE_CHECK_S)
+            now = trio.current_time()
+            for connection in list(self.connections):
+                if isinstance(connection, TlsConnection) and (connection.handshake_ends or now) < now:
+                    connection.close(f"its TLS handshake took longer than {HANDSHAKE_TIMEOUT_S:.0f} s")
 
     def _prepare(self, connected: socket.socket) -> Any:
         """Sets the options of a connection's socket; returns its local address. Raises OSError."""

@@ -107,7 +107,7 @@ async def _send_bytes(connection: socket.socket, data: Any, flags: int, memory: 
     rest = memoryview(data)[sent:]
     with memory.reply_waiting(len(data)) if memory is not None else nullcontext():
         while rest:
-            await _wait_writable(connection)
+            await wait_writable(connection)
             try:
                 rest = rest[connection.send(rest, flags) :]
             except BlockingIOError:
@@ -124,7 +124,7 @@ async def _send_file_range(connection: socket.socket, file_range: FileRange) -> 
         try:
             sent = os.sendfile(target, source, position, rest)
         except BlockingIOError:
-            await _wait_writable(connection)
+            await wait_writable(connection)
             continue
         except OSError as error:
             if error.errno not in _NO_SENDFILE_HERE:
@@ -148,6 +148,11 @@ async def _send_copied(connection: socket.socket, source: int, position: int, re
         rest -= len(data)
 
 
-async def _wait_writable(connection: socket.socket) -> None:
+async def wait_writable(connection: socket.socket) -> None:
+    """Waits until a socket takes bytes again.
+
+    Raises:
+        trio.TooSlowError: it does not for `SEND_TIMEOUT_S`.
+    """
     with trio.fail_after(SEND_TIMEOUT_S):
         await trio.lowlevel.wait_writable(connection)

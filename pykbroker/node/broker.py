@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from pykbroker.config.listener_addresses import is_every_address
+from pykbroker.config.parsing import listeners_between_nodes
 from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory
 from pykbroker.metadata.metadata_cache import MetadataCache
 from pykbroker.node.broker_server import BrokerServer
@@ -33,15 +34,21 @@ if TYPE_CHECKING:
 
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.config.listener_addresses import ListenerAddress
+    from pykbroker.controller.metadata.image import ClusterImage
     from pykbroker.logstore.meta_properties import MetaProperties
     from pykbroker.network.listening import Bound
     from pykbroker.node.controller_server import ControllerServer
     from pykbroker.protocol.fields import Message
+    from pykbroker.security.tls.node_tls import NodeTls
 
 log = logging.getLogger(__name__)
 
 DESCRIPTORS_KEPT = 4096
 """Largest number of open segment files, if the process's limit allows it; other descriptors are for connections."""
+
+CERTIFICATES_INTERVAL_S = 10.0
+"""Seconds between two checks of the files of key stores and trust stores. Apache Kafka checks them at a change of a
+setting alone; files that a tool renews are taken without one here."""
 
 CHECK_INTERVAL_S = 0.1
 """Seconds between two checks, while a node hands over the quorum's leadership, that another voter can take it."""
@@ -75,11 +82,12 @@ async def run_broker(
             returns.
 
     Raises:
+        ConfigError: a key store or trust store cannot be used.
         BindError: a listener's address cannot be bound.
         StorageError: the data directory cannot be used; the text names the file and the defect.
         RegistrationFailed, ClusterUnknown: the cluster refused this broker, or no controller answered.
     """
-    host = host or Host.real()
+    host = _with_tls(host or Host.real(), config)
     descriptor_limit = raise_descriptor_limit()
     bound: list[Bound] = []
     directory: LogDirectory | None = None
@@ -133,6 +141,9 @@ async def _run_in_directory(
     try:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
+                if host.tls is not None:
+                    controller.subscribe(partial(_apply_tls, host.tls, metadata))
+                    nursery.start_soon(_watch_certificates, host.tls)
                 if stop is not None:
                     nursery.start_soon(_stop_when_asked, stop, broker, parts, scope)
                 await nursery.start(controller.run)
@@ -153,6 +164,30 @@ async def _run_in_directory(
         with trio.CancelScope(shield=True):
             for channel in parts.channels:
                 await channel.close()
+
+
+def _with_tls(host: Host, config: BrokerConfig) -> Host:
+    """The host with the certificates of the node, if one of its listeners or connections has TLS."""
+    network = config.network
+    names = {address.name for address in (*network.listeners, *network.controller_listeners)}
+    names |= {name for name, _ in listeners_between_nodes(network, config.process_roles, is_alone=config.is_alone)}
+    if not any(network.security_protocols.get(name, "").endswith("SSL") for name in names):
+        return host
+    from pykbroker.security.tls.node_tls import NodeTls
+
+    return host._replace(tls=NodeTls(config))
+
+
+def _apply_tls(tls: NodeTls, metadata: MetadataCache, old: ClusterImage, new: ClusterImage) -> None:
+    """Takes changed TLS settings, and changed files after a change of any setting. A subscriber of metadata changes."""
+    if old.configs is not new.configs:
+        tls.apply(metadata.config_under(new))
+
+
+async def _watch_certificates(tls: NodeTls) -> None:
+    while True:
+        await trio.sleep(CERTIFICATES_INTERVAL_S)
+        tls.take_changed_files()
 
 
 class LocalController:

@@ -18,7 +18,7 @@ from pykbroker.metadata.producer_ids import ProducerIds
 from pykbroker.network.listener import Listener, ListenerLimits
 from pykbroker.node.broker_registration import Registration, refuse_unknown_features, register_again, register_at_once
 from pykbroker.node.housekeeping import high_watermarks, start_housekeeping
-from pykbroker.node.node_parts import make_authorizer, make_principal_builder, sasl_maker
+from pykbroker.node.node_parts import make_authorizer, make_principal_builder, sasl_maker, tls_of
 from pykbroker.node.quorum_node import LocalCall, is_quorum_gone, make_channel, opener
 from pykbroker.node.share_states import GroupShareStates
 from pykbroker.protocol.error_codes import ErrorCode
@@ -127,7 +127,14 @@ class BrokerServer:
         limits = ListenerLimits(services)
         controller.subscribe(lambda old, new: limits.connections.wake_listeners())
         listeners = [
-            Listener(address.name, sockets, services, sasl_maker(parts, address, is_controller=False), limits)
+            Listener(
+                address.name,
+                sockets,
+                services,
+                sasl_maker(parts, address, is_controller=False),
+                limits,
+                tls=tls_of(parts, address),
+            )
             for address, sockets in self._bound
         ]
         start_housekeeping(nursery, services, listeners, None if replication is None else replication.replicas)
@@ -259,6 +266,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
         run_in_thread=host.run_in_thread,
         authorizer=make_authorizer(config, metadata),
         principal_builder=make_principal_builder(config),
+        tls=host.tls,
         channel=channel,
         quotas=parts.quotas,
     )

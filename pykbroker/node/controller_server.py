@@ -17,7 +17,7 @@ from pykbroker.metadata.advertised_listeners import controller_endpoints
 from pykbroker.network.listener import Listener, ListenerLimits
 from pykbroker.node.controller_registration import ControllerRegistration
 from pykbroker.node.housekeeping import start_controller_housekeeping
-from pykbroker.node.node_parts import make_authorizer, make_principal_builder, sasl_maker
+from pykbroker.node.node_parts import make_authorizer, make_principal_builder, sasl_maker, tls_of
 from pykbroker.node.quorum_node import make_channel
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.requests.context import ControllerServices, NodeServices, RequestContext
@@ -52,6 +52,7 @@ def controller_services(parts: NodeParts, active_controller: ActiveController | 
         authorizer=make_authorizer(parts.config, parts.metadata),
         quotas=parts.quotas,
         principal_builder=make_principal_builder(parts.config),
+        tls=parts.host.tls,
     )
     return ControllerServices(node, peers=parts.peers, active_controller=active_controller)
 
@@ -80,6 +81,7 @@ class ControllerServer:
                 sasl_maker(parts, address, is_controller=True),
                 limits,
                 ListenerKind.CONTROLLER,
+                tls_of(parts, address),
             )
             for address, sockets in bound
         ]

@@ -21,6 +21,7 @@ from pykbroker.wall_clock import SystemWallClock, WallClock
 
 if TYPE_CHECKING:
     from pykbroker.controller.node import NodeObserver
+    from pykbroker.security.tls.node_tls import NodeTls
 
 
 class Host(NamedTuple):
@@ -33,6 +34,7 @@ class Host(NamedTuple):
         open_stream: connects to another node; raises OSError.
         bind: binds a listener's address; raises `listener.BindError`.
         run_in_thread: runs blocking work in a thread while other tasks go on; raises the exceptions of the work.
+        tls: certificates of the node, from its files; None for a node without TLS.
         quorum_observer: receives the events of this node in the metadata quorum; for simulations.
         secrets: random bytes for nonces and salts.
     """
@@ -45,6 +47,7 @@ class Host(NamedTuple):
     run_in_thread: Callable[[Callable[[], None]], Awaitable[None]]
     quorum_observer: NodeObserver | None = None
     secrets: Callable[[int], bytes] = os.urandom
+    tls: NodeTls | None = None
 
     @classmethod
     def real(cls) -> Host:

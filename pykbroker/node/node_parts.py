@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pykbroker.security.principals import CheckedPrincipalBuilder
     from pykbroker.security.sasl import SaslSession
     from pykbroker.security.standard_authorizer import StandardAuthorizer
+    from pykbroker.security.tls.listener_tls import ListenerTls
 
 
 class NodeParts(NamedTuple):
@@ -78,6 +79,11 @@ def make_principal_builder(config: BrokerConfig) -> CheckedPrincipalBuilder | No
     from pykbroker.security.principals import CheckedPrincipalBuilder
 
     return CheckedPrincipalBuilder(load_class("principal.builder.class", name)(config.static_properties))
+
+
+def tls_of(parts: NodeParts, address: ListenerAddress) -> ListenerTls | None:
+    """Certificates and trust of a listener; None for a listener without TLS."""
+    return None if parts.host.tls is None else parts.host.tls.of(address.name)
 
 
 def sasl_maker(parts: NodeParts, address: ListenerAddress, *, is_controller: bool) -> Callable[[], SaslSession] | None:

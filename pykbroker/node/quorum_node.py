@@ -221,20 +221,26 @@ async def _cluster_id_at(address: NodeAddress, config: BrokerConfig, host: Host)
 
 
 def controller_opener(config: BrokerConfig, host: Host) -> OpenStream:
-    """Function that connects to controllers, and logs in if their listener has SASL."""
+    """Function that connects to controllers, with TLS and a login if their listener has them."""
     return opener(
         config, host, config.network.controller_listener_names[0] if config.network.controller_listener_names else ""
     )
 
 
 def opener(config: BrokerConfig, host: Host, listener_name: str) -> OpenStream:
-    """Function that connects to the named listener of other nodes, and logs in if that listener has SASL."""
+    """Function that connects to the named listener of other nodes, with TLS and a login if that listener has them."""
+    open_stream = host.open_stream
+    tls = None if host.tls is None else host.tls.of(listener_name.upper())
+    if tls is not None:
+        from pykbroker.security.tls.connecting import with_tls
+
+        open_stream = with_tls(open_stream, tls)
     login = config.security.node_logins.get(listener_name.upper())
     if login is None:
-        return host.open_stream
+        return open_stream
     from pykbroker.security.sasl_client import with_login
 
-    return with_login(host.open_stream, login, host.secrets, host.clock.now_ms, host.run_in_thread)
+    return with_login(open_stream, login, host.secrets, host.clock.now_ms, host.run_in_thread)
 
 
 def controller_address(config: BrokerConfig, node: ControllerNode, node_id: int) -> NodeAddress | None:

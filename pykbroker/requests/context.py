@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pykbroker.security.custom_authorizer import CustomAuthorizer
     from pykbroker.security.principals import CheckedPrincipalBuilder
     from pykbroker.security.standard_authorizer import StandardAuthorizer
+    from pykbroker.security.tls.node_tls import NodeTls
     from pykbroker.share_partitions.lazy import LazySharePartitions
     from pykbroker.share_state.coordinator import ShareCoordinator
     from pykbroker.telemetry.client_telemetry import ClientTelemetry
@@ -52,6 +53,7 @@ class NodeServices:
         principal_builder: None for Kafka's default principals.
         channel: connection to the active controller, in this process or another; None on a controller's listener.
         quotas: client quotas; those of a node are the same for its broker and its controller.
+        tls: certificates of the node's listeners; None on a node without TLS.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class NodeServices:
         principal_builder: CheckedPrincipalBuilder | None = None,
         channel: ControllerChannel | None = None,
         quotas: QuotaSwitch | None = None,
+        tls: NodeTls | None = None,
     ) -> None:
         self.config = config
         self.cluster_id = cluster_id
@@ -84,6 +87,7 @@ class NodeServices:
         self.principal_builder = principal_builder
         self.channel = channel
         self.quotas = QuotaSwitch() if quotas is None else quotas
+        self.tls = tls
 
     def without_authorizer(self) -> Self:
         """The same services for a client that may do everything."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+CERTIFICATE = "SSL"
+"""Mechanism of a client that has no login: its certificate, if it has one, gives the principal."""
+
 
 class AuthenticationContext(NamedTuple):
-    """A client that has logged in.
+    """A client that has logged in, or has connected to a listener with TLS and without SASL.
 
     listener_name, client_host: the listener, and the client's address.
-    mechanism: the SASL mechanism.
+    mechanism: the SASL mechanism, or `CERTIFICATE` without one.
     principal: the principal that the connection would have without a builder, such as ``User:alice``.
     extensions: SASL extensions of the login (OAUTHBEARER).
     """

@@ -63,7 +63,7 @@ class NodePlace(NamedTuple):
 
 
 def properties_of_nodes(
-    base: Mapping[str, str], places: Sequence[NodePlace], directory: str
+    base: Mapping[str, str], places: Sequence[NodePlace], directory: str, *, has_tls: bool = False
 ) -> dict[int, dict[str, str]]:
     """The settings of nodes 1 to n.
 
@@ -71,6 +71,7 @@ def properties_of_nodes(
         base: settings of all nodes, with one listener, whose port is replaced; they override the defaults here.
         places: the ports of node 1, 2, ...
         directory: node n has its data in directory/node-n.
+        has_tls: True if nodes use TLS among themselves, as they do with clients; `base` has its settings.
 
     Raises:
         LayoutError: `base` has a setting that is written here, or several listeners.
@@ -92,7 +93,8 @@ def properties_of_nodes(
         defaults |= {"min.insync.replicas": "1", "transaction.state.log.min.isr": "1"}
     shared = {key: text for key, text in base.items() if key not in ("log.dir", "log.dirs")}
     # Nodes have no password, so they cannot use a listener on which clients must log in.
-    needs_internal = _protocol(name, base) != "PLAINTEXT"
+    needs_internal = not has_tls and _protocol(name, base) != "PLAINTEXT"
+    controller_protocol = "SSL" if has_tls else "PLAINTEXT"
     voters = ",".join(f"{node_id}@{INTERNAL_HOST}:{place.controller_port}" for node_id, place in enumerate(places, 1))
     nodes = {}
     for node_id, place in enumerate(places, 1):
@@ -112,7 +114,7 @@ def properties_of_nodes(
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "INTERNAL" if needs_internal else name,
             "listeners": ",".join([*listeners, f"CONTROLLER://{INTERNAL_HOST}:{place.controller_port}"]),
-            "listener.security.protocol.map": ",".join([*protocols, "CONTROLLER:PLAINTEXT"]),
+            "listener.security.protocol.map": ",".join([*protocols, f"CONTROLLER:{controller_protocol}"]),
             "advertised.listeners": ",".join(advertises),
             "log.dirs": f"{directory}/node-{node_id}",
         }

@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.fuzz.client import FuzzClient
 from tests.fuzz.frames import FrameMaker
 from tests.fuzz.target import BAD_SIGNS, CHECKOUT, Target
+from tests.fuzz.tls import TlsFuzz
 from tests.fuzz.world import World
 
 STALL_S = 2.0
@@ -26,6 +27,8 @@ SETTLE_S = 12.0
 
 GROWTH_MAX_BYTES = 5 * 1024 * 1024
 CHUNK_S = 0.5
+TLS_CONNECTIONS = 10
+"""Hostile connections to the listener with TLS after each chunk of frames."""
 
 
 class Findings:
@@ -80,7 +83,8 @@ def fuzz(arguments: argparse.Namespace) -> int:
     findings = Findings(Path(arguments.out))
     generator = random.Random(arguments.seed)
     world = World()
-    target = Target(dict(setting.split("=", 1) for setting in arguments.override))
+    target = Target(dict(setting.split("=", 1) for setting in arguments.override), tls=True)
+    tls = TlsFuzz(target.tls_address, target.tls_context(), generator, findings.add)
     began = time.monotonic()
     floor: tuple[int, int] | None = None
     sent = 0
@@ -96,6 +100,7 @@ def fuzz(arguments: argparse.Namespace) -> int:
                 target.prepare(world)
                 many_before = maker.many_count
                 client.run(CHUNK_S)
+                tls.run(TLS_CONNECTIONS)
                 if maker.many_count > many_before:
                     many += maker.many_count - many_before
                     target.delete_large()
@@ -136,7 +141,10 @@ def fuzz(arguments: argparse.Namespace) -> int:
             target.remove()
         else:
             print(f"the broker's log: {target.log_path}")
-    print(f"{sent} frames, {many} of them for more than a hundred partitions; {findings.count} finding(s)")
+    print(
+        f"{sent} frames, {many} of them for more than a hundred partitions, {tls.connections} connections with TLS; "
+        f"{findings.count} finding(s)"
+    )
     return 1 if findings.count else 0
 
 

@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from pykbroker.protocol.messages.delete_groups import DeleteGroupsRequest
 from pykbroker.protocol.messages.delete_topics import DeleteTopicsRequest
 from pykbroker.protocol.messages.list_groups import ListGroupsRequest
 from pykbroker.protocol.messages.metadata import MetadataRequest
+from pykbroker.security.tls import development
 from tests.fuzz.world import PARTITIONS, TOPIC_CONFIGS, TOPICS, World
 from tests.support.wire_client import WireClient
 
@@ -41,17 +43,27 @@ PARTITIONS_LARGE = 100
 BAD_SIGNS = ("Traceback", "error of ours", "does not fit", "never retrieved", "MemoryError")
 
 
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
 class Target:
     """A pykbroker of its own, on a free port and in a temporary folder."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None, descriptors_max: int | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, descriptors_max: int | None = None, *, tls: bool = False
+    ) -> None:
+        """With `tls` it has a listener with TLS beside the plain one, at `tls_address`."""
         self.folder = Path(tempfile.mkdtemp(prefix="pykbroker-fuzz-"))
         self.log_path = self.folder / "broker.log"
         self._log_position = 0
         port_file = self.folder / "port"
         command = [sys.executable, "-P", "-m", "pykbroker", "start", "--stop-with-stdin", "--port", "0"]
         command += ["--port-file", str(port_file), "--data-dir", str(self.folder / "data")]
-        for key, value in {**SETTINGS, **(settings or {})}.items():
+        self.tls_address = ("127.0.0.1", _free_port() if tls else 0)
+        for key, value in {**SETTINGS, **(self._tls_settings() if tls else {}), **(settings or {})}.items():
             command += ["--override", f"{key}={value}"]
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
@@ -70,6 +82,19 @@ class Target:
                 raise RuntimeError(f"the broker did not start:\n{self.log_path.read_text()}")
             time.sleep(0.02)
         self.address = ("127.0.0.1", int(port_file.read_text().rpartition(":")[2]))
+
+    def _tls_settings(self) -> dict[str, str]:
+        development.prepare(str(self.folder), ["localhost", "127.0.0.1"])
+        return {
+            "listeners": f"PLAINTEXT://localhost:0,SSL://127.0.0.1:{self.tls_address[1]}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.folder / development.BROKER_FILE),
+        }
+
+    def tls_context(self) -> ssl.SSLContext:
+        """Context of a client of the listener with TLS."""
+        return ssl.create_default_context(cafile=str(self.folder / development.CA_FILE))
 
     # What is seen of it
 

@@ -24,11 +24,12 @@ DEADLINE_S = 30.0
 class Started:
     """The supervisor's process and what it has printed."""
 
-    def __init__(self, folder: Path, nodes: int, *words: str) -> None:
+    def __init__(self, folder: Path, nodes: int | None, *words: str) -> None:
         self.folder = folder
         self.port_file = folder / "address"
         self._log_path = folder / "log"
-        command = [sys.executable, "-m", "pykbroker", "start", "--nodes", str(nodes), "--port", "0"]
+        command = [sys.executable, "-m", "pykbroker", "start", "--port", "0"]
+        command += [] if nodes is None else ["--nodes", str(nodes)]
         command += ["--data-dir", str(folder / "data"), "--port-file", str(self.port_file), *words]
         with self._log_path.open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)

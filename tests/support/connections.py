@@ -13,9 +13,11 @@ import trio
 from pykbroker.network.connection import SocketConnection
 from pykbroker.network.connection_loop import ConnectionLoop
 from pykbroker.network.request_memory import RequestMemory
+from pykbroker.network.tls_connection import TlsConnection
 from pykbroker.protocol.codec import decode, encode
 from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.security.connection_info import ConnectionInfo
+from pykbroker.security.tls.listener_tls import ListenerTls
 
 FRAME_SIZE_MAX = 1 << 20
 MEMORY_MAX = 1 << 30
@@ -24,8 +26,9 @@ MEMORY_MAX = 1 << 30
 class Client:
     """The client's end of a socket pair."""
 
-    def __init__(self, stream: trio.SocketStream, connection: SocketConnection) -> None:
-        self.stream = stream
+    def __init__(self, stream: trio.abc.Stream, connection: SocketConnection) -> None:
+        # A socket's stream, or one of TLS over it.
+        self.stream: Any = stream
         self.connection = connection
         self._received = b""
 
@@ -67,17 +70,28 @@ class Client:
 
 @asynccontextmanager
 async def served(
-    services: Any = None, *, sasl: Any = None, memory: RequestMemory | None = None
+    services: Any = None,
+    *,
+    sasl: Any = None,
+    memory: RequestMemory | None = None,
+    tls: ListenerTls | None = None,
 ) -> AsyncIterator[Client]:
-    """A client whose other end is served until the block ends."""
+    """A client whose other end is served until the block ends; with `tls` its stream is not encrypted yet."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    info = ConnectionInfo("PLAINTEXT", ("127.0.0.1", 50000), ("127.0.0.1", 9092), sasl)
+    info = ConnectionInfo("PLAINTEXT" if tls is None else "SSL", ("127.0.0.1", 50000), ("127.0.0.1", 9092), sasl)
     given: Any = services or SimpleNamespace(quotas=QuotaSwitch())
     loop = ConnectionLoop()
-    connection = SocketConnection(
-        given, ours, info, FRAME_SIZE_MAX, memory or RequestMemory(MEMORY_MAX), lambda ended: loop.remove(connection)
+    connection: SocketConnection
+    shared = (
+        given,
+        ours,
+        info,
+        FRAME_SIZE_MAX,
+        memory or RequestMemory(MEMORY_MAX),
+        lambda ended: loop.remove(connection),
     )
+    connection = SocketConnection(*shared) if tls is None else TlsConnection(*shared, tls=tls)
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
     async with trio.open_nursery() as nursery, stream:
         nursery.start_soon(loop.run)

@@ -10,6 +10,8 @@ from pykbroker.requests.context import BrokerServices, ControllerServices
 
 _OPTIONAL = (
     "authorizer",
+    "principal_builder",
+    "tls",
     "channel",
     "broker_clients",
     "replicas",

@@ -1,4 +1,4 @@
-"""Checks of listeners: advertised ones must be bound, and the protocol of each must be available."""
+"""Checks of listeners: advertised ones must be bound, and the SASL mechanisms of each must be available."""
 
 from __future__ import annotations
 
@@ -39,12 +39,6 @@ def check_early_start(config: ConfigValues) -> None:
             raise ConfigError("early.start.listeners", name, f"not one of listeners, which are {_bound_names(config)}")
 
 
-def check_security_protocols(config: ConfigValues) -> None:
-    for listener in _bound(config):
-        if listener.security_protocol.endswith("SSL"):
-            raise ConfigError("listeners", listener.name, "TLS is not available yet; use PLAINTEXT or SASL_PLAINTEXT")
-
-
 def check_mechanisms(config: ConfigValues) -> None:
     """A given list of mechanisms must have an available one; the default, which is not checked, is GSSAPI in Kafka."""
     key = "sasl.enabled.mechanisms"
@@ -59,4 +53,4 @@ def check_mechanisms(config: ConfigValues) -> None:
             raise ConfigError(own if own in texts else key, text, f"only {available} are available")
 
 
-CHECKS = (check_advertised, check_early_start, check_security_protocols, check_mechanisms)
+CHECKS = (check_advertised, check_early_start, check_mechanisms)

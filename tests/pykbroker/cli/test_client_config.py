@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from pykbroker.cli.client_config import translate
 from tests.pykbroker.cli.conftest import Run
+from tests.pykbroker.security.tls.certificates import authority, client, file_texts
 
 LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="al\\"ice" password=pw;'
 
@@ -27,28 +29,32 @@ LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required userna
                 "sasl_plain_password": "pw",
             },
         ),
-        (
-            {
-                "security.protocol": "ssl",
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": "ca.pem",
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.location": "client.pem",
-                "ssl.key.password": "secret",
-                "ssl.endpoint.identification.algorithm": "",
-            },
-            {
-                "security_protocol": "SSL",
-                "ssl_cafile": "ca.pem",
-                "ssl_certfile": "client.pem",
-                "ssl_password": "secret",
-                "ssl_check_hostname": False,
-            },
-        ),
     ],
 )
 def test_settings(properties: dict[str, str], expected: dict[str, Any]) -> None:
     assert translate(properties) == expected
+
+
+def test_certificates(tmp_path: Path) -> None:
+    """Kafka's settings and librdkafka's give the same context."""
+    found = file_texts(tmp_path, client(), authority())
+    (tmp_path / "alone.pem").write_text(client().certificate_pem)
+    librdkafka = {
+        "ssl.ca.location": str(tmp_path / "ca.pem"),
+        "ssl.certificate.location": str(tmp_path / "alone.pem"),
+        "ssl.key.location": str(tmp_path / "key.pem"),
+    }
+    for properties in (found, librdkafka, {"ssl.ca.pem": authority().certificate_pem}):
+        translated = translate({"security.protocol": "ssl", **properties})
+        assert translated["security_protocol"] == "SSL"
+        context = translated["ssl_context"]
+        assert context.check_hostname
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert [dict(pair for (pair,) in each["subject"])["commonName"] for each in context.get_ca_certs()] == [
+            "test CA"
+        ]
+    unchecked = {"security.protocol": "SSL", **found, "ssl.endpoint.identification.algorithm": ""}
+    assert not translate(unchecked)["ssl_context"].check_hostname
 
 
 @pytest.mark.parametrize(
@@ -60,7 +66,12 @@ def test_settings(properties: dict[str, str], expected: dict[str, Any]) -> None:
             'security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=X required username="a";',
             "sasl.jaas.config has no password",
         ),
-        ("ssl.truststore.location=ca.jks", "ssl.truststore.type=JKS: expected PEM"),
+        (
+            "security.protocol=SSL\nssl.truststore.location=none.jks",
+            "Failed to load SSL truststore of type JKS: No such",
+        ),
+        ("security.protocol=SSL\nssl.ca.location=none.pem", "ssl.ca.location=none.pem: No such file or directory"),
+        ("security.protocol=SSL\nenable.ssl.certificate.verification=false", "without verification are not made"),
         ("a=\\u12", "line 1: malformed"),
     ],
 )

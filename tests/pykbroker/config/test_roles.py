@@ -152,12 +152,6 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
             "listener.name.plaintext.plain.sasl.jaas.config",
             "must have username",
         ),
-        (
-            BROKER,
-            {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"},
-            "listener.security.protocol.map",
-            "only PLAINTEXT and SASL_PLAINTEXT",
-        ),
     ],
 )
 def test_what_cannot_be(base: dict[str, str], changes: dict[str, str], key: str, reason: str) -> None:

@@ -51,7 +51,7 @@ def test_log_config_follows_the_image_that_it_is_asked_for() -> None:
 def test_dynamic_settings_that_cannot_be_are_not_used() -> None:
     """A data directory that Kafka wrote may hold what this broker refuses."""
     cache = MetadataCache(BrokerConfig.from_properties({}), 1)
-    image = _with_configs(EMPTY_IMAGE, (4, "1", "listeners", "SSL://:9093"), (4, "1", "message.max.bytes", "5"))
+    image = _with_configs(EMPTY_IMAGE, (4, "1", "listeners", "UNKNOWN://:9093"), (4, "1", "message.max.bytes", "5"))
     assert cache.config_under(image) is cache.static_config
     assert cache.log_config(image, "t").max_message_bytes == 1048588
 

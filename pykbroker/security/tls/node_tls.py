@@ -1,0 +1,130 @@
+"""NodeTls: the TLS of all listeners of one node, of its own ones and of those of other nodes that it connects to."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pykbroker.config.definitions import ConfigError
+from pykbroker.config.listener_addresses import LISTENER_PREFIX
+from pykbroker.config.parsing import listeners_between_nodes
+from pykbroker.security.tls.listener_tls import ListenerTls
+from pykbroker.security.tls.settings import TlsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pykbroker.config.broker_config import BrokerConfig
+
+log = logging.getLogger(__name__)
+
+CLIENT_AUTH = "ssl.client.auth"
+
+
+class NodeTls:
+    """The TLS of the listeners of one node, by name of the listener.
+
+    Args:
+        config: settings of the node, at least one of whose listeners has TLS.
+
+    Raises:
+        ConfigError: a key store or trust store is missing or cannot be used; the text names the listener.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        own = {address.name for address in (*config.network.listeners, *config.network.controller_listeners)}
+        self._listeners: dict[str, ListenerTls] = {}
+        between = _names_between_nodes(config)
+        for name, settings in _settings(config).items():
+            try:
+                self._listeners[name] = tls = ListenerTls(name, settings, is_between_nodes=name in between & own)
+            except ConfigError as error:
+                raise _of_listener(name, error) from None
+            if name in own and tls.server is None:
+                raise ConfigError(
+                    f"{LISTENER_PREFIX}{name.lower()}.ssl.keystore.location",
+                    None,
+                    f"listener {name} has TLS and needs a key store: ssl.keystore.location, or "
+                    "ssl.keystore.certificate.chain and ssl.keystore.key",
+                )
+
+    def of(self, listener_name: str) -> ListenerTls | None:
+        """TLS of a listener; None for a listener without TLS."""
+        return self._listeners.get(listener_name)
+
+    def refusal_of_change(self, config: BrokerConfig) -> str | None:
+        """Kafka's error text for a change to these settings; None if they would be taken (P-244)."""
+        try:
+            for name, settings in _settings(config).items():
+                self._listeners[name].check(settings)
+        except ConfigError as error:
+            # Kafka passes the exception as the value, and a text as the name of the key.
+            return (
+                "Invalid value org.apache.kafka.common.config.ConfigException: Validation of dynamic config update of "
+                f"SSLFactory failed: {error.reason} for configuration Invalid dynamic configuration"
+            )
+        return None
+
+    def apply(self, config: BrokerConfig) -> None:
+        """Takes the settings of this node after a change of metadata, and files that have changed."""
+        if config is self._config:
+            self.take_changed_files()
+            return
+        self._config = config
+        try:
+            changed = _settings(config)
+        except ConfigError as error:
+            log.error("the TLS settings stay as they are, as the new ones are refused: %s", error)
+            return
+        for name, settings in changed.items():
+            try:
+                self._listeners[name].reconfigure(settings)
+            except ConfigError as error:
+                log.error("listener %s keeps its TLS settings, as the new ones are refused: %s", name, error)
+
+    def take_changed_files(self) -> None:
+        """Reads key stores and trust stores again whose files have changed."""
+        for tls in self._listeners.values():
+            tls.take_changed_files()
+
+
+def has_tls(protocol: str | None) -> bool:
+    """True for a security protocol with TLS: SSL and SASL_SSL."""
+    return protocol is not None and protocol.endswith("SSL")
+
+
+def _names_between_nodes(config: BrokerConfig) -> set[str]:
+    return {name for name, _ in listeners_between_nodes(config.network, config.process_roles, is_alone=config.is_alone)}
+
+
+def _settings(config: BrokerConfig) -> Mapping[str, TlsSettings]:
+    """Settings of each listener with TLS.
+
+    Raises:
+        ConfigError: a combination of settings is refused.
+    """
+    protocols = config.network.security_protocols
+    addresses = (*config.network.listeners, *config.network.controller_listeners)
+    names = dict.fromkeys((*(address.name for address in addresses), *sorted(_names_between_nodes(config))))
+    found: dict[str, TlsSettings] = {}
+    for name in names:
+        if has_tls(protocols.get(name)):
+            client_auth = _client_auth(config, name, protocols[name])
+            try:
+                found[name] = TlsSettings.read(partial(config.listener_property, name), client_auth=client_auth)
+            except ConfigError as error:
+                raise _of_listener(name, error) from None
+    return found
+
+
+def _of_listener(name: str, error: ConfigError) -> ConfigError:
+    return ConfigError(error.name, error.value, f"{error.reason} (listener {name})")
+
+
+def _client_auth(config: BrokerConfig, name: str, protocol: str) -> str | None:
+    """`ssl.client.auth` of a SASL_SSL listener, which has it only by its own prefix (P-243); None for an SSL one."""
+    if protocol != "SASL_SSL" or f"{LISTENER_PREFIX}{name.lower()}.{CLIENT_AUTH}" in config.static_properties:
+        return None
+    return "none"

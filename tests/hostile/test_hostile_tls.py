@@ -1,0 +1,102 @@
+"""Clients that mean no good at a listener with TLS: others are served meanwhile, and nothing stays behind."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fuzz.target import BAD_SIGNS, Target
+from tests.fuzz.tls import API_VERSIONS, Session, TlsFuzz
+from tests.hostile.conftest import memory_comes_back
+
+OTHERS_WAIT_MAX_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Target]:
+    """A broker with a plain listener and one with TLS, which has to outlive all tests without an error of its own."""
+    target = Target(tls=True)
+    try:
+        yield target
+        lines = target.new_log_lines()
+        assert target.is_alive, "\n".join(lines)
+        assert not [line for line in lines if any(sign in line for sign in BAD_SIGNS)], "\n".join(lines)
+        assert target.stop() == 0
+    finally:
+        target.stop()
+        target.remove()
+
+
+def is_served(target: Target) -> bool:
+    """True if a client over TLS gets its answer."""
+    session = Session(target.tls_address, target.tls_context())
+    session.shake_hands()
+    session.socket.sendall(session.encrypted(API_VERSIONS))
+    answer = session.read()
+    session.socket.close()
+    return answer[4:8] == API_VERSIONS[8:12]
+
+
+def test_broken_handshakes_and_records(secured: Target) -> None:
+    found: list[str] = []
+    generator = random.Random(1)
+    context = secured.tls_context()
+    fuzz = TlsFuzz(secured.tls_address, context, generator, lambda kind, text, frames: found.append(text))
+    fuzz.run(50)
+    with memory_comes_back(secured):
+        fuzz.run(400)
+        assert secured.answer_time_s(20) < OTHERS_WAIT_MAX_S
+    assert not found
+    assert is_served(secured)
+
+
+def test_handshakes_that_stand_still(secured: Target) -> None:
+    """Two hundred clients that say hello, or half of it, and nothing more."""
+    with memory_comes_back(secured):
+        sessions = []
+        for number in range(200):
+            session = Session(secured.tls_address, secured.tls_context())
+            hello = session.first_flight()
+            session.socket.sendall(hello if number % 2 else hello[:100])
+            sessions.append(session)
+        assert secured.answer_time_s(20) < OTHERS_WAIT_MAX_S
+        assert is_served(secured)
+        for session in sessions:
+            session.socket.close()
+
+
+def test_an_endless_handshake(secured: Target) -> None:
+    """Records of a handshake message that never ends: the connection is closed long before memory is used."""
+    before = secured.rss_bytes()
+    with socket.create_connection(secured.tls_address, timeout=20) as connection:
+        record = b"\x16\3\1\x40\0" + b"\1\xff\xff\xff" + bytes(0x3FFC)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            connection.sendall(record * 1000)
+    assert secured.rss_bytes() - before < 5 << 20
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs OpenSSL's command line")
+def test_updates_of_keys(secured: Target) -> None:
+    """A client of TLS 1.3 that asks for new keys again and again is served, and so are others."""
+    host, port = secured.tls_address
+    where = ["-connect", f"{host}:{port}", "-tls1_3", "-CAfile", str(secured.folder / "tls-ca.pem")]
+    with subprocess.Popen(
+        ["openssl", "s_client", *where], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdin is not None
+        time.sleep(1)
+        for _ in range(50):
+            process.stdin.write(b"K\n")
+            process.stdin.flush()
+            time.sleep(0.01)
+        assert is_served(secured)
+        text, _ = process.communicate(timeout=20)
+    # Commands that arrive together are one.
+    assert text.count(b"KEYUPDATE") > 10
+    assert b"alert" not in text.lower()

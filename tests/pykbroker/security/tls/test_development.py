@@ -1,0 +1,57 @@
+"""Certificates and client settings that `start --tls` makes."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from pykbroker.config.properties_file import parse_properties
+from pykbroker.security.tls import development
+from tests.pykbroker.security.tls.certificates import listener_tls
+
+FILES = ("tls-ca.pem", "tls-ca-key.pem", "tls-broker.pem", "tls-client.pem")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+def test_files_are_kept_until_they_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "data"
+    development.prepare(str(folder), ["localhost", "::1"])
+    first = contents(folder)
+    development.prepare(str(folder), ["localhost"])
+    assert contents(folder) == first
+    development.prepare(str(folder), ["localhost", "more.example"])
+    second = contents(folder)
+    assert [name for name in FILES if second[name] != first[name]] == ["tls-broker.pem"]
+    # A certificate that is about to expire is made anew, and one of an authority with all that it has issued.
+    monkeypatch.setattr(development, "RENEWED_DAYS", development.VALID_DAYS + 1)
+    development.prepare(str(folder), ["localhost", "more.example"])
+    assert all(contents(folder)[name] != second[name] for name in FILES)
+
+
+def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+    development.prepare(str(tmp_path), ["localhost"])
+    modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in FILES}
+    assert modes["tls-ca-key.pem"] == modes["tls-broker.pem"] == modes["tls-client.pem"] == 0o600
+    assert not any(path.name.endswith(".new") for path in tmp_path.iterdir())
+
+
+def test_settings_of_clients(tmp_path: Path) -> None:
+    development.prepare(str(tmp_path), ["localhost"])
+    paths = development.write_client_files(str(tmp_path), "localhost:9092")
+    java = parse_properties(Path(paths["Java"]).read_text())
+    assert java["bootstrap.servers"] == "localhost:9092"
+    client = listener_tls(java)
+    broker = listener_tls(
+        {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(tmp_path / development.BROKER_FILE)}
+    )
+    assert client.server is not None
+    assert broker.server is not None
+    librdkafka = parse_properties(Path(paths["librdkafka"]).read_text())
+    assert librdkafka["ssl.ca.location"] == str(tmp_path / "tls-ca.pem")
+    assert json.loads(Path(paths["Python"]).read_text())["security_protocol"] == "SSL"

@@ -1,0 +1,217 @@
+"""Key stores and trust stores of every type, from files and from the settings themselves (P-240)."""
+
+from __future__ import annotations
+
+import ssl
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+
+from pykbroker.config.definitions import ConfigError
+from pykbroker.security.tls.contexts import Stores, client_context, server_context
+from pykbroker.security.tls.development import issue
+from pykbroker.security.tls.settings import TlsSettings
+from tests.pykbroker.security.tls.certificates import authority, server, texts
+from tests.pykbroker.security.tls.java_stores import (
+    JKS,
+    JKS_KEY_PASSWORD,
+    JKS_TRUST,
+    PKCS12,
+    PKCS12_TRUST,
+    STORE_PASSWORD,
+    SUBJECT,
+)
+
+SECRET = "open-sesame"
+
+
+def shaken(of_server: dict[str, str], of_client: dict[str, str]) -> ssl.SSLObject:
+    """The client's side of a handshake between two settings."""
+    server_settings, client_settings = TlsSettings.read(of_server.get), TlsSettings.read(of_client.get)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client_context(client_settings, Stores(client_settings)).wrap_bio(
+            to_client, to_server, server_hostname="localhost"
+        ),
+        server_context(server_settings, Stores(server_settings)).wrap_bio(to_server, to_client, server_side=True),
+    ]
+    client_side = sides[0]
+    for _ in range(10):
+        for side in list(sides):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            sides.remove(side)
+    assert not sides
+    return client_side
+
+
+def trusting(text: str) -> dict[str, str]:
+    return {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": text,
+        "ssl.endpoint.identification.algorithm": "https",
+    }
+
+
+@pytest.mark.parametrize("stated_type", ["JKS", "PKCS12"])
+@pytest.mark.parametrize(
+    ("key_store", "key_password", "trust_store"),
+    [(JKS, JKS_KEY_PASSWORD, JKS_TRUST), (PKCS12, None, PKCS12_TRUST)],
+    ids=["JKS", "PKCS12"],
+)
+def test_stores_of_keytool(
+    tmp_path: Path, stated_type: str, key_store: bytes, key_password: str | None, trust_store: bytes
+) -> None:
+    """P-240: as in Java a store is read by its content, whether its type is given as JKS or PKCS12."""
+    (tmp_path / "key").write_bytes(key_store)
+    (tmp_path / "trust").write_bytes(trust_store)
+    of_server = {
+        "ssl.keystore.type": stated_type,
+        "ssl.keystore.location": str(tmp_path / "key"),
+        "ssl.keystore.password": STORE_PASSWORD,
+    }
+    if key_password is not None:
+        of_server["ssl.key.password"] = key_password
+    of_client = {
+        "ssl.truststore.type": stated_type,
+        "ssl.truststore.location": str(tmp_path / "trust"),
+        "ssl.truststore.password": STORE_PASSWORD,
+        "ssl.endpoint.identification.algorithm": "https",
+    }
+    assert shaken(of_server, of_client).version() == "TLSv1.3"
+    assert [names.subject for names in Stores(TlsSettings.read(of_server.get)).names] == [SUBJECT]
+
+
+def test_pem_in_the_settings_and_in_files(tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_text(f"Bag Attributes\n    friendlyName: x\n{server().pem}")
+    (tmp_path / "ca.pem").write_text(authority().certificate_pem)
+    in_files = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(tmp_path / "key.pem")}
+    trusting_file = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(tmp_path / "ca.pem")}
+    shaken(in_files, trusting_file)
+    shaken(texts(server()), trusting(authority().certificate_pem))
+
+
+def test_an_encrypted_pem_key(tmp_path: Path) -> None:
+    encrypted = server().key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(SECRET.encode()))
+    (tmp_path / "key.pem").write_text(encrypted.decode() + server().certificate_pem)
+    settings = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(tmp_path / "key.pem"),
+        "ssl.key.password": SECRET,
+    }
+    shaken(settings, trusting(authority().certificate_pem))
+    for password in ("wrong", None):
+        wrong = {**settings, "ssl.key.password": password} if password else settings.copy()
+        if password is None:
+            del wrong["ssl.key.password"]
+        with pytest.raises(ConfigError) as error:
+            shaken(wrong, {})
+        assert "Invalid keystore" in str(error.value)
+        assert "PRIVATE KEY" not in str(error.value)
+
+
+def test_a_chain_with_an_authority_between(tmp_path: Path) -> None:
+    """A client needs the first authority alone, and a trust store may have the one between alone, as in Java."""
+    between = issue("between", issuer=authority(), is_authority=True)
+    broker = issue("broker", issuer=between, hosts=["localhost"])
+    settings = texts(broker)
+    settings["ssl.keystore.certificate.chain"] += between.certificate_pem
+    shaken(settings, trusting(authority().certificate_pem))
+    shaken(settings, trusting(between.certificate_pem))
+
+
+def test_a_host_name_that_is_not_in_the_certificate() -> None:
+    other = issue("broker", issuer=authority(), hosts=["other.example"])
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        shaken(texts(other), trusting(authority().certificate_pem))
+    unchecked = trusting(authority().certificate_pem) | {"ssl.endpoint.identification.algorithm": ""}
+    shaken(texts(other), unchecked)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "more", "words"),
+    [
+        ("none", None, {}, "No such file or directory"),
+        ("empty", b"", {}, "No matching CERTIFICATE entries in PEM file"),
+        ("certificate", server().certificate_pem.encode(), {}, "No matching PRIVATE KEY entries in PEM file"),
+        ("two", 2 * server().pem.encode(), {}, "Expected one private key, but found 2"),
+        ("jks", JKS, {"ssl.keystore.type": "JKS", "ssl.keystore.password": SECRET}, "the password is wrong"),
+        ("p12", PKCS12, {"ssl.keystore.type": "PKCS12", "ssl.keystore.password": SECRET}, "the password is wrong"),
+        (
+            "trust",
+            JKS_TRUST,
+            {"ssl.keystore.type": "JKS", "ssl.keystore.password": STORE_PASSWORD},
+            "has no private key",
+        ),
+        (
+            "noise",
+            b"noise",
+            {"ssl.keystore.type": "JKS", "ssl.keystore.password": STORE_PASSWORD},
+            "it is not PKCS12, or the password is wrong",
+        ),
+    ],
+)
+def test_a_key_store_that_cannot_be_used(
+    tmp_path: Path, name: str, content: bytes | None, more: dict[str, str], words: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(path), **more}
+    with pytest.raises(ConfigError) as error:
+        Stores(TlsSettings.read(settings.get))
+    assert words in str(error.value)
+    assert str(path) in str(error.value)
+    assert SECRET not in str(error.value)
+
+
+def test_a_key_of_another_certificate() -> None:
+    settings = texts(server())
+    settings["ssl.keystore.key"] = authority().key_pem
+    with pytest.raises(ConfigError, match="the private key does not fit the certificate"):
+        shaken(settings, {})
+
+
+def test_without_the_package_for_pkcs12(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "key").write_bytes(PKCS12)
+    settings = {"ssl.keystore.location": str(tmp_path / "key"), "ssl.keystore.password": STORE_PASSWORD}
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization.pkcs12", None)
+    with pytest.raises(ConfigError, match=r"pip install 'pykbroker\[tls\]'"):
+        Stores(TlsSettings.read(settings.get))
+
+
+@pytest.mark.parametrize(
+    ("of_server", "version", "suite"),
+    [
+        ({}, "TLSv1.3", "TLS_AES_256_GCM_SHA384"),
+        ({"ssl_enabled_protocols": "TLSv1.2"}, "TLSv1.2", "ECDHE-ECDSA-AES256-GCM-SHA384"),
+        (
+            {"ssl_cipher_suites": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"},
+            "TLSv1.2",
+            "ECDHE-ECDSA-AES128-GCM-SHA256",
+        ),
+        (
+            {"ssl_cipher_suites": "TLS_AES_256_GCM_SHA384,TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"},
+            "TLSv1.3",
+            "TLS_AES_256_GCM_SHA384",
+        ),
+        ({"ssl_cipher_suites": "TLS_AES_256_GCM_SHA384"}, "TLSv1.3", "TLS_AES_256_GCM_SHA384"),
+    ],
+)
+def test_protocols_and_cipher_suites(of_server: dict[str, str], version: str, suite: str) -> None:
+    side = shaken(texts(server(), None, **of_server), trusting(authority().certificate_pem))
+    assert side.version() == version
+    assert (side.cipher() or ("",))[0] == suite
+
+
+def test_no_version_in_common() -> None:
+    new = texts(server(), ssl_enabled_protocols="TLSv1.3")
+    old = trusting(authority().certificate_pem) | {"ssl.enabled.protocols": "TLSv1.2"}
+    with pytest.raises(ssl.SSLError):
+        shaken(new, old)
+    with pytest.raises(ConfigError, match=r"none is of a version in TLSv1\.2"):
+        shaken(texts(server(), ssl_enabled_protocols="TLSv1.2", ssl_cipher_suites="TLS_AES_256_GCM_SHA384"), {})

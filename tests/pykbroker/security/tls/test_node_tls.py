@@ -1,0 +1,147 @@
+"""The TLS of a node's listeners: settings of each, changes while it runs, and connections to other nodes."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.config.definitions import ConfigError
+from pykbroker.security.tls.connecting import TlsRefused, with_tls
+from pykbroker.security.tls.development import issue
+from pykbroker.security.tls.listener_tls import ListenerTls
+from pykbroker.security.tls.node_tls import NodeTls
+from tests.pykbroker.security.tls.certificates import authority, listener_tls, server, texts
+
+LISTENERS = {
+    "listeners": "SSL://localhost:0,LOGIN://localhost:0,PLAINTEXT://localhost:0",
+    "listener.security.protocol.map": "SSL:SSL,LOGIN:SASL_SSL,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "log.dirs": "/nowhere",
+}
+
+
+def config(**more: str) -> BrokerConfig:
+    properties = {**LISTENERS, **texts(server(), authority()), **{k.replace("__", "."): v for k, v in more.items()}}
+    return BrokerConfig.from_properties(properties)
+
+
+def verify_mode(tls: ListenerTls | None) -> ssl.VerifyMode:
+    assert tls is not None
+    assert tls.server is not None
+    return tls.server.verify_mode
+
+
+def test_listeners_with_tls() -> None:
+    node = NodeTls(config())
+    assert node.of("SSL") is not None
+    assert node.of("LOGIN") is not None
+    assert node.of("PLAINTEXT") is None
+    assert node.of("CONTROLLER") is None
+
+
+def test_certificates_of_clients_with_a_login() -> None:
+    """P-243: a listener with SASL_SSL asks for certificates only if its own setting says so."""
+    node = NodeTls(config(ssl__client__auth="required"))
+    assert verify_mode(node.of("SSL")) is ssl.CERT_REQUIRED
+    assert verify_mode(node.of("LOGIN")) is ssl.CERT_NONE
+    node = NodeTls(config(listener__name__login__ssl__client__auth="requested"))
+    assert verify_mode(node.of("SSL")) is ssl.CERT_NONE
+    assert verify_mode(node.of("LOGIN")) is ssl.CERT_OPTIONAL
+
+
+def test_a_listener_without_a_key_store_is_named() -> None:
+    """Apache Kafka starts, and refuses every handshake."""
+    own = {f"listener.name.ssl.{key}": text for key, text in texts(server()).items() if "keystore" in key}
+    half = BrokerConfig.from_properties({**LISTENERS, **own})
+    with pytest.raises(ConfigError, match="listener LOGIN has TLS and needs a key store"):
+        NodeTls(half)
+
+
+def test_an_error_names_the_listener() -> None:
+    with pytest.raises(ConfigError, match=r"\(listener LOGIN\)"):
+        NodeTls(config(listener__name__login__ssl__enabled__protocols="TLSv1.9"))
+
+
+def with_store(issued: Any) -> BrokerConfig:
+    own = {f"listener.name.ssl.{key}": text for key, text in texts(issued).items() if "keystore" in key}
+    return config().with_dynamic({}, own)
+
+
+def test_changes_of_settings(caplog: pytest.LogCaptureFixture) -> None:
+    """P-244: checked before they are stored, with Kafka's text, and taken when they are in the metadata."""
+    node = NodeTls(config())
+    tls = node.of("SSL")
+    assert tls is not None
+    first = tls.server
+    renewed = with_store(issue("broker", issuer=authority(), hosts=["localhost", "127.0.0.1"]))
+    assert node.refusal_of_change(renewed) is None
+    assert tls.server is first
+    node.apply(renewed)
+    second = tls.server
+    assert second is not first
+    stranger = with_store(server(name="stranger"))
+    reason = node.refusal_of_change(stranger) or ""
+    assert reason.startswith(
+        "Invalid value org.apache.kafka.common.config.ConfigException: Validation of dynamic config update of "
+        "SSLFactory failed: Keystore DistinguishedName does not match"
+    )
+    assert reason.endswith(" for configuration Invalid dynamic configuration")
+    with caplog.at_level(logging.ERROR):
+        node.apply(stranger)
+    assert tls.server is second
+    assert "listener SSL keeps its TLS settings, as the new ones are refused" in caplog.text
+
+
+async def handshake(of_client: ListenerTls, of_server: ListenerTls, host: str) -> None:
+    """Connects by `with_tls`, sends a byte there and back."""
+    ours, theirs = trio.testing.memory_stream_pair()
+
+    async def open_stream(host: str, port: int) -> trio.abc.Stream:
+        return ours
+
+    async def serve() -> None:
+        assert of_server.server is not None
+        stream = trio.SSLStream(theirs, of_server.server, server_side=True)
+        try:
+            await stream.send_all(await stream.receive_some(10))
+        except trio.BrokenResourceError:
+            await trio.aclose_forcefully(theirs)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        try:
+            stream = await with_tls(open_stream, of_client)(host, 9093)
+            await stream.send_all(b"x")
+            assert await stream.receive_some(10) == b"x"
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_connection_to_another_node() -> None:
+    tls = listener_tls(texts(server(), authority()))
+    await handshake(tls, tls, "localhost")
+    await handshake(tls, tls, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("host", "trusted", "words"),
+    [
+        ("other.example", authority(), "Hostname mismatch, certificate is not valid for 'other.example'"),
+        ("localhost", issue("another CA", is_authority=True), "unable to get local issuer certificate"),
+    ],
+)
+async def test_another_node_that_is_not_trusted(host: str, trusted: Any, words: str) -> None:
+    """The error is an OSError with the reason, as other failures to connect."""
+    refused: list[BaseException] = []
+    try:
+        await handshake(listener_tls(texts(server(), trusted)), listener_tls(texts(server())), host)
+    except* TlsRefused as group:
+        refused += group.exceptions
+    assert f"the TLS handshake with {host}:9093 failed: " in str(refused[0])
+    assert words in str(refused[0])
