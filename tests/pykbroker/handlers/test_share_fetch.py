@@ -385,3 +385,41 @@ async def test_record_limit_mode(tmp_path: Path) -> None:
         assert acquired(await broker.fetch("m2", max_records=1, share_acquire_mode=1)) == [(1, 1, 1)]
         with pytest.raises(Exception, match="Unknown share acquire mode"):
             await broker.fetch("m3", share_acquire_mode=9)
+
+
+class Quota:
+    """The quota of a client that may get some bytes at once."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+
+    def fetch_bytes_max(self) -> int:
+        return 1_000
+
+    def throttle_fetch(self, size_bytes: int) -> int:
+        return 0 if size_bytes <= self.bytes_max else 700
+
+
+async def test_a_throttled_member_gets_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its acknowledgements count; what it has acquired comes again."""
+    broker = ShareBroker(tmp_path, share_record_lock_duration_ms="15000")
+    make_context = broker.context
+    quota = Quota(10_000)
+
+    def context(*arguments: Any, **fields: Any) -> Any:
+        made = make_context(*arguments, **fields)
+        made.quota = quota  # type: ignore[assignment]
+        return made
+
+    monkeypatch.setattr(broker, "context", context)
+    async with broker.running():
+        for _ in range(3):
+            broker.produce(b"v" * 600)
+        assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
+        quota.bytes_max = 100
+        throttled = await broker.fetch("m", (0, 0, [ACCEPT]))
+        assert (throttled.throttle_time_ms, acquired(throttled)) == (700, [])
+        assert only(throttled).acknowledge_error_code == ErrorCode.NONE
+        quota.bytes_max = 10_000
+        await trio.sleep(15.1)
+        assert acquired(await broker.fetch("m")) == [(1, 1, 2)]
