@@ -12,7 +12,15 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.share_partitions.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
 from pykbroker.share_partitions.sessions import SessionKey, TopicPartition
-from pykbroker.share_state.state import ACKNOWLEDGED, ARCHIVED, AVAILABLE, PartitionState, SharePartitionKey, StateBatch
+from pykbroker.share_state.state import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    AVAILABLE,
+    PartitionState,
+    SharePartitionKey,
+    StateBatch,
+    WriteState,
+)
 from tests.support.data_path import NOW_MS, topic_id, topic_image
 from tests.support.share_broker import GROUP, TOPIC, ShareBroker, acquired
 
@@ -220,6 +228,18 @@ async def test_p185_a_session_ends_with_its_connection(tmp_path: Path) -> None:
         session.connection.when_closed()  # type: ignore[attr-defined]
         assert (await broker.fetch("m1", epoch=1)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
         assert acquired(await broker.fetch("m2")) == [(0, 0, 2)]
+
+
+async def test_a_connection_that_ends_after_the_broker(tmp_path: Path) -> None:
+    """Its records are not released any more: the next leader finds them available."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m", max_wait_ms=WAIT_MS)
+        session = broker.shares.sessions.get(SessionKey(GROUP, "m"))
+        assert session is not None
+    session.connection.when_closed()  # type: ignore[attr-defined]
+    assert broker.coordinator.begin_write(key_of(), WriteState(1, 0, 0, 0, ())) is ErrorCode.NOT_COORDINATOR
 
 
 async def test_p185_too_many_sessions(tmp_path: Path) -> None:
