@@ -119,6 +119,7 @@ class CoordinatorRuntime(Generic[Shard]):
         self._deadlines = Deadlines()
         self._queues = ReplicationQueues(append_timeout_ms / 1000)
         self._tasks: dict[str, tuple[int, Callable[[], Awaitable[None]]]] = {}
+        self._has_ended = False
         self.nursery: trio.Nursery | None = None
         """For background tasks of coordinators; None before `run`."""
 
@@ -130,9 +131,14 @@ class CoordinatorRuntime(Generic[Shard]):
             self.nursery = nursery
             await self._loaded.load_all(nursery)
             task_status.started()
-            while True:
-                await self._timer.wait_until((self._deadlines.first_ms, *(at_ms for at_ms, _ in self._tasks.values())))
-                await self._run_tasks(self.expire_due())
+            try:
+                while True:
+                    deadlines_ms = (self._deadlines.first_ms, *(at_ms for at_ms, _ in self._tasks.values()))
+                    await self._timer.wait_until(deadlines_ms)
+                    await self._run_tasks(self.expire_due())
+            finally:
+                # A connection that ends with the broker may still ask: nobody would follow the replication of a write.
+                self._has_ended = True
 
     def stop(self) -> None:
         """Unloads every shard and refuses later requests; for a controlled shutdown."""
@@ -187,6 +193,8 @@ class CoordinatorRuntime(Generic[Shard]):
         On a busy loop the timers' task may run after a request: DeleteGroups would find a member whose session expired
         some milliseconds before. Kafka's timer has a thread of its own.
         """
+        if self._has_ended:
+            return ErrorCode.NOT_COORDINATOR
         self.expire_due()
         return self._loaded.find(key)
 

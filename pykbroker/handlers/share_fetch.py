@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.errors import KafkaError
+from pykbroker.protocol.codec import encode_chunks
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_fetch import (
     AcquiredRecords,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 RECORD_LIMIT = 1
 """Acquire mode in which a member never gets more records than it wants."""
 ACQUIRE_MODES = (0, RECORD_LIMIT)
+SIZE_BYTES = 4
+"""Bytes in front of a response that have its size; quotas count them."""
 
 
 async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest) -> ShareFetchResponse:
@@ -86,6 +89,17 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
     fetched = {} if is_renewal else await _fetch(context, request, session)
     outcomes = {} if acknowledgements is None else await acknowledgements.outcomes()
     response = _response(context, session, fetched, outcomes)
+    if context.quota is not None:
+        throttle_ms = context.quota.throttle_fetch(
+            SIZE_BYTES + sum(map(len, encode_chunks(response, context.api_version)))
+        )
+        if throttle_ms:
+            # As in Kafka: what was acquired comes again when its locks expire.
+            for found in fetched.values():
+                if found.records is not None:
+                    found.records.release()
+            response = _response(context, session, {}, outcomes)
+            response.throttle_time_ms = throttle_ms
     response.acquisition_lock_timeout_ms = shares.settings_of(member.group_id).record_lock_duration_ms
     release_if_final(shares, request)
     return response
@@ -116,6 +130,8 @@ async def _fetch(
         turn = request.share_session_epoch % len(places)
         places = places[turn:] + places[:turn]
     max_bytes = min(request.max_bytes, context.services.config.fetch.max_bytes)
+    if context.quota is not None:
+        max_bytes = min(max_bytes, context.quota.fetch_bytes_max())
     limits = FetchLimits(
         request.max_wait_ms,
         min(request.min_bytes, max_bytes),

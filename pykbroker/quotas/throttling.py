@@ -116,7 +116,7 @@ class RequestQuota:
         quotas, key = self._quotas, self._api_key
         if key == ApiKey.PRODUCE:
             return self._is_limited(quotas.produce.limits)
-        if key == ApiKey.FETCH:
+        if key in (ApiKey.FETCH, ApiKey.SHARE_FETCH):
             return self._is_limited(quotas.fetch.limits)
         return (key in STRICT_FROM or key == ApiKey.METADATA) and self._is_limited(quotas.mutations.limits)
 
@@ -160,7 +160,7 @@ class RequestQuota:
         return self._quotas.fetch.most_at_once(self._user, self._client_id)
 
     def throttle_fetch(self, size_bytes: int) -> int:
-        """Counts a Fetch response of this size, and mutes the client; returns the throttle time in ms, 0 for none.
+        """Counts a response to Fetch or ShareFetch, and mutes the client; returns the throttle time in ms, 0 for none.
 
         With a throttle time the response must be empty, and its bytes do not count.
         """

@@ -110,6 +110,9 @@ class _Acknowledgement:
 
     def acknowledge(self, acknowledged: AcknowledgedBatch) -> None:
         start_offset = self._shares.start_offset
+        if len(set(acknowledged.types)) == 1:
+            # One type for each offset, and all the same: a batch need not be split for that.
+            acknowledged = acknowledged._replace(types=acknowledged.types[:1])
         for batch in self._find(acknowledged):
             if batch.last_offset < start_offset:
                 continue

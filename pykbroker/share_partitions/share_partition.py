@@ -133,14 +133,17 @@ class SharePartition:
     def gap_start(self) -> int | None:
         """First offset that may be in a gap between stored batches; None if none of them is left to be fetched."""
         window = self.gap_window
-        return None if window is None or window.end_offset != self.end_offset else window.start_offset
+        if window is None or window.end_offset != self.end_offset:
+            return None
+        return max(window.start_offset, self.start_offset)
 
     def move_gap_start(self, offset: int) -> None:
-        """Notes that gaps before an offset have been fetched."""
+        """Notes that gaps before an offset have been fetched; they stay so if earlier records are acquired again."""
         window = self.gap_window
         if window is not None:
             is_left = window.end_offset == self.end_offset and offset <= window.end_offset
-            self.gap_window = window._replace(start_offset=offset) if is_left else None
+            start_offset = max(offset, window.start_offset)
+            self.gap_window = window._replace(start_offset=start_offset) if is_left else None
 
     def skip_gap(self, fetch_offset: int, found_offset: int) -> None:
         """Notes that the log has no records between the offset of a fetch and the first one found there."""

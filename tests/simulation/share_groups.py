@@ -79,6 +79,8 @@ class ShareMember:
         self._epoch = 0
         self._owned: list[Place] = []
         self._is_configured = False
+        # Without an answer it does not know if it was given another assignment.
+        self._must_be_full = True
 
     async def run(self) -> None:
         client = self._client
@@ -114,8 +116,9 @@ class ShareMember:
             group_id=self._group,
             member_id=f"{client.name}-{self._life}",
             member_epoch=self._epoch,
-            subscribed_topic_names=topics if self._epoch == 0 else None,
+            subscribed_topic_names=topics if self._must_be_full else None,
         )
+        self._must_be_full = True
         response = await client.call_coordinator(GROUP, self._group, request)
         code = ErrorCode(response.error_code)
         if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
@@ -125,6 +128,7 @@ class ShareMember:
         if code != ErrorCode.NONE:
             client.forget_coordinator(GROUP, self._group)
             raise Unreachable(code.name)
+        self._must_be_full = False
         self._epoch = response.member_epoch
         if response.assignment is not None:
             names = {topic_id: name for name, topic_id in client.topic_ids.items()}

@@ -12,7 +12,15 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.records.batch import RecordBatch
 from pykbroker.share_partitions.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
 from pykbroker.share_partitions.sessions import SessionKey, TopicPartition
-from pykbroker.share_state.state import ACKNOWLEDGED, ARCHIVED, AVAILABLE, PartitionState, SharePartitionKey, StateBatch
+from pykbroker.share_state.state import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    AVAILABLE,
+    PartitionState,
+    SharePartitionKey,
+    StateBatch,
+    WriteState,
+)
 from tests.support.data_path import NOW_MS, topic_id, topic_image
 from tests.support.share_broker import GROUP, TOPIC, ShareBroker, acquired
 
@@ -222,6 +230,18 @@ async def test_p185_a_session_ends_with_its_connection(tmp_path: Path) -> None:
         assert acquired(await broker.fetch("m2")) == [(0, 0, 2)]
 
 
+async def test_a_connection_that_ends_after_the_broker(tmp_path: Path) -> None:
+    """Its records are not released any more: the next leader finds them available."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a")
+        await broker.fetch("m", max_wait_ms=WAIT_MS)
+        session = broker.shares.sessions.get(SessionKey(GROUP, "m"))
+        assert session is not None
+    session.connection.when_closed()  # type: ignore[attr-defined]
+    assert broker.coordinator.begin_write(key_of(), WriteState(1, 0, 0, 0, ())) is ErrorCode.NOT_COORDINATOR
+
+
 async def test_p185_too_many_sessions(tmp_path: Path) -> None:
     """P-185."""
     broker = ShareBroker(tmp_path, {"group.share.max.share.sessions": "1", "group.share.max.size": "1"})
@@ -385,3 +405,41 @@ async def test_record_limit_mode(tmp_path: Path) -> None:
         assert acquired(await broker.fetch("m2", max_records=1, share_acquire_mode=1)) == [(1, 1, 1)]
         with pytest.raises(Exception, match="Unknown share acquire mode"):
             await broker.fetch("m3", share_acquire_mode=9)
+
+
+class Quota:
+    """The quota of a client that may get some bytes at once."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+
+    def fetch_bytes_max(self) -> int:
+        return 1_000
+
+    def throttle_fetch(self, size_bytes: int) -> int:
+        return 0 if size_bytes <= self.bytes_max else 700
+
+
+async def test_a_throttled_member_gets_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its acknowledgements count; what it has acquired comes again."""
+    broker = ShareBroker(tmp_path, share_record_lock_duration_ms="15000")
+    make_context = broker.context
+    quota = Quota(10_000)
+
+    def context(*arguments: Any, **fields: Any) -> Any:
+        made = make_context(*arguments, **fields)
+        made.quota = quota  # type: ignore[assignment]
+        return made
+
+    monkeypatch.setattr(broker, "context", context)
+    async with broker.running():
+        for _ in range(3):
+            broker.produce(b"v" * 600)
+        assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
+        quota.bytes_max = 100
+        throttled = await broker.fetch("m", (0, 0, [ACCEPT]))
+        assert (throttled.throttle_time_ms, acquired(throttled)) == (700, [])
+        assert only(throttled).acknowledge_error_code == ErrorCode.NONE
+        quota.bytes_max = 10_000
+        await trio.sleep(15.1)
+        assert acquired(await broker.fetch("m")) == [(1, 1, 2)]

@@ -38,13 +38,22 @@ class Machine:
         self.shares = SharePartition(lambda: self.settings, 1, start_offset, batches)
 
     def fetch(
-        self, member: str, records_max: int = 500, *, batch_size: int = 500, limit: bool = False
+        self,
+        member: str,
+        records_max: int = 500,
+        *,
+        batch_size: int = 500,
+        limit: bool = False,
+        batches_max: int | None = None,
     ) -> list[tuple[int, int, int]]:
-        """Acquires records for a member, as (first offset, last offset, delivery count)."""
+        """Acquires records for a member, as (first offset, last offset, delivery count).
+
+        A read of the log ends with its segment, after `batches_max` batches.
+        """
         if not self.shares.can_acquire:
             return []
         offset = self.shares.next_fetch_offset()
-        fetched = [FetchedBatch(first, last) for first, last in self.log if last >= offset]
+        fetched = [FetchedBatch(first, last) for first, last in self.log if last >= offset][:batches_max]
         acquisition = Acquisition(
             self.shares, member, self.now_ms, records_max=records_max, is_record_limit=limit, batch_size=batch_size
         )

@@ -122,7 +122,9 @@ class History:
         member = self.random.choice(MEMBERS)
         limit = self.random.random() < 0.4
         wanted = self.random.choice((1, 4, 20, 500))
-        found = self.machine.fetch(member, wanted, batch_size=self.random.choice((1, 10, 500)), limit=limit)
+        batches_max = self.random.choice((None, 1, 3))
+        batch_size = self.random.choice((1, 10, 500))
+        found = self.machine.fetch(member, wanted, batch_size=batch_size, limit=limit, batches_max=batches_max)
         count = self.oracle.delivered(member, found, self.machine.now_ms)
         if limit:
             assert count <= wanted
@@ -272,7 +274,7 @@ class History:
         for _ in range(10_000):
             if self.machine.shares.start_offset >= self.end:
                 break
-            found = self.machine.fetch("z")
+            found = self.machine.fetch("z", batches_max=self.random.choice((None, 1)))
             self.oracle.delivered("z", found, self.machine.now_ms)
             if not found:
                 self.machine.pass_time()

@@ -278,6 +278,20 @@ def test_gaps_between_stored_batches_are_fetched() -> None:
     assert machine.offsets == (100, 100)
 
 
+def test_a_gap_that_was_fetched_is_not_one_again() -> None:
+    """Records before it that are acquired once more do not make the next fetch begin there."""
+    log = [(0, 4), (5, 9), (10, 14), (15, 19)]
+    machine = Machine(log, stored=[(0, 4, AVAILABLE, 1), (10, 14, AVAILABLE, 1)])
+    assert machine.fetch("a", 5, batches_max=2) == [(0, 4, 2)]
+    assert machine.fetch("b", 5, batches_max=1) == [(5, 9, 1)]
+    machine.acknowledge("a", 0, 4, RELEASE)
+    assert machine.fetch("a", 5, batches_max=1) == [(0, 4, 3)]
+    machine.acknowledge("a", 0, 4)
+    machine.acknowledge("b", 5, 9)
+    assert machine.shares.next_fetch_offset() == 10
+    assert machine.fetch("a", batches_max=1) == [(10, 14, 2)]
+
+
 @pytest.mark.parametrize("stored", [[(0, 4, 0, 1)], [(9, 8, 0, 1)]])
 def test_state_that_cannot_be(stored: list[tuple[int, int, int, int]]) -> None:
     with pytest.raises(InvalidState):
