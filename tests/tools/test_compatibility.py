@@ -22,9 +22,9 @@ def test_every_api_that_is_served_is_one_of_kafka() -> None:
 
 
 def test_an_api_that_is_not_served_needs_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    without = {name: reason for name, reason in compatibility.NOT_SERVED.items() if name != "ShareFetch"}
+    without = {name: reason for name, reason in compatibility.NOT_SERVED.items() if name != "StopReplica"}
     monkeypatch.setattr(compatibility, "NOT_SERVED", without)
-    with pytest.raises(KeyError, match="ShareFetch"):
+    with pytest.raises(KeyError, match="StopReplica"):
         compatibility.page()
 
 

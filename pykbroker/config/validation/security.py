@@ -24,7 +24,7 @@ def check_logins(config: ConfigValues) -> None:
             continue
         mechanism = config.value(mechanism_key)
         if mechanism not in NODE_MECHANISMS:
-            raise ConfigError(mechanism_key, mechanism, f"must be one of {', '.join(NODE_MECHANISMS)}")
+            raise ConfigError(mechanism_key, mechanism, f"only {', '.join(NODE_MECHANISMS)} are available")
         if name not in config.security.node_logins:
             needed = 'must have username="..." password="..."'
             if mechanism == "OAUTHBEARER":

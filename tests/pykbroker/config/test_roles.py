@@ -139,7 +139,7 @@ def test_an_only_voter_has_the_login_for_brokers_that_its_settings_give() -> Non
             BOTH,
             {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"},
             "sasl.mechanism.controller.protocol",
-            "must be one of PLAIN, SCRAM",
+            "only PLAIN, SCRAM",
         ),
         (
             BOTH,
