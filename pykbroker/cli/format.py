@@ -26,7 +26,12 @@ from pykbroker.config.listener_addresses import is_every_address
 from pykbroker.config.values import CONTROLLER
 from pykbroker.controller.formatting import write_first_levels, write_first_voters
 from pykbroker.controller.metadata.features import default_levels
-from pykbroker.controller.metadata.metadata_versions import METADATA_VERSION, METADATA_VERSION_LATEST, described
+from pykbroker.controller.metadata.metadata_versions import (
+    METADATA_VERSION,
+    METADATA_VERSION_LATEST,
+    METADATA_VERSION_UNSTABLE,
+    described,
+)
 from pykbroker.controller.raft.quorum import ReplicaKey, Voter, VoterEndpoint, VoterSet
 from pykbroker.logstore.errors import StorageError
 from pykbroker.logstore.filesystem import OsFileSystem
@@ -92,18 +97,14 @@ def format_directory(
       pykbroker format --config server.properties --cluster-id ID --add-scram @credentials
     """
     config = _read_config(config_file, overrides)
-    levels = levels_of_options(
-        release_version,
-        features,
-        is_dynamic=not config.quorum.voters,
-        unstable=config.broker.unstable_feature_versions_enable,
-    )
+    unstable = config.broker.unstable_feature_versions_enable
+    levels = levels_of_options(release_version, features, is_dynamic=not config.quorum.voters, unstable=unstable)
     first: list[Any] = []
     if scram_texts:
         from pykbroker.cli.format_scram import credentials_of_options
 
         if levels is None:
-            levels = default_levels(METADATA_VERSION_LATEST)
+            levels = default_levels(METADATA_VERSION_UNSTABLE if unstable else METADATA_VERSION_LATEST)
         first = credentials_of_options(scram_texts, levels[METADATA_VERSION])
     generator = random.SystemRandom()
     directory_id = random_uuid(generator.randbytes(16))
