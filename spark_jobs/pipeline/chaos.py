@@ -15,7 +15,7 @@ class Kill:
     """A kill -9 that is due.
 
     Attributes:
-        at_s: seconds after the job's queries have run for the first time.
+        at_s: seconds in which the job was live, which means that it had finished a trigger since its start.
         target: job, broker or database.
         choice: chooses one of several nodes or databases: a number to be taken modulo how many there are.
     """

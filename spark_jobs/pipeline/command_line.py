@@ -105,7 +105,7 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--chaos", action="store_true", help="kill -9 to job, broker, database at random moments")
     command.add_argument("--seed", type=int, default=7, help="of the input, and of the kills (default %(default)s)")
     command.add_argument("--events", type=int, help="how many events (default: as many as suit the pipeline)")
-    command.add_argument("--seconds", type=float, default=15.0, help="over which they are sent (default %(default)s)")
+    command.add_argument("--seconds", type=float, default=10.0, help="over which they are sent (default %(default)s)")
     command.add_argument("--report-dir", type=Path, default=Path("reports/pipelines"), help="default %(default)s")
     command.add_argument("--work-dir", type=Path, help="folder for data and logs (default: a temporary one)")
     command.add_argument(

@@ -34,7 +34,9 @@ DOWN_S = 0.5
 RESTARTS_MAX = 15
 # For a minute on a small machine the JVM's second compiler costs more than it brings.
 JVM_FOR_A_MINUTE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-KILLS_AFTER_FEEDING_S = 15.0
+KILLS_AFTER_FEEDING_S = 5.0
+LIVE_AFTER_S = 20.0
+"""A job that runs for so long counts as live even if it has not finished a trigger: there may be nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,11 @@ class Run:
         self._job: ManagedProcess | None = None
         self._lines_seen = 0
         self._running_since: float | None = None
+        # Moments of kills count the seconds in which the job is live. Counted from its start, most kills would meet a
+        # job that is still starting.
+        self._is_live = False
+        self._live_s = 0.0
+        self._looked_at = 0.0
         self._kills: list[chaos.Kill] = []
         self._fed: Counter[str] = Counter()
         self._restarts = 0
@@ -200,7 +207,9 @@ class Run:
             self._systems.real_name,
         )
         beside = Beside(self._pipeline, self._systems, stage)
+        batches_before = len(self._history.batches)
         if layout.feed_first:
+            feeder.go.set()
             feeder.start()
             feeder.join()
             feeder.require_no_failure()
@@ -210,16 +219,18 @@ class Run:
         if not layout.feed_first:
             feeder.start()
         beside.start()
-        self._follow(stage, feeder, beside, len(records))
+        self._follow(stage, feeder, beside, len(records), batches_before)
         self._fed += feeder.acknowledged
 
-    def _follow(self, stage: str, feeder: Feeder, beside: Beside, total: int) -> None:
+    def _follow(self, stage: str, feeder: Feeder, beside: Beside, total: int, batches_before: int) -> None:
         """Look after everything until the stage is done, with the kills that come due."""
         folder = self._systems.folder
         deadline = time.monotonic() + STAGE_TIMEOUT_S
         while not done_file(folder, stage).exists() or feeder.is_alive() or beside.is_alive():
             time.sleep(POLL_INTERVAL_S)
             self._look(feeder, total)
+            if len(self._history.batches) > batches_before or self._is_live or done_file(folder, stage).exists():
+                feeder.go.set()
             feeder.require_no_failure()
             beside.require_no_failure()
             self._kill_what_is_due()
@@ -238,9 +249,18 @@ class Run:
         for line in lines[self._lines_seen :]:
             if (batch := parse_line(line)) is not None:
                 self._history.add_batch(batch)
+                self._is_live = True
+            elif line.startswith("running "):
+                self._running_since = time.monotonic()
             elif line.startswith("connector:"):
                 self._screen.say(f"Spark: {line}")
         self._lines_seen = len(lines)
+        now = time.monotonic()
+        if self._running_since is not None and now - self._running_since > LIVE_AFTER_S:
+            self._is_live = True
+        if self._is_live:
+            self._live_s += now - self._looked_at
+        self._looked_at = now
         fed = self._fed + (feeder.acknowledged if feeder is not None else Counter())
         self._history.add_sample({self._systems.real_name(topic): count for topic, count in fed.items()})
         if feeder is not None:
@@ -276,6 +296,8 @@ class Run:
         argv += [f"{option}={value}" for option, value in options.items() if value]
         self._job = ManagedProcess("the Spark job", argv, self._settings.folder / "job.log", JVM_FOR_A_MINUTE)
         self._lines_seen = 0
+        self._is_live = False
+        self._running_since = None
 
     def _wait_until_running(self, stage: str) -> None:
         began = time.monotonic()
@@ -287,8 +309,7 @@ class Run:
             if time.monotonic() - began > JOB_START_TIMEOUT_S:
                 raise self._job.failure(f"did not start within {JOB_START_TIMEOUT_S:.0f} s")
             time.sleep(POLL_INTERVAL_S)
-        if self._running_since is None:
-            self._running_since = time.monotonic()
+        if not any(moment.text == "the Spark job runs" for moment in self._history.moments):
             self._screen.say(f"Spark job runs after {time.monotonic() - began:.0f} s")
             self._history.note("start", "the Spark job runs")
 
@@ -304,8 +325,7 @@ class Run:
     # Kills
 
     def _kill_what_is_due(self) -> None:
-        assert self._running_since is not None
-        while self._kills and time.monotonic() - self._running_since >= self._kills[0].at_s:
+        while self._kills and self._is_live and self._live_s >= self._kills[0].at_s:
             kill = self._kills.pop(0)
             if kill.target == chaos.JOB:
                 assert self._job is not None
