@@ -342,7 +342,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         INT, "2000", AT_LEAST_1, attribute="topics.max_request_partition_size_limit"
     ),
     "message.max.bytes": ConfigDefinition(INT, "1048588", AT_LEAST_0, CLUSTER_WIDE, part_of="topics.defaults"),
-    "metadata.log.dir": ConfigDefinition(STRING, None),
+    "metadata.log.dir": ConfigDefinition(STRING, None, attribute="log.metadata_dir"),
     "metadata.log.max.record.bytes.between.snapshots": ConfigDefinition(
         LONG, "20971520", AT_LEAST_1, attribute="metadata_log.max_record_bytes_between_snapshots"
     ),
