@@ -135,6 +135,7 @@ class LogValues(Frozen):
 
     cleaner_backoff_ms: int
     cleaner_enable: bool
+    dir_failure_timeout_ms: int
     dirs: tuple[str, ...]
     flush_offset_checkpoint_interval_ms: int
     flush_scheduler_interval_ms: int

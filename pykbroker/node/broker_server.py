@@ -44,7 +44,7 @@ from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
@@ -382,7 +382,18 @@ def _directory_tasks(
     from pykbroker.replication.failed_directories import FailedDirectories
 
     controller = parts.controller
-    failed = FailedDirectories(directories, parts.directory.path, hurry or (lambda: None))
+
+    def registered_ids() -> Collection[bytes]:
+        broker = controller.image.brokers.get(parts.config.node_id)
+        return () if broker is None or hurry is None else broker.log_dirs
+
+    failed = FailedDirectories(
+        directories,
+        parts.directory.path,
+        hurry or (lambda: None),
+        registered_ids,
+        parts.config.log.dir_failure_timeout_ms / 1000,
+    )
     channel = make_channel(parts, call, "directories")
     return DirectoryTasks(
         failed, DirectoryReports(parts.config.node_id, directories, lambda: controller.image, channel)

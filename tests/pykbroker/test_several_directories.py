@@ -240,3 +240,26 @@ def test_a_node_ends_when_its_metadata_directory_fails() -> None:
 
     with pytest.raises(RuleBroken, match="n1 ended by itself: StorageError"):
         Cluster("three", log_dirs="/data,/more").run(scenario)
+
+
+def test_a_node_ends_that_cannot_tell_of_a_failed_directory() -> None:
+    """P-276: without a controller its replicas there would keep their leaderships."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(1, "t") == 0
+        await trio.sleep(2)
+        before = await leaders(cluster, 1)
+        number, node = next(
+            (number, node) for number, node in before.items() if f"t-{number}" in replicas_in(cluster, node, "/more")
+        )
+        for other in {1, 2, 3} - {node}:
+            cluster.world.machines[f"n{other}"].kill()
+        machine = cluster.world.machines[f"n{node}"]
+        machine.disk.failing_path = "/more"
+        await produce_everywhere(cluster, node, {number: node})
+        await trio.sleep(8)
+        assert machine.is_ready
+        await trio.sleep(5)
+
+    with pytest.raises(RuleBroken, match="ended by itself: StorageError: /more: has failed, and the controller"):
+        Cluster("three", log_dirs="/data,/more", log_dir_failure_timeout_ms="10000").run(scenario)
