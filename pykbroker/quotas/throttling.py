@@ -189,7 +189,10 @@ class RequestQuota:
             request_ms = 0 if request.acks == 0 else self._record_time(now_ms)
         else:
             request_ms = self._record_time(now_ms)
-            other_ms = max(0, self._mutation_throttle_ms - (now_ms - self._mutation_at_ms))
+            other_ms = 0
+            if self._api_key in STRICT_FROM:
+                # Not Metadata: the topic is refused, and the client may ask for others meanwhile.
+                other_ms = max(0, self._mutation_throttle_ms - (now_ms - self._mutation_at_ms))
         throttle_ms = max(request_ms, other_ms, getattr(response, "throttle_time_ms", 0))
         if throttle_ms:
             if response is not None and hasattr(response, "throttle_time_ms"):
