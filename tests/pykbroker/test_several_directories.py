@@ -15,11 +15,17 @@ from pykbroker.cli.format import format_directory
 from pykbroker.config.broker_config import BrokerConfig, ConfigError
 from pykbroker.logstore.errors import InconsistentDirectory
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from pykbroker.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from pykbroker.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.pykbroker.test_three_nodes import Cluster
@@ -263,3 +269,30 @@ def test_a_node_ends_that_cannot_tell_of_a_failed_directory() -> None:
 
     with pytest.raises(RuleBroken, match="ended by itself: StorageError: /more: has failed, and the controller"):
         Cluster("three", log_dirs="/data,/more", log_dir_failure_timeout_ms="10000").run(scenario)
+
+
+def test_a_new_replica_goes_where_it_was_asked_for() -> None:
+    """P-278: kafka-reassign-partitions names the directory before the replica comes, and the other one has fewer."""
+
+    async def scenario(cluster: Cluster) -> None:
+        topic = CreatableTopic(
+            name="t",
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[1])],
+        )
+        answer = await cluster.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        assert answer.topics[0].error_code == 0
+        await trio.sleep(1)
+        wish = AlterReplicaLogDir(path="/more", topics=[AlterReplicaLogDirTopic(name="t", partitions=[0])])
+        noted = await cluster.ask(2, AlterReplicaLogDirsRequest(dirs=[wish]))
+        assert noted.results[0].partitions[0].error_code == ErrorCode.REPLICA_NOT_AVAILABLE
+        goal = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=0, replicas=[2])])
+        answer = await cluster.ask(1, AlterPartitionReassignmentsRequest(topics=[goal], timeout_ms=10_000))
+        assert answer.error_code == 0
+        with trio.fail_after(30):
+            while "t-0" not in replicas_in(cluster, 2, "/more"):
+                await trio.sleep(0.1)
+        assert replicas_in(cluster, 2, "/data") == set()
+
+    Cluster("three", log_dirs="/data,/more").run(scenario)
