@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pykbroker.errors import KafkaError
+from pykbroker.protocol.codec import encode_chunks
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.share_fetch import (
     AcquiredRecords,
@@ -88,6 +89,10 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
     response = _response(context, session, fetched, outcomes)
     response.acquisition_lock_timeout_ms = shares.settings_of(member.group_id).record_lock_duration_ms
     release_if_final(shares, request)
+    if context.quota is not None:
+        # Kafka sends an empty response if that exceeds the quota; the records, which are acquired, then come again only
+        # when their locks have expired. Here they are sent, and the client is throttled after them.
+        context.quota.count_fetched(4 + sum(map(len, encode_chunks(response, context.api_version))))
     return response
 
 
@@ -116,6 +121,8 @@ async def _fetch(
         turn = request.share_session_epoch % len(places)
         places = places[turn:] + places[:turn]
     max_bytes = min(request.max_bytes, context.services.config.fetch.max_bytes)
+    if context.quota is not None:
+        max_bytes = min(max_bytes, context.quota.fetch_bytes_max())
     limits = FetchLimits(
         request.max_wait_ms,
         min(request.min_bytes, max_bytes),
