@@ -162,7 +162,9 @@ class PykbrokerProcess(BrokerProcess):
         port_file.unlink(missing_ok=True)
         port = self.bootstrap.rpartition(":")[2] or "0"
         command = [*self.wrapper, PYTHON, "-m", "pykbroker", "start", "--port", port]
-        command += ["--port-file", str(port_file), "--data-dir", str(self.data_dir)]
+        command += ["--port-file", str(port_file)]
+        if "log.dirs" not in self.overrides:
+            command += ["--data-dir", str(self.data_dir)]
         for key, value in self.overrides.items():
             command += ["--override", f"{key}={value}"]
         self.process = self._spawn(command, cwd=CHECKOUT)

@@ -46,6 +46,7 @@ LONGEST_FIRST = (
     "test_java_admin_tools.py",
     "test_mirror_maker.py",
     "test_java_tools.py",
+    "test_quotas.py",
     "test_spark.py",
     "test_verifiable.py",
     "test_transactions_java.py",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykbroker.logstore.compaction import CleaningPlan, CompactionWork, begin_compaction, plan_cleaning
+from pykbroker.logstore.log_directories import LogDirectories
 from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.logstore.partition_log import PartitionLog
 
@@ -21,9 +22,9 @@ Bounds = Callable[[str, int], tuple[int, int] | None]
 
 
 class LogCleaner:
-    """The cleaner of one data directory (`log.cleaner.enable`). One cleaning at a time."""
+    """The cleaner of the data directory, or of several (`log.cleaner.enable`). One cleaning at a time."""
 
-    def __init__(self, directory: LogDirectory) -> None:
+    def __init__(self, directory: LogDirectory | LogDirectories) -> None:
         self._directory = directory
         # Offset up to which each log is clean. By the log object, because a later log may have the same name.
         self._clean_to: dict[PartitionLog, int] | None = None

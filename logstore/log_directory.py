@@ -183,9 +183,17 @@ class LogDirectory:
         return len(self.logs)
 
     def create_log(
-        self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig, now_ms: int
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes | None,
+        config: LogConfig,
+        now_ms: int,
+        assigned: bytes | None = None,
     ) -> PartitionLog:
         """The log of a partition, which is created if it does not exist. Raises StorageFull, StorageError.
+
+        `assigned`, the directory in the metadata, matters only to a broker with several (`LogDirectories`).
 
         Of many new logs, most get their directories later, at their first use or by `finish_directories`. If the broker
         restarts before that, the log is missing and is created again.

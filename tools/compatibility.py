@@ -31,9 +31,9 @@ REMARKS = {
     "ShareFetch": "a partition of an unknown topic id has UNKNOWN_TOPIC_ID; Kafka fails the whole request, "
     "UNKNOWN_SERVER_ERROR",
     "ApiVersions": "the features of what is not served are missing",
-    "AlterReplicaLogDirs": "a broker has one log directory: a move is either none or impossible",
-    "DescribeLogDirs": "there is one log directory, which is never cordoned",
-    "AssignReplicasToDirs": "brokers send it when their disk is full, as they have one directory",
+    "AlterReplicaLogDirs": "a replica stays in its log directory: a move is UNSUPPORTED_VERSION",
+    "DescribeLogDirs": "a log directory is never cordoned",
+    "AssignReplicasToDirs": "brokers with one directory send it when their disk is full",
     **dict.fromkeys(
         ("GetTelemetrySubscriptions", "PushTelemetry"),
         "as in Kafka, ApiVersions lists it if `metric.reporters` names a receiver, which is a Python class here",

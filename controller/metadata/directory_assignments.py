@@ -2,7 +2,7 @@
 
 The controller assigns the directory only if a broker has a single one; a broker with several chooses and reports it.
 
-A broker of pykbroker has one, and reports LOST_DIRECTORY for replicas that it cannot write while its disk is full:
+A broker of pykbroker with a single one reports LOST_DIRECTORY for replicas that it cannot write while its disk is full:
 those leave the in-sync set, and others lead. Kafka's brokers never report it; Kafka's controller handles it this way.
 """
 

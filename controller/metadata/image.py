@@ -50,6 +50,13 @@ class PartitionImage(NamedTuple):
     eligible_leader_replicas: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
 
+    def directory_on(self, broker_id: int) -> bytes | None:
+        """Id of the log directory of a broker's replica, which may be a reserved one; None if it has no replica or the
+        metadata has no directories."""
+        if broker_id not in self.replicas or not self.directories:
+            return None
+        return self.directories[self.replicas.index(broker_id)]
+
     def is_lost_on(self, broker_id: int) -> bool:
         """True if a broker's replica is in a lost log directory (`LOST_DIRECTORY`, KIP-858)."""
         if LOST_DIRECTORY not in self.directories or broker_id not in self.replicas:

@@ -114,7 +114,7 @@ def format_directory(
         if cluster_id is None and not config.is_alone:
             raise CliError("--cluster-id is needed: it is the same on all nodes", 2)
         identity = _identity(cluster_id, config, directory_id, generator)
-        _write(config.log.dirs[0], identity, None, levels, first, ignore_formatted=ignore_formatted)
+        _write_all(config, identity, None, levels, first, generator, ignore_formatted=ignore_formatted)
         return
     if standalone + (initial_controllers is not None) + no_initial_controllers != 1:
         raise CliError("give one of --standalone, --initial-controllers and --no-initial-controllers", 2)
@@ -131,7 +131,8 @@ def format_directory(
         directory_id = directory_id if itself is None else itself.key.directory_id
     identity = _identity(cluster_id, config, directory_id, generator)
     is_voter = voters is not None and voters.voter(config.node_id) is not None
-    _write(config.log.dirs[0], identity, voters if is_voter else None, levels, first, ignore_formatted=ignore_formatted)
+    own_voters = voters if is_voter else None
+    _write_all(config, identity, own_voters, levels, first, generator, ignore_formatted=ignore_formatted)
 
 
 def _identity(
@@ -184,6 +185,25 @@ def parse_controllers(text: str, listener_name: str) -> VoterSet:
     return VoterSet(voters.values())
 
 
+def _write_all(
+    config: BrokerConfig,
+    identity: MetaProperties,
+    voters: VoterSet | None,
+    levels: Mapping[str, int] | None,
+    first: Sequence[Any],
+    generator: random.Random,
+    *,
+    ignore_formatted: bool,
+) -> None:
+    """Formats the directory of the metadata, and the further ones with directory ids of their own."""
+    metadata = config.log.metadata_dir or config.log.dirs[0]
+    identity = _write(metadata, identity, voters, levels, first, ignore_formatted=ignore_formatted)
+    for path in config.log.dirs:
+        if path != metadata:
+            further = identity._replace(directory_id=uuid_to_text(random_uuid(generator.randbytes(16))))
+            _write(path, further, None, None, (), ignore_formatted=ignore_formatted)
+
+
 def _write(
     path: str,
     identity: MetaProperties,
@@ -192,16 +212,18 @@ def _write(
     first: Sequence[Any],
     *,
     ignore_formatted: bool,
-) -> None:
+) -> MetaProperties:
+    """Formats one directory; returns the identity that it has then."""
     filesystem = OsFileSystem()
     try:
         directory = LogDirectory.open(path, filesystem=filesystem)
         try:
-            if directory.meta_properties() is not None:
+            known = directory.meta_properties()
+            if known is not None:
                 if not ignore_formatted:
                     raise CliError(f"{path} is formatted already; --ignore-formatted leaves it as it is")
                 click.echo(f"{path} is formatted already.")
-                return
+                return known
             now_ms = int(time.time() * 1000)
             if voters is not None:
                 write_first_voters(filesystem, path, voters, now_ms)
@@ -216,3 +238,4 @@ def _write(
     if levels is not None:
         what += f", with metadata.version {described(levels[METADATA_VERSION])}"
     click.echo(f"Formatted {path} for node {identity.node_id} of cluster {identity.cluster_id}{what}.")
+    return identity

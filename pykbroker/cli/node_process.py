@@ -171,7 +171,7 @@ def ready_text(address: BrokerAddress, config: BrokerConfig) -> str:
     return (
         f"pykbroker {__version__} is ready\n"
         f"  listens on  {host_and_port(*address)}\n"
-        f"  data in     {config.log.dirs[0]}\n"
+        f"  data in     {', '.join(config.log.dirs)}\n"
         f"  to stop     Ctrl-C, or kill {os.getpid()}"
     )
 

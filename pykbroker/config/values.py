@@ -131,15 +131,18 @@ class ConsumerGroupValues(Frozen):
 
 
 class LogValues(Frozen):
-    """The log directory and the periodic tasks on its logs."""
+    """The log directories and the periodic tasks on their logs. `metadata_dir` has __cluster_metadata, by default the
+    first of `dirs`."""
 
     cleaner_backoff_ms: int
     cleaner_enable: bool
+    dir_failure_timeout_ms: int
     dirs: tuple[str, ...]
     flush_offset_checkpoint_interval_ms: int
     flush_scheduler_interval_ms: int
     flush_start_offset_checkpoint_interval_ms: int
     initial_task_delay_ms: int
+    metadata_dir: str | None
     retention_check_interval_ms: int
 
 

@@ -1,13 +1,17 @@
 """AlterReplicaLogDirs (key 34): move replicas between log directories of one broker (KIP-113).
 
-Versions 1-2. v2 flexible. A broker here has one log directory, so a move either changes nothing or is impossible.
+Versions 1-2. v2 flexible. The directory of a replica that is not here yet is noted, and used when the replica comes
+(P-278); so `kafka-reassign-partitions` can name directories for new replicas. A replica that is here stays where it is:
+to move it is UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING
 
+from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.protocol.acl_codes import ALTER
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.alter_replica_log_dirs import (
@@ -19,6 +23,8 @@ from pykbroker.protocol.messages.alter_replica_log_dirs import (
 if TYPE_CHECKING:
     from pykbroker.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
     from pykbroker.requests.context import BrokerContext, BrokerServices
+
+log = logging.getLogger(__name__)
 
 
 async def handle_alter_replica_log_dirs(
@@ -59,12 +65,27 @@ def _move(services: BrokerServices, topic: str, number: int, path: str) -> Error
     if len(topic) + len(str(number)) + _FUTURE_NAME_LENGTH > _DIRECTORY_NAME_LENGTH_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     # The path is compared as text: clients take its spelling from DescribeLogDirs.
-    if path != os.path.abspath(services.log_directory.path):
-        return ErrorCode.LOG_DIR_NOT_FOUND
+    logs = services.log_directory
+    directory_id = b""
+    if isinstance(logs, LogDirectory):
+        if path != os.path.abspath(logs.path):
+            return ErrorCode.LOG_DIR_NOT_FOUND
+    else:
+        ids = {os.path.abspath(directory.path): known for known, directory in logs.online.items()}
+        if path not in ids:
+            is_offline = path in map(os.path.abspath, (*logs.offline.values(), *logs.unopened))
+            return ErrorCode.KAFKA_STORAGE_ERROR if is_offline else ErrorCode.LOG_DIR_NOT_FOUND
+        directory_id = ids[path]
     if services.partitions.is_offline(topic, number):
         return ErrorCode.KAFKA_STORAGE_ERROR
-    if services.partitions.get(topic, number) is not None:
-        return ErrorCode.NONE
+    partition = services.partitions.get(topic, number)
+    if partition is not None:
+        if path == os.path.abspath(os.path.dirname(partition.log.path)):
+            return ErrorCode.NONE
+        log.warning("%s cannot be moved to %s: replicas stay in their log directories here", partition, path)
+        return ErrorCode.UNSUPPORTED_VERSION
+    if not isinstance(logs, LogDirectory):
+        logs.prefer(topic, number, directory_id)
     known = services.metadata.image.topics_by_name.get(topic)
     if known is None or number not in known.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

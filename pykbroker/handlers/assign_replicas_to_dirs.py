@@ -1,7 +1,7 @@
 """AssignReplicasToDirs (key 73): a broker reports the log directories of its replicas (KIP-858).
 
-Version 0. Brokers of pykbroker have one log directory and send this request when it is full, see
-`replication.full_disk`. Apache Kafka's brokers send it if they have several log directories.
+Version 0. Brokers with several log directories send it for each replica (`replication.directory_reports`), ours with
+one directory when that is full (`replication.full_disk`).
 """
 
 from __future__ import annotations

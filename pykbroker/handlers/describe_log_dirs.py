@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.protocol.acl_codes import DESCRIBE
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.describe_log_dirs import (
@@ -20,13 +21,12 @@ from pykbroker.protocol.messages.describe_log_dirs import (
 from pykbroker.requests.turn import Turn
 
 if TYPE_CHECKING:
-    from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
     from pykbroker.requests.context import BrokerContext
 
 
 async def handle_describe_log_dirs(context: BrokerContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """Describes the one log directory and the requested logs in it; null means all logs (P-154)."""
+    """Describes the log directories and the requested logs in them; null means all logs (P-154, P-277)."""
     if not context.authorize_cluster(DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted: dict[str, set[int]] | None = None
@@ -34,7 +34,7 @@ async def handle_describe_log_dirs(context: BrokerContext, request: DescribeLogD
         wanted = {}
         for asked in request.topics:
             wanted.setdefault(asked.topic, set()).update(asked.partitions)
-    topics: dict[str, DescribeLogDirsTopic] = {}
+    found: dict[str, dict[str, DescribeLogDirsTopic]] = {}
     partitions = context.services.partitions
     turn = Turn()
     for partition in list(partitions.all()):
@@ -44,6 +44,7 @@ async def handle_describe_log_dirs(context: BrokerContext, request: DescribeLogD
             continue
         if wanted is not None and partition.partition not in wanted.get(partition.topic, ()):
             continue
+        topics = found.setdefault(partition.log.path.rpartition("/")[0], {})
         topic = topics.get(partition.topic)
         if topic is None:
             topic = topics[partition.topic] = DescribeLogDirsTopic(name=partition.topic)
@@ -55,15 +56,23 @@ async def handle_describe_log_dirs(context: BrokerContext, request: DescribeLogD
                 is_future_key=False,
             )
         )
-    directory = context.services.log_directory
-    return DescribeLogDirsResponse(results=[_result(directory, list(topics.values()))])
+    log_directory = context.services.log_directory
+    if isinstance(log_directory, LogDirectory):
+        return DescribeLogDirsResponse(results=[_result(log_directory, found)])
+    results = [_result(directory, found) for directory in log_directory.online.values()]
+    results += [_failed(path) for path in (*log_directory.offline.values(), *log_directory.unopened)]
+    return DescribeLogDirsResponse(results=results)
 
 
-def _result(directory: LogDirectory, topics: list[DescribeLogDirsTopic]) -> DescribeLogDirsResult:
+def _failed(path: str) -> DescribeLogDirsResult:
+    return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=os.path.abspath(path))
+
+
+def _result(directory: LogDirectory, found: dict[str, dict[str, DescribeLogDirsTopic]]) -> DescribeLogDirsResult:
     total_bytes, usable_bytes = directory.filesystem.space(directory.path)
     return DescribeLogDirsResult(
         log_dir=os.path.abspath(directory.path),
-        topics=topics,
+        topics=list(found.get(directory.path, {}).values()),
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
     )

@@ -24,7 +24,7 @@ from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, LogDirectory
 from pykbroker.metadata.metadata_cache import MetadataCache
 from pykbroker.node.broker_server import BrokerServer
 from pykbroker.node.host import Host
-from pykbroker.node.node_directory import identify, raise_descriptor_limit
+from pykbroker.node.node_directory import identify, open_directories, raise_descriptor_limit
 from pykbroker.node.node_parts import NodeParts
 from pykbroker.node.quorum_node import StoppedEarly, ask_cluster_id, is_quorum_gone, make_quorum_node
 from pykbroker.quotas.switch import QuotaSwitch
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pykbroker.config.broker_config import BrokerConfig
     from pykbroker.config.listener_addresses import ListenerAddress
     from pykbroker.controller.metadata.image import ClusterImage
+    from pykbroker.logstore.log_directories import LogDirectories
     from pykbroker.logstore.meta_properties import MetaProperties
     from pykbroker.network.listening import Bound
     from pykbroker.node.controller_server import ControllerServer
@@ -72,7 +73,7 @@ async def run_broker(
     """Runs a node until it is cancelled or `stop` is set, then stops it in order.
 
     Args:
-        config: settings of the node; `log_dirs[0]` is created and formatted when it is empty.
+        config: settings of the node; its directories are created and formatted when they are empty.
         cluster_id: id for a new cluster, 22 characters; `node_directory` describes the default. The id of an existing
             directory must be the same.
         on_ready: called once, when every request can be answered, with the address of the first listener: for clients,
@@ -91,19 +92,25 @@ async def run_broker(
     descriptor_limit = raise_descriptor_limit()
     bound: list[Bound] = []
     directory: LogDirectory | None = None
+    directories: LogDirectories | None = None
     try:
         bound += (
             (address, host.bind(address.host, address.port))
             for address in (*config.network.listeners, *config.network.controller_listeners)
         )
+        open_file_limit = min(DESCRIPTORS_KEPT, descriptor_limit // 4) // len(config.log.dirs)
         directory = LogDirectory.open(
-            config.log.dirs[0],
+            config.log.metadata_dir or config.log.dirs[0],
             filesystem=host.filesystem,
-            open_file_limit=min(DESCRIPTORS_KEPT, descriptor_limit // 4),
+            open_file_limit=open_file_limit,
         )
         ask = partial(ask_cluster_id, config, host, trio.Event() if stop is None else stop)
+        is_new = directory.meta_properties() is None
         identity = await identify(directory, config, cluster_id, host.random, ask)
-        await _run_in_directory(config, bound, directory, identity, host, on_ready, stop)
+        if config.log.dirs != (directory.path,) and config.is_broker:
+            directories = open_directories(config, directory, identity, host, open_file_limit, is_new=is_new)
+        logs = directory if directories is None else directories
+        await _run_in_directory(config, bound, directory, logs, identity, host, on_ready, stop)
     except StoppedEarly:
         pass
     finally:
@@ -112,12 +119,15 @@ async def run_broker(
                 listening.close()
         if directory is not None:
             directory.abandon()
+        if directories is not None:
+            directories.abandon()
 
 
 async def _run_in_directory(
     config: BrokerConfig,
     bound: list[Bound],
     directory: LogDirectory,
+    log_directories: LogDirectory | LogDirectories,
     identity: MetaProperties,
     host: Host,
     on_ready: Callable[[BrokerAddress], None],
@@ -133,7 +143,9 @@ async def _run_in_directory(
     quotas = QuotaSwitch(config)
     quotas.apply(None, controller.image)
     controller.subscribe(quotas.apply)
-    parts = NodeParts(config, host, directory, identity, controller, quorum.peers, metadata, quotas, [])
+    parts = NodeParts(
+        config, host, directory, log_directories, identity, controller, quorum.peers, metadata, quotas, []
+    )
     for_clients = bound[: len(config.network.listeners)]
     for_nodes = bound[len(config.network.listeners) :]
     local = LocalController(parts, for_nodes)
@@ -153,11 +165,11 @@ async def _run_in_directory(
                 if broker is not None:
                     await broker.start(nursery)
                 on_ready(_address_of(bound[0]))
-        _close(directory, broker)
+        _close(parts, broker)
     except BaseException as error:
         # After any other error there is no mark of a clean stop, and the next start recovers every log.
         if _is_cancellation(error):
-            _close(directory, broker)
+            _close(parts, broker)
         raise
     finally:
         controller.close()
@@ -238,12 +250,14 @@ async def _cancel_when_alone(parts: NodeParts, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-def _close(directory: LogDirectory, broker: BrokerServer | None) -> None:
+def _close(parts: NodeParts, broker: BrokerServer | None) -> None:
     """Closes the logs and marks a clean stop; the logs of a broker that never finished its start were not opened."""
     if broker is None:
-        directory.close()
+        parts.directory.close()
     elif broker.is_started:
         broker.close()
+        if parts.directory.path not in parts.config.log.dirs:
+            parts.directory.close()
 
 
 def _is_cancellation(error: BaseException) -> bool:

@@ -24,7 +24,7 @@ from pykbroker.errors import KafkaError
 from pykbroker.logstore.errors import InconsistentDirectory, StorageError
 from pykbroker.logstore.log_directory import METADATA_TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
-from pykbroker.protocol.uuids import random_uuid, uuid_from_text
+from pykbroker.protocol.uuids import random_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ async def register_at_once(
     config: BrokerConfig,
     endpoints: Sequence[Endpoint],
     directory: LogDirectory,
-    identity: MetaProperties,
+    directory_ids: Sequence[bytes],
     host: Host,
 ) -> RegisterBroker:
     """Registers this broker, unfenced, at the controller of its own process, which no other node can reach.
@@ -93,7 +93,7 @@ async def register_at_once(
         incarnation_id=random_uuid(host.random.randbytes(16)),
         endpoints=endpoints,
         features=supported_features(unstable=config.broker.unstable_feature_versions_enable),
-        log_dirs=[uuid_from_text(identity.directory_id)],
+        log_dirs=directory_ids,
         rack=config.broker.rack,
         is_fenced=False,
         is_clean_restart=directory.was_clean,
@@ -157,6 +157,8 @@ class Registration:
         controller: source of the metadata image that this node has applied.
         channel: connection to the active controller for these requests alone, so that no other request delays them.
         host: draws the incarnation id.
+        directory_ids: returns the ids of the log directories that are online.
+        offline_directory_ids: returns the ids of those that have failed since the start.
         previous_broker_epoch: broker epoch at the last clean stop of this directory, else -1 (KIP-966).
         is_quorum_gone: returns True while too few controllers answer to elect a leader.
     """
@@ -166,6 +168,8 @@ class Registration:
         config: BrokerConfig,
         endpoints: Sequence[Endpoint],
         identity: MetaProperties,
+        directory_ids: Callable[[], Sequence[bytes]],
+        offline_directory_ids: Callable[[], Sequence[bytes]],
         controller: ControllerNode,
         channel: ControllerChannel,
         host: Host,
@@ -175,6 +179,8 @@ class Registration:
         self._config = config
         self._endpoints = endpoints
         self._identity = identity
+        self._directory_ids = directory_ids
+        self._offline_directory_ids = offline_directory_ids
         self._controller = controller
         self._channel = channel
         self._previous_broker_epoch = previous_broker_epoch
@@ -229,6 +235,10 @@ class Registration:
         if self._is_registered and lacks_directories(new, self._config.node_id):
             self._must_amend = True
             self._wake.set()
+
+    def hurry(self) -> None:
+        """Sends the next heartbeat at once: a log directory has failed."""
+        self._wake.set()
 
     async def caught_up(self) -> None:
         """Returns when this broker has applied the metadata up to its own registration."""
@@ -287,7 +297,7 @@ class Registration:
                 for name, (lowest, highest) in self._features.items()
             ],
             rack=self._config.broker.rack,
-            log_dirs=[uuid_from_text(self._identity.directory_id)],
+            log_dirs=list(self._directory_ids()),
             previous_broker_epoch=self._previous_broker_epoch,
         )
         response = await self._channel.request(request, self._config.broker.session_timeout_ms)
@@ -315,6 +325,7 @@ class Registration:
             current_metadata_offset=self._controller.image.offset,
             want_fence=not self._is_ready,
             want_shut_down=state is State.PENDING_CONTROLLED_SHUTDOWN,
+            offline_log_dirs=list(self._offline_directory_ids()),
         )
         response = await self._channel.request(request, self._config.broker.session_timeout_ms)
         self._heard_at = trio.current_time()

@@ -13,12 +13,20 @@ from pykbroker.controller.metadata.metadata_versions import DIRECTORY_ASSIGNMENT
 from pykbroker.errors import KafkaError
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.groups.settings import GroupSettings
+from pykbroker.logstore.log_directory import LogDirectory
 from pykbroker.metadata.advertised_listeners import broker_endpoints
 from pykbroker.metadata.producer_ids import ProducerIds
 from pykbroker.network.listener import Listener, ListenerLimits
 from pykbroker.node.broker_registration import Registration, refuse_unknown_features, register_again, register_at_once
 from pykbroker.node.housekeeping import high_watermarks, start_housekeeping
-from pykbroker.node.node_parts import make_authorizer, make_principal_builder, sasl_maker, tls_of
+from pykbroker.node.node_parts import (
+    directory_ids,
+    make_authorizer,
+    make_principal_builder,
+    offline_directory_ids,
+    sasl_maker,
+    tls_of,
+)
 from pykbroker.node.quorum_node import LocalCall, is_quorum_gone, make_channel, opener
 from pykbroker.node.share_states import GroupShareStates
 from pykbroker.protocol.error_codes import ErrorCode
@@ -37,15 +45,18 @@ from pykbroker.transactions.coordinator import TransactionCoordinator
 from pykbroker.transactions.settings import TransactionSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pykbroker.coordination.broker_sender import NodeConnection
     from pykbroker.coordination.internal_topic import InternalTopic
+    from pykbroker.logstore.log_directories import LogDirectories
     from pykbroker.metadata.broker_clients import BrokerClients
     from pykbroker.metadata.controller_channel import ControllerChannel
     from pykbroker.metadata.metadata_cache import MetadataCache
     from pykbroker.network.listening import Bound
     from pykbroker.node.node_parts import NodeParts
+    from pykbroker.replication.directory_reports import DirectoryReports
+    from pykbroker.replication.failed_directories import FailedDirectories
     from pykbroker.replication.full_disk import FullDisk
     from pykbroker.replication.replica_manager import ReplicaManager
     from pykbroker.replication.throttle import ReplicationThrottle
@@ -74,6 +85,8 @@ class BrokerServer:
         self._bound = bound
         self._services: BrokerServices | None = None
         self._registration: Registration | None = None
+        # None with one log directory.
+        self._directories: DirectoryTasks | None = None
 
     @property
     def is_started(self) -> bool:
@@ -94,7 +107,7 @@ class BrokerServer:
         if parts.peers is None:
             # No other node can reach this node's controller, so the cluster has no other broker, now or later.
             registration = await register_at_once(
-                controller, config, endpoints, parts.directory, parts.identity, parts.host
+                controller, config, endpoints, parts.directory, directory_ids(parts), parts.host
             )
             if controller.image.metadata_version < DIRECTORY_ASSIGNMENT:
                 nursery.start_soon(register_again, controller, registration)
@@ -105,6 +118,8 @@ class BrokerServer:
                 config,
                 endpoints,
                 parts.identity,
+                partial(directory_ids, parts),
+                partial(offline_directory_ids, parts),
                 controller,
                 channel,
                 parts.host,
@@ -114,7 +129,10 @@ class BrokerServer:
             controller.subscribe(self._registration.on_metadata_change)
             nursery.start_soon(self._registration.run)
             await self._registration.caught_up()
-        services, replication = make_services(parts, self._call)
+        if not isinstance(parts.log_directories, LogDirectory):
+            hurry = None if self._registration is None else self._registration.hurry
+            self._directories = _directory_tasks(parts, parts.log_directories, self._call, hurry)
+        services, replication = make_services(parts, self._call, self._directories)
         self._services = services
         await nursery.start(services.groups.run)
         # After the groups: completing a loaded transaction may commit or abort offsets of groups.
@@ -123,7 +141,11 @@ class BrokerServer:
         await nursery.start(services.shares.run)
         if replication is not None:
             await nursery.start(replication.replicas.run)
-            nursery.start_soon(replication.full_disk.run)
+            if replication.full_disk is not None:
+                nursery.start_soon(replication.full_disk.run)
+        if self._directories is not None:
+            nursery.start_soon(self._directories.failed.run, services.partitions)
+            nursery.start_soon(self._directories.reports.run)
         limits = ListenerLimits(services)
         controller.subscribe(lambda old, new: limits.connections.wake_listeners())
         listeners = [
@@ -155,7 +177,7 @@ class BrokerServer:
         services.groups.stop()
         services.transactions.stop()
         services.share_state.stop()
-        self._parts.directory.close(services.metadata.broker_epoch(), dict(high_watermarks(services)))
+        self._parts.log_directories.close(services.metadata.broker_epoch(), dict(high_watermarks(services)))
 
 
 async def _serve(listeners: Sequence[Listener], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -171,21 +193,33 @@ class Replication(NamedTuple):
     """Tasks of a broker whose cluster can have other brokers."""
 
     replicas: ReplicaManager
-    full_disk: FullDisk
+    full_disk: FullDisk | None
 
 
-def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Replication | None]:
+class DirectoryTasks(NamedTuple):
+    """Tasks of a broker with several log directories. Such a broker has no `FullDisk`: a full directory has failed."""
+
+    failed: FailedDirectories
+    reports: DirectoryReports
+
+
+def make_services(
+    parts: NodeParts, call: LocalCall, directories: DirectoryTasks | None = None
+) -> tuple[BrokerServices, Replication | None]:
     """Builds the subscribers of metadata changes in the order of their calls: cache, partitions, coordinators."""
-    config, host, directory, metadata = parts.config, parts.host, parts.directory, parts.metadata
+    config, host, directory, metadata = parts.config, parts.host, parts.log_directories, parts.metadata
     controller = parts.controller
     image = controller.image
     directory.load_logs(lambda topic: metadata.log_config(image, topic), host.clock.now_ms(), log.warning)
     brokers = RegisteredBrokers(config.node_id, config.replication.lag_time_max_ms / 1000)
     broker_clients = _broker_clients(parts)
     if broker_clients is None:
-        partitions, replication = _open_partitions(parts, ReplicaEnvironment(brokers, controller.clock.now_s)), None
+        environment = ReplicaEnvironment(brokers, controller.clock.now_s)
+        if directories is not None:
+            environment.storage_failures = directories.failed
+        partitions, replication = _open_partitions(parts, environment), None
     else:
-        partitions, replication = _replicate(parts, call, brokers, broker_clients)
+        partitions, replication = _replicate(parts, call, brokers, broker_clients, directories)
     channel = make_channel(parts, call, "forwarding")
     create_internal_topic = partial(_create_internal_topic, channel)
     share_state = ShareCoordinator(
@@ -247,7 +281,10 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
     controller.subscribe(partitions.apply)
     if replication is not None:
         controller.subscribe(replication.replicas.apply)
-        controller.subscribe(replication.full_disk.apply)
+        if replication.full_disk is not None:
+            controller.subscribe(replication.full_disk.apply)
+    if directories is not None:
+        controller.subscribe(directories.reports.apply)
     controller.subscribe(groups.on_metadata_change)
     controller.subscribe(transactions.on_metadata_change)
     controller.subscribe(share_state.on_metadata_change)
@@ -289,7 +326,7 @@ def make_services(parts: NodeParts, call: LocalCall) -> tuple[BrokerServices, Re
 def _open_partitions(parts: NodeParts, environment: ReplicaEnvironment) -> Partitions:
     # Lag times are measured by the controller's clock, which stops while this process does not run: a leader that
     # stalled has received no fetches, and its followers do not lag because of that.
-    partitions = Partitions(environment, parts.directory, parts.metadata.log_config, parts.host.clock)
+    partitions = Partitions(environment, parts.log_directories, parts.metadata.log_config, parts.host.clock)
     partitions.mark_stray_logs(parts.controller.image)
     return partitions
 
@@ -306,7 +343,11 @@ def _broker_clients(parts: NodeParts) -> BrokerClients | None:
 
 
 def _replicate(
-    parts: NodeParts, call: LocalCall, brokers: RegisteredBrokers, clients: BrokerClients
+    parts: NodeParts,
+    call: LocalCall,
+    brokers: RegisteredBrokers,
+    clients: BrokerClients,
+    directories: DirectoryTasks | None,
 ) -> tuple[Partitions, Replication]:
     """Partitions of a broker with other brokers, and the tasks that replicate them."""
     from pykbroker.replication.full_disk import FullDisk, ReportedFailures
@@ -317,7 +358,9 @@ def _replicate(
     channel = make_channel(parts, call, "alter-partition")
     isr_changes = IsrChanges(node_id, partial(brokers.epoch, node_id), channel)
     failures = ReportedFailures()
-    environment = ReplicaEnvironment(brokers, controller.clock.now_s, isr_changes, failures)
+    environment = ReplicaEnvironment(
+        brokers, controller.clock.now_s, isr_changes, failures if directories is None else directories.failed
+    )
     partitions = _open_partitions(parts, environment)
     replicas = ReplicaManager(
         partitions,
@@ -327,6 +370,8 @@ def _replicate(
         ReplicationSettings.from_config(parts.config),
         _throttle(parts.metadata, node_id, "follower"),
     )
+    if directories is not None:
+        return partitions, Replication(replicas, None)
     full_disk = FullDisk(
         failures,
         partitions,
@@ -337,6 +382,31 @@ def _replicate(
         replicas.follow_all,
     )
     return partitions, Replication(replicas, full_disk)
+
+
+def _directory_tasks(
+    parts: NodeParts, directories: LogDirectories, call: LocalCall, hurry: Callable[[], None] | None
+) -> DirectoryTasks:
+    from pykbroker.replication.directory_reports import DirectoryReports
+    from pykbroker.replication.failed_directories import FailedDirectories
+
+    controller = parts.controller
+
+    def registered_ids() -> Collection[bytes]:
+        broker = controller.image.brokers.get(parts.config.node_id)
+        return () if broker is None or hurry is None else broker.log_dirs
+
+    failed = FailedDirectories(
+        directories,
+        parts.directory.path,
+        hurry or (lambda: None),
+        registered_ids,
+        parts.config.log.dir_failure_timeout_ms / 1000,
+    )
+    channel = make_channel(parts, call, "directories")
+    return DirectoryTasks(
+        failed, DirectoryReports(parts.config.node_id, directories, lambda: controller.image, channel)
+    )
 
 
 def _throttle(metadata: MetadataCache, node_id: int, side: str) -> ReplicationThrottle:

@@ -14,19 +14,24 @@ Other nodes refuse the requests of a node with another id (INCONSISTENT_CLUSTER_
 from __future__ import annotations
 
 import hashlib
+import logging
 import resource
 from typing import TYPE_CHECKING
 
-from pykbroker.logstore.errors import InconsistentDirectory
+from pykbroker.logstore.errors import DirectoryLocked, InconsistentDirectory, StorageError
 from pykbroker.logstore.meta_properties import FILE_NAME, MetaProperties
-from pykbroker.protocol.uuids import random_uuid, uuid_to_text
+from pykbroker.protocol.uuids import random_uuid, uuid_from_text, uuid_to_text
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable, Mapping
 
     from pykbroker.config.broker_config import BrokerConfig
+    from pykbroker.logstore.log_directories import LogDirectories
     from pykbroker.logstore.log_directory import LogDirectory
+    from pykbroker.node.host import Host
+
+log = logging.getLogger(__name__)
 
 DESCRIPTORS_TRIED = (1 << 20, 1 << 16, 10_240, 4096, 1024)
 
@@ -92,6 +97,84 @@ async def identify(
         identity = identity._replace(directory_id=uuid_to_text(random_uuid(generator.randbytes(16))))
         directory.format(identity)
     return identity
+
+
+def open_directories(
+    config: BrokerConfig,
+    metadata: LogDirectory,
+    identity: MetaProperties,
+    host: Host,
+    open_file_limit: int,
+    *,
+    is_new: bool,
+) -> LogDirectories:
+    """Opens the directories of `log.dirs` other than that of the metadata, which is open already.
+
+    One that cannot be opened is left out, and the broker starts without its replicas.
+
+    Args:
+        is_new: True if this node was never started before. Its empty directories are formatted; later an empty one is
+            more likely a disk that was not mounted.
+
+    Raises:
+        InconsistentDirectory: a directory is not formatted, belongs to another node or cluster, or two have the same
+            id.
+    """
+    # Imported here: most brokers have one directory.
+    from pykbroker.logstore.log_directories import LogDirectories
+    from pykbroker.logstore.log_directory import LogDirectory
+
+    opened: dict[bytes, LogDirectory] = {}
+    unopened: list[str] = []
+    try:
+        for path in config.log.dirs:
+            directory = metadata
+            if path != metadata.path:
+                try:
+                    directory = LogDirectory.open(path, filesystem=host.filesystem, open_file_limit=open_file_limit)
+                except DirectoryLocked:
+                    raise
+                except StorageError as error:
+                    log.error("%s cannot be used; this broker starts without its replicas: %s", path, error)
+                    unopened.append(path)
+                    continue
+            own = identity if directory is metadata else _identify_further(directory, identity, host, is_new=is_new)
+            directory_id = uuid_from_text(own.directory_id)
+            if directory_id in opened:
+                other = opened[directory_id].path
+                if directory is not metadata:
+                    directory.abandon()
+                raise InconsistentDirectory(f"{path}/{FILE_NAME}", f"has the directory.id of {other}")
+            opened[directory_id] = directory
+    except BaseException:
+        for directory in opened.values():
+            if directory is not metadata:
+                directory.abandon()
+        raise
+    return LogDirectories(opened, unopened)
+
+
+def _identify_further(directory: LogDirectory, identity: MetaProperties, host: Host, *, is_new: bool) -> MetaProperties:
+    """Identity of a directory beside that of the metadata."""
+    own = directory.meta_properties()
+    if own is None and not is_new:
+        directory.abandon()
+        raise InconsistentDirectory(
+            directory.path,
+            f"has no {FILE_NAME}: is its disk mounted? A new directory is formatted by pykbroker format "
+            "--ignore-formatted",
+        )
+    if own is None or not own.directory_id:
+        own = identity._replace(directory_id=uuid_to_text(random_uuid(host.random.randbytes(16))))
+        directory.format(own)
+    if (own.cluster_id, own.node_id) != (identity.cluster_id, identity.node_id):
+        directory.abandon()
+        raise InconsistentDirectory(
+            f"{directory.path}/{FILE_NAME}",
+            f"belongs to node {own.node_id} of cluster {own.cluster_id}, this is node {identity.node_id} of cluster "
+            f"{identity.cluster_id}",
+        )
+    return own
 
 
 def cluster_id_of_voters(voters: Mapping[int, tuple[str, int]]) -> str:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from pykbroker.logstore.log_directory import LogDirectory
+from pykbroker.protocol.uuids import uuid_from_text
 from pykbroker.security.named_class import is_named_class, load_class
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from pykbroker.config.listener_addresses import ListenerAddress
     from pykbroker.controller.node import ControllerNode
     from pykbroker.controller.peers import Peers
-    from pykbroker.logstore.log_directory import LogDirectory
+    from pykbroker.logstore.log_directories import LogDirectories
     from pykbroker.logstore.meta_properties import MetaProperties
     from pykbroker.metadata.controller_channel import ControllerChannel
     from pykbroker.metadata.metadata_cache import MetadataCache
@@ -31,18 +33,32 @@ if TYPE_CHECKING:
 class NodeParts(NamedTuple):
     """Parts that exist once in a process with either role.
 
+    `directory` is the one with the metadata log, `log_directories` those of partitions: the same one by default.
     `peers` is None on a single node; `channels` are the channels to the active controller, which are closed at the end.
     """
 
     config: BrokerConfig
     host: Host
     directory: LogDirectory
+    log_directories: LogDirectory | LogDirectories
     identity: MetaProperties
     controller: ControllerNode
     peers: Peers | None
     metadata: MetadataCache
     quotas: QuotaSwitch
     channels: list[ControllerChannel]
+
+
+def directory_ids(parts: NodeParts) -> list[bytes]:
+    """Ids of the log directories that are online."""
+    if isinstance(parts.log_directories, LogDirectory):
+        return [uuid_from_text(parts.identity.directory_id)]
+    return list(parts.log_directories.online)
+
+
+def offline_directory_ids(parts: NodeParts) -> list[bytes]:
+    """Ids of the log directories that have failed since the start."""
+    return [] if isinstance(parts.log_directories, LogDirectory) else list(parts.log_directories.offline)
 
 
 def make_authorizer(config: BrokerConfig, metadata: MetadataCache) -> StandardAuthorizer | CustomAuthorizer | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pykbroker.controller.metadata.image import ClusterImage, PartitionImage, TopicImage
     from pykbroker.logstore.log_config import LogConfig
+    from pykbroker.logstore.log_directories import LogDirectories
     from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.replication.replica_environment import ReplicaEnvironment
     from pykbroker.wall_clock import WallClock
@@ -28,7 +29,7 @@ class Partitions:
 
     Args:
         environment: state that the replicas share; also an attribute.
-        log_directory: the directory of the logs.
+        log_directory: the directory of the logs, or several.
         log_config_for: returns the effective `LogConfig` of a topic under an image.
         clock: time of day, for log files.
     """
@@ -36,7 +37,7 @@ class Partitions:
     def __init__(
         self,
         environment: ReplicaEnvironment,
-        log_directory: LogDirectory,
+        log_directory: LogDirectory | LogDirectories,
         log_config_for: Callable[[ClusterImage, str], LogConfig],
         clock: WallClock,
     ) -> None:
@@ -72,6 +73,14 @@ class Partitions:
             topic = image.topics_by_name.get(name)
             if topic is not None:
                 self._add_or_update(image, topic)
+
+    def take_offline(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Drops partitions whose log directory has failed; clients get KAFKA_STORAGE_ERROR for them."""
+        for topic, number in keys:
+            partition = self._by_name.get(topic, {}).pop(number, None)
+            if partition is not None:
+                partition.close()
+                self._offline.add((topic, number))
 
     @property
     def has_offline(self) -> bool:
@@ -149,7 +158,12 @@ class Partitions:
         key = (topic.name, image.partition)
         try:
             found = self._log_directory.create_log(
-                topic.name, image.partition, topic.topic_id, config, self._clock.now_ms()
+                topic.name,
+                image.partition,
+                topic.topic_id,
+                config,
+                self._clock.now_ms(),
+                image.directory_on(self._node_id),
             )
             found.config = config
             self._by_name[topic.name][image.partition] = Partition(

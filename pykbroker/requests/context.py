@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pykbroker.controller.node import ControllerNode
     from pykbroker.controller.peers import Peers
     from pykbroker.groups.coordinator import GroupCoordinator
+    from pykbroker.logstore.log_directories import LogDirectories
     from pykbroker.logstore.log_directory import LogDirectory
     from pykbroker.metadata.broker_clients import BrokerClients
     from pykbroker.metadata.controller_channel import ControllerChannel
@@ -64,7 +65,7 @@ class NodeServices:
         node_id: int,
         metadata: MetadataCache,
         controller: ControllerNode,
-        log_directory: LogDirectory,
+        log_directory: LogDirectory | LogDirectories,
         clock: WallClock,
         random: random.Random,
         run_in_thread: Callable[[Callable[[], None]], Awaitable[None]],

@@ -86,10 +86,17 @@ class Disk:
         self.syncs = 0
         self.capacity_bytes: int | None = None
         self.failing: frozenset[str] = frozenset()
+        # A path whose files and directories fail in every call; "" for none.
+        self.failing_path = ""
         self.sync_delay_s = 0.0
 
     def used_bytes(self) -> int:
         return sum(len(file.content) for file in self.files.values())
+
+    def fails(self, path: str) -> bool:
+        """True if a path is in the part of the disk that has failed."""
+        failing = self.failing_path
+        return bool(failing) and (path == failing or path.startswith(f"{failing}/"))
 
     def mount(self, on_sync: Callable[[float], None], on_death: Callable[[], None]) -> MountedDisk:
         """The file system of a new process. `on_sync(seconds)` is told how long a slow sync holds the process up."""
@@ -132,7 +139,7 @@ class MountedDisk:
         """Before each change. Says whether the process dies in this one."""
         if not self.is_alive:
             raise ProcessEnded
-        if name in self._disk.failing:
+        if name in self._disk.failing or self._disk.fails(path):
             raise StorageError(path, "Input/output error")
         if self.writes_left is not None:
             self.writes_left -= 1
@@ -148,7 +155,7 @@ class MountedDisk:
         """Before each call that changes nothing."""
         if not self.is_alive:
             raise ProcessEnded
-        if name in self._disk.failing:
+        if name in self._disk.failing or self._disk.fails(path):
             raise StorageError(path, "Input/output error")
 
     def _need(self, size: int, path: str) -> None:

@@ -306,7 +306,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         LIST, "delete", ListOf("compact", "delete"), CLUSTER_WIDE, part_of="topics.defaults"
     ),
     "log.dir": ConfigDefinition(LIST, "/tmp/kafka-logs", SOME_MEMBERS, part_of="log.dirs"),  # noqa: S108  Kafka's default; ours is a directory that the command line names
-    "log.dir.failure.timeout.ms": ConfigDefinition(LONG, "30000", AT_LEAST_1),
+    "log.dir.failure.timeout.ms": ConfigDefinition(LONG, "30000", AT_LEAST_1, attribute="log.dir_failure_timeout_ms"),
     "log.dirs": ConfigDefinition(LIST, None, SOME_MEMBERS, attribute="log.dirs"),
     "log.flush.interval.messages": ConfigDefinition(
         LONG, "9223372036854775807", AT_LEAST_1, CLUSTER_WIDE, part_of="topics.defaults"
@@ -367,7 +367,7 @@ BROKER_CONFIGS: dict[str, ConfigDefinition] = {
         INT, "2000", AT_LEAST_1, attribute="topics.max_request_partition_size_limit"
     ),
     "message.max.bytes": ConfigDefinition(INT, "1048588", AT_LEAST_0, CLUSTER_WIDE, part_of="topics.defaults"),
-    "metadata.log.dir": ConfigDefinition(STRING, None),
+    "metadata.log.dir": ConfigDefinition(STRING, None, attribute="log.metadata_dir"),
     "metadata.log.max.record.bytes.between.snapshots": ConfigDefinition(
         LONG, "20971520", AT_LEAST_1, attribute="metadata_log.max_record_bytes_between_snapshots"
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from pykbroker.config.definitions import ConfigError
 from pykbroker.config.values import ConfigValues
 
@@ -38,8 +40,9 @@ def check_compaction_lags(config: ConfigValues) -> None:
 
 
 def check_directories(config: ConfigValues) -> None:
-    if len(config.log.dirs) != 1:
-        raise ConfigError("log.dirs", ",".join(config.log.dirs), "must be one directory: several are not available yet")
+    places = [os.path.realpath(path) for path in config.log.dirs]
+    if len(set(places)) < len(places):
+        raise ConfigError("log.dirs", ",".join(config.log.dirs), "has a directory twice")
 
 
 def check_cleaner(config: ConfigValues) -> None:

@@ -137,6 +137,7 @@ async def test_topics_made_by_first_use_count() -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
     response = await call(services, handle_metadata, request, 9)
     assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert response.throttle_time_ms == 0
     assert names(services) == {"a"}
     await trio.sleep(10)
     await call(services, handle_metadata, request, 9)

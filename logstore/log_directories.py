@@ -1,0 +1,258 @@
+"""The log directories of one broker (`log.dirs`), as Partitions and housekeeping use them; usually there is only one.
+
+A new log goes to the directory that `prefer` has noted for it, else to that which the metadata has, else to the one
+with the fewest logs. A directory that fails goes offline until the next start, with its logs, and the others go on
+(KIP-112, KIP-858).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final, TypeVar
+
+from pykbroker.logstore.errors import InconsistentDirectory, StorageError
+from pykbroker.logstore.filesystem import FileSystem
+from pykbroker.logstore.listeners import Report
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.log_directory import ENTRIES_PER_STEP, LogDirectory, TopicPartition
+from pykbroker.logstore.partition_log import PartitionLog
+
+R = TypeVar("R")
+
+ANY_DIRECTORY: Final = frozenset(bytes(15) + bytes([number]) for number in range(3))
+"""Reserved ids, which name no directory: migrating, unassigned, lost (KIP-858)."""
+
+
+class LogDirectories:
+    """Several log directories. Made of opened ones; ended by `close`.
+
+    Attributes:
+        online: directory id -> directory, in the order of `log.dirs`.
+        offline: directory id -> path of those that have failed since the start; the id of one that could not be opened
+            is not known.
+        unopened: paths of those that could not be opened.
+    """
+
+    def __init__(self, directories: Mapping[bytes, LogDirectory], unopened: Sequence[str] = ()) -> None:
+        self.online = dict(directories)
+        self.offline: dict[bytes, str] = {}
+        self.unopened = tuple(unopened)
+        # Logs of directories that went offline since the start: they are not made anew elsewhere.
+        self._unreachable: set[TopicPartition] = set()
+        self._preferred: dict[TopicPartition, bytes] = {}
+
+    @property
+    def filesystem(self) -> FileSystem:
+        """The file system that holds the directories."""
+        return next(iter(self.online.values())).filesystem
+
+    @property
+    def has_failed(self) -> bool:
+        """True if a directory is offline or could not be opened."""
+        return bool(self.offline or self.unopened)
+
+    def id_of(self, topic: str, partition: int) -> bytes | None:
+        """Id of the directory that has a log; None if none has."""
+        for directory_id, directory in self.online.items():
+            if (topic, partition) in directory.logs:
+                return directory_id
+        return None
+
+    def with_path(self, path: str) -> bytes | None:
+        """Id of the online directory that holds a file; None if none does."""
+        for directory_id, directory in self.online.items():
+            if path == directory.path or path.startswith(f"{directory.path}/"):
+                return directory_id
+        return None
+
+    # Logs
+
+    def load_logs(self, config_for: Callable[[str], LogConfig], now_ms: int, report: Report | None = None) -> None:
+        """As `LogDirectory.load_logs`, for each directory.
+
+        Raises:
+            InconsistentDirectory: two directories have a log of the same partition.
+            StorageError: a directory cannot be read.
+        """
+        places: dict[TopicPartition, str] = {}
+        for directory in self.online.values():
+            directory.load_logs(config_for, now_ms, report)
+            for key in directory.logs:
+                if key in places:
+                    raise InconsistentDirectory(
+                        f"{directory.path}/{key[0]}-{key[1]}",
+                        f"{places[key]} has a log of this partition too; remove one of the two",
+                    )
+                places[key] = directory.path
+
+    @property
+    def logs(self) -> dict[TopicPartition, PartitionLog]:
+        """All logs."""
+        return {key: log for directory in self.online.values() for key, log in directory.logs.items()}
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log of a partition; None if no directory has it."""
+        for directory in self.online.values():
+            log = directory.get(topic, partition)
+            if log is not None:
+                return log
+        return None
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return chain.from_iterable(map(iter, list(self.online.values())))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.online.values()))
+
+    def prefer(self, topic: str, partition: int, directory_id: bytes) -> None:
+        """Notes the directory for a log that does not exist yet (AlterReplicaLogDirs)."""
+        self._preferred[topic, partition] = directory_id
+
+    def create_log(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes | None,
+        config: LogConfig,
+        now_ms: int,
+        assigned: bytes | None = None,
+    ) -> PartitionLog:
+        """The log of a partition, which is created if it does not exist.
+
+        Args:
+            assigned: id of the directory that the metadata has for the log, reserved or not; None if it has none.
+
+        Raises:
+            StorageFull, StorageError: it cannot be created; also if it is, or may be, in a directory that is offline.
+        """
+        key = topic, partition
+        log = self.get(topic, partition)
+        if log is not None:
+            return log
+        directory = self._directory_for(key, assigned)
+        created = directory.create_log(topic, partition, topic_id, config, now_ms)
+        self._preferred.pop(key, None)
+        return created
+
+    def _directory_for(self, key: TopicPartition, assigned: bytes | None) -> LogDirectory:
+        preferred = self._preferred.get(key)
+        if preferred in self.online:
+            return self.online[preferred]
+        is_assigned = assigned is not None and assigned not in ANY_DIRECTORY
+        if key in self._unreachable or (is_assigned and self.has_failed and assigned not in self.online):
+            raise StorageError(f"{key[0]}-{key[1]}", "its log directory is offline")
+        if assigned is not None and assigned in self.online:
+            return self.online[assigned]
+        return min(self.online.values(), key=len)
+
+    def finish_directories(self, now_ms: int, count_max: int = 1 << 62) -> bool:
+        """As `LogDirectory.finish_directories`, for each directory."""
+        return any(_each(self, lambda directory: directory.finish_directories(now_ms, count_max)))
+
+    def delete_log(self, topic: str, partition: int, now_ms: int) -> None:
+        """As `LogDirectory.delete_log`."""
+        self._unreachable.discard((topic, partition))
+        self._preferred.pop((topic, partition), None)
+        for directory in self.online.values():
+            directory.delete_log(topic, partition, now_ms)
+
+    def mark_stray(self, topic: str, partition: int) -> None:
+        """As `LogDirectory.mark_stray`."""
+        for directory in self.online.values():
+            directory.mark_stray(topic, partition)
+
+    def delete_due_logs(self, now_ms: int, count_max: int = 1 << 62) -> int:
+        """As `LogDirectory.delete_due_logs`, for each directory."""
+        return sum(_each(self, lambda directory: directory.delete_due_logs(now_ms, count_max)))
+
+    def take_offline(self, directory_id: bytes) -> list[TopicPartition]:
+        """Gives up a directory until the next start; returns the partitions whose logs were in it."""
+        directory = self.online.pop(directory_id)
+        self.offline[directory_id] = directory.path
+        lost = list(directory.logs)
+        self._unreachable.update(lost)
+        directory.abandon()
+        return lost
+
+    # Checkpoints
+
+    def write_checkpoints(self, high_watermarks: Iterable[tuple[TopicPartition, int]]) -> Iterator[None]:
+        """As `LogDirectory.write_checkpoints`, for each directory."""
+        offsets: dict[TopicPartition, int] = {}
+        for key, offset in high_watermarks:
+            offsets[key] = offset
+            if len(offsets) % ENTRIES_PER_STEP == 0:
+                yield
+        failure: StorageError | None = None
+        for directory in list(self.online.values()):
+            try:
+                yield from directory.write_checkpoints(
+                    [(key, offset) for key, offset in offsets.items() if key in directory.logs]
+                )
+            except StorageError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """As `LogDirectory.checkpoint_log_start_offsets`, for each directory."""
+        _each(self, LogDirectory.checkpoint_log_start_offsets)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """The high watermarks of the last checkpoints."""
+        return {
+            key: offset
+            for directory in self.online.values()
+            for key, offset in directory.high_watermarks().items()
+            if key in directory.logs
+        }
+
+    def cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """Offset up to which each compacted log was cleaned."""
+        return {
+            key: offset
+            for directory in self.online.values()
+            for key, offset in directory.cleaner_offsets().items()
+            if key in directory.logs
+        }
+
+    def checkpoint_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """As `LogDirectory.checkpoint_cleaner_offsets`, for each directory."""
+        _each(
+            self,
+            lambda directory: directory.checkpoint_cleaner_offsets(
+                {key: offset for key, offset in offsets.items() if key in directory.logs}
+            ),
+        )
+
+    def close(self, broker_epoch: int = -1, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Clean stop of each directory, also if that of another one fails. Raises StorageError."""
+        _each(
+            self,
+            lambda directory: directory.close(
+                broker_epoch,
+                None
+                if high_watermarks is None
+                else {key: offset for key, offset in high_watermarks.items() if key in directory.logs},
+            ),
+        )
+
+    def abandon(self) -> None:
+        """Closes all files and releases the locks without the mark of a clean stop."""
+        for directory in self.online.values():
+            directory.abandon()
+
+
+def _each(directories: LogDirectories, work: Callable[[LogDirectory], R]) -> list[R]:
+    """Results of a piece of work on each directory; an error of one is raised after the work on the others."""
+    results: list[R] = []
+    failure: StorageError | None = None
+    for directory in list(directories.online.values()):
+        try:
+            results.append(work(directory))
+        except StorageError as error:
+            failure = error
+    if failure is not None:
+        raise failure
+    return results

@@ -1,0 +1,158 @@
+"""Several log directories on a file system in memory: where logs go, what fails alone, what is written at a stop."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykbroker.logstore.errors import InconsistentDirectory, StorageError
+from pykbroker.logstore.log_config import LogConfig
+from pykbroker.logstore.log_directories import LogDirectories
+from pykbroker.logstore.log_directory import CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS, LogDirectory
+from pykbroker.protocol.records.batch import build_batch
+from pykbroker.protocol.records.record import Record
+from tests.support.fake_filesystem import FakeFileSystem
+
+A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
+UNASSIGNED = bytes(15) + b"\1"
+CONFIG = LogConfig()
+NOW_MS = 1_000_000
+
+
+def opened(filesystem: FakeFileSystem, *ids: bytes, unopened: tuple[str, ...] = ()) -> LogDirectories:
+    """Directories /a, /b, /c, with their logs."""
+    directories = LogDirectories(
+        {
+            directory_id: LogDirectory.open(f"/{chr(directory_id[0])}", filesystem=filesystem)
+            for directory_id in ids or (A, B)
+        },
+        unopened,
+    )
+    directories.load_logs(lambda topic: CONFIG, NOW_MS)
+    return directories
+
+
+def create(directories: LogDirectories, partition: int, assigned: bytes | None = None) -> str:
+    """Creates a log; the path of its directory."""
+    return directories.create_log("t", partition, bytes(16), CONFIG, NOW_MS, assigned).path
+
+
+def test_a_new_log_goes_where_the_fewest_are() -> None:
+    """P-275."""
+    directories = opened(FakeFileSystem(), A, B, C)
+    assert [create(directories, number)[:2] for number in range(5)] == ["/a", "/b", "/c", "/a", "/b"]
+    directories.delete_log("t", 0, NOW_MS)
+    directories.delete_log("t", 3, NOW_MS)
+    assert create(directories, 9) == "/a/t-9"
+    assert len(directories) == 4
+    assert directories.id_of("t", 1) == B
+    assert directories.id_of("t", 77) is None
+    assert create(directories, 1) == "/b/t-1", "it is there already"
+
+
+def test_a_directory_that_was_asked_for() -> None:
+    """P-278: AlterReplicaLogDirs before the metadata, the metadata before the number of logs."""
+    directories = opened(FakeFileSystem())
+    assert create(directories, 0, B) == "/b/t-0"
+    assert create(directories, 1, B) == "/b/t-1"
+    directories.prefer("t", 2, B)
+    assert create(directories, 2, A) == "/b/t-2"
+    assert create(directories, 3, UNASSIGNED) == "/a/t-3"
+    directories.delete_log("t", 2, NOW_MS)
+    assert create(directories, 2) == "/a/t-2", "the wish was for the first log alone"
+
+
+def test_what_was_written_is_found_after_a_stop() -> None:
+    filesystem = FakeFileSystem()
+    directories = opened(filesystem)
+    for number in range(4):
+        create(directories, number)
+    log = directories.get("t", 1)
+    assert log is not None
+    log.append_as_leader(bytearray(build_batch([Record(0, NOW_MS, None, b"v", ())])), 0, NOW_MS)
+    directories.close(7, {("t", number): number for number in range(4)})
+    for path in ("/a", "/b"):
+        assert filesystem.exists(f"{path}/{CLEAN_SHUTDOWN}")
+        assert filesystem.exists(f"{path}/{RECOVERY_POINTS}")
+    again = opened(filesystem)
+    assert {key[1]: log.path for key, log in again.logs.items()} == {0: "/a/t-0", 2: "/a/t-2", 1: "/b/t-1", 3: "/b/t-3"}
+    assert again.high_watermarks() == {("t", number): number for number in range(4)}
+    assert [directory.previous_broker_epoch for directory in again.online.values()] == [7, 7]
+    found = again.get("t", 1)
+    assert found is not None
+    assert found.log_end_offset == 1
+
+
+def test_each_checkpoint_has_the_logs_of_its_directory() -> None:
+    filesystem = FakeFileSystem()
+    directories = opened(filesystem)
+    for number in range(4):
+        create(directories, number)
+    for _ in directories.write_checkpoints((("t", number), 5) for number in range(4)):
+        pass
+    lines = (filesystem.read_file(f"/b/{HIGH_WATERMARKS}") or b"").decode().splitlines()
+    assert sorted(lines[2:]) == ["t 1 5", "t 3 5"]
+    directories.checkpoint_cleaner_offsets({("t", 0): 3, ("t", 1): 4})
+    assert directories.cleaner_offsets() == {("t", 0): 3, ("t", 1): 4}
+    assert directories.online[A].cleaner_offsets() == {("t", 0): 3}
+
+
+def test_a_partition_has_one_log() -> None:
+    """P-276: a copy in a second directory is the operator's to remove."""
+    filesystem = FakeFileSystem()
+    directories = opened(filesystem)
+    create(directories, 0)
+    directories.online[B].create_log("t", 0, bytes(16), CONFIG, NOW_MS)
+    directories.close()
+    with pytest.raises(InconsistentDirectory, match=r"/b/t-0.*/a has a log of this partition too"):
+        opened(filesystem)
+
+
+def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
+    """P-276: they are not made anew elsewhere while it is offline."""
+    filesystem = FakeFileSystem()
+    directories = opened(filesystem)
+    for number in range(4):
+        create(directories, number)
+    assert sorted(directories.take_offline(B)) == [("t", 1), ("t", 3)]
+    assert directories.offline == {B: "/b"}
+    assert directories.has_failed
+    assert directories.get("t", 1) is None
+    with pytest.raises(StorageError, match="offline"):
+        create(directories, 1, B)
+    with pytest.raises(StorageError, match="offline"):
+        create(directories, 1, UNASSIGNED)
+    assert create(directories, 4, UNASSIGNED) == "/a/t-4"
+    directories.delete_log("t", 1, NOW_MS)
+    assert create(directories, 1) == "/a/t-1", "a new topic of this name"
+    directories.close()
+    assert filesystem.exists(f"/a/{CLEAN_SHUTDOWN}")
+    assert not filesystem.exists(f"/b/{CLEAN_SHUTDOWN}")
+
+
+def test_a_directory_that_was_missing_at_the_start() -> None:
+    """P-276: the metadata says which replicas it has."""
+    directories = opened(FakeFileSystem(), A, unopened=("/b",))
+    with pytest.raises(StorageError, match="offline"):
+        create(directories, 0, B)
+    assert create(directories, 1, A) == "/a/t-1"
+    assert create(directories, 2, UNASSIGNED) == "/a/t-2"
+
+
+def test_a_directory_is_known_by_the_paths_in_it() -> None:
+    directories = opened(FakeFileSystem())
+    assert directories.with_path("/b/t-0/00000000000000000000.log") == B
+    assert directories.with_path("/b") == B
+    assert directories.with_path("/bb/t-0") is None
+
+
+def test_an_error_of_one_directory_does_not_keep_the_others_from_the_work() -> None:
+    filesystem = FakeFileSystem()
+    directories = opened(filesystem)
+    for number in range(2):
+        create(directories, number)
+    broken = directories.online[A]
+    filesystem.remove_tree("/a")
+    with pytest.raises(StorageError):
+        directories.close()
+    assert broken.path == "/a"
+    assert filesystem.exists(f"/b/{CLEAN_SHUTDOWN}")
