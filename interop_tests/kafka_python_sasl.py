@@ -19,7 +19,7 @@ def pytest_configure(config: object) -> None:
     host, _, port = os.environ["KAFKA_SASL_ADDRESS"].rpartition(":")
     make = KafkaFixture.instance.__func__
 
-    def instance(cls: Any, broker_id: int, transport: str, sasl_mechanism: str, **ignored: object) -> Any:
+    def instance(cls: Any, /, broker_id: int, transport: str, sasl_mechanism: str, **ignored: object) -> Any:
         where = {"host": host, "port": int(port), "external": True}
         return make(cls, broker_id, **where, transport=transport, sasl_mechanism=sasl_mechanism)
 

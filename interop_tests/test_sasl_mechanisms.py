@@ -139,7 +139,8 @@ def test_confluent_by_scram(secured: Secured, mechanism: str, name: str) -> None
     assert message.value() == b"value"
     consumer.close()
     errors: list[Any] = []
-    refused = AdminClient({**confluent(secured, mechanism, "wrong"), "error_cb": errors.append})
+    settings = {**confluent(secured, mechanism, "wrong"), "error_cb": errors.append}
+    refused = AdminClient(settings)
     deadline = time.monotonic() + 30
     while not errors and time.monotonic() < deadline:
         refused.poll(0.1)

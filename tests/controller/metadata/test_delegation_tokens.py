@@ -64,7 +64,7 @@ def test_lifetimes_of_a_new_token(max_lifetime_ms: int, max_ms: int, expiry_ms: 
 
 def test_tokens_that_are_not_created() -> None:
     off = SETTINGS._replace(secret_key=None)
-    given = ("User:a", "User:a", [], -1, NOW)
+    given: tuple[str, str, list[str], int, int] = ("User:a", "User:a", [], -1, NOW)
     assert World().do(CreateDelegationToken(off, *given)) == CreatedToken(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     empty = SETTINGS._replace(secret_key="")
     assert World().do(CreateDelegationToken(empty, *given)) == CreatedToken(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)

@@ -24,7 +24,7 @@ LISTENER = {"listeners": "S://:9092", "listener.security.protocol.map": "S:SASL_
 class World:
     """A listener, its settings and the metadata."""
 
-    def __init__(self, *, is_controller: bool = False, **more: str) -> None:
+    def __init__(self, is_controller: bool = False, /, **more: str) -> None:
         self.texts = {**LISTENER, **{key.replace("_", "."): text for key, text in more.items()}}
         self.image: ClusterImage = EMPTY_IMAGE
         image: Callable[[], ClusterImage] = lambda: self.image  # noqa: E731
@@ -90,7 +90,7 @@ def test_a_controller_accepts_the_login_of_its_own_node_until_the_metadata_has_o
         "listener.name.s.scram-sha-256.sasl.jaas.config": 'M required username="node" password="node-secret";',
         "sasl.enabled.mechanisms": SCRAM,
     }
-    world = World(is_controller=True, **more)
+    world = World(True, **more)
     assert world.log_in(ScramLogin(SCRAM, "node", "node-secret", "n")) == Authenticated("node")
     with pytest.raises(InvalidCredentials):
         world.log_in(ScramLogin(SCRAM, "node", "wrong", "n"))

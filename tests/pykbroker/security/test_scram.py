@@ -39,8 +39,8 @@ def credentials(
     return ScramCredentials(users.get, (tokens or {}).get, lambda user: decoy_credential(name, b"secret", user))
 
 
-def exchange(mechanism: str = "SCRAM-SHA-256", **given: int) -> ScramExchange:
-    return ScramExchange(mechanism, credentials(mechanism, **given), SERVER_NONCE)
+def exchange(mechanism: str = "SCRAM-SHA-256", iterations: int = 4096) -> ScramExchange:
+    return ScramExchange(mechanism, credentials(mechanism, iterations=iterations), SERVER_NONCE)
 
 
 def test_the_server_of_the_example_in_rfc_7677() -> None:
