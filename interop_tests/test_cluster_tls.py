@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
@@ -30,7 +29,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def cluster(start_cluster: StartCluster, authority: Authority) -> Iterator[Cluster]:
+def cluster(start_cluster: StartCluster, authority: Authority) -> Cluster:
     def prepare(cluster: Cluster) -> None:
         """Gives each node a listener with TLS for the other brokers, and its own certificate."""
         for (node_id, node), port in zip(cluster.nodes.items(), free_ports(len(cluster.nodes)), strict=True):
