@@ -102,10 +102,6 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
             response.throttle_time_ms = throttle_ms
     response.acquisition_lock_timeout_ms = shares.settings_of(member.group_id).record_lock_duration_ms
     release_if_final(shares, request)
-    if context.quota is not None:
-        # Kafka sends an empty response if that exceeds the quota; the records, which are acquired, then come again only
-        # when their locks have expired. Here they are sent, and the client is throttled after them.
-        context.quota.count_fetched(4 + sum(map(len, encode_chunks(response, context.api_version))))
     return response
 
 
