@@ -89,12 +89,19 @@ async def handle_share_fetch(context: BrokerContext, request: ShareFetchRequest)
     fetched = {} if is_renewal else await _fetch(context, request, session)
     outcomes = {} if acknowledgements is None else await acknowledgements.outcomes()
     response = _response(context, session, fetched, outcomes)
+    if context.quota is not None:
+        throttle_ms = context.quota.throttle_fetch(
+            SIZE_BYTES + sum(map(len, encode_chunks(response, context.api_version)))
+        )
+        if throttle_ms:
+            # As in Kafka: what was acquired comes again when its locks expire.
+            for found in fetched.values():
+                if found.records is not None:
+                    found.records.release()
+            response = _response(context, session, {}, outcomes)
+            response.throttle_time_ms = throttle_ms
     response.acquisition_lock_timeout_ms = shares.settings_of(member.group_id).record_lock_duration_ms
     release_if_final(shares, request)
-    if context.quota is not None:
-        # Kafka sends an empty response if that exceeds the quota; the records, which are acquired, then come again only
-        # when their locks have expired. Here they are sent, and the client is throttled after them.
-        context.quota.count_fetched(SIZE_BYTES + sum(map(len, encode_chunks(response, context.api_version))))
     return response
 
 

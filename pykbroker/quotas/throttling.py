@@ -68,7 +68,6 @@ class RequestQuota:
         "_client_id",
         "_connection",
         "_counted_ns",
-        "_fetched_bytes",
         "_is_strict",
         "_mutation_at_ms",
         "_mutation_throttle_ms",
@@ -101,7 +100,6 @@ class RequestQuota:
         # Throttle time of mutations, and the time at which it was computed.
         self._mutation_throttle_ms = 0
         self._mutation_at_ms = 0
-        self._fetched_bytes = 0
         # Time in which the request ran; the start of its present run, 0 while it waits; what was counted already.
         self._spent_ns = 0
         self._since_ns = 0
@@ -176,10 +174,6 @@ class RequestQuota:
             self._mute(throttle_ms)
         return throttle_ms
 
-    def count_fetched(self, size_bytes: int) -> None:
-        """Counts a response that is sent even if it exceeds the limit of bytes; the client is throttled after it."""
-        self._fetched_bytes += size_bytes
-
     def answer(self, request: Any, response: Message | None) -> None:
         """Counts the request, puts the throttle time into the response and mutes the client.
 
@@ -196,8 +190,6 @@ class RequestQuota:
         else:
             request_ms = self._record_time(now_ms)
             other_ms = 0
-            if self._fetched_bytes:
-                other_ms = self._quotas.fetch.record(self._user, self._client_id, self._fetched_bytes, now_ms)
             if self._api_key in STRICT_FROM:
                 # Not Metadata: the topic is refused, and the client may ask for others meanwhile.
                 other_ms = max(0, self._mutation_throttle_ms - (now_ms - self._mutation_at_ms))

@@ -408,27 +408,23 @@ async def test_record_limit_mode(tmp_path: Path) -> None:
 
 
 class Quota:
-    """The quota of a client that may get some bytes at once.
+    """The quota of a client that may get some bytes at once."""
 
-    Attributes:
-        counted: sizes of the responses that were counted.
-    """
-
-    def __init__(self) -> None:
-        self.counted: list[int] = []
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
 
     def fetch_bytes_max(self) -> int:
         return 1_000
 
-    def count_fetched(self, size_bytes: int) -> None:
-        self.counted.append(size_bytes)
+    def throttle_fetch(self, size_bytes: int) -> int:
+        return 0 if size_bytes <= self.bytes_max else 700
 
 
-async def test_a_member_with_a_quota_gets_no_more_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what it gets is counted."""
-    broker = ShareBroker(tmp_path)
+async def test_a_throttled_member_gets_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its acknowledgements count; what it has acquired comes again."""
+    broker = ShareBroker(tmp_path, share_record_lock_duration_ms="15000")
     make_context = broker.context
-    quota = Quota()
+    quota = Quota(10_000)
 
     def context(*arguments: Any, **fields: Any) -> Any:
         made = make_context(*arguments, **fields)
@@ -437,7 +433,13 @@ async def test_a_member_with_a_quota_gets_no_more_at_once(tmp_path: Path, monkey
 
     monkeypatch.setattr(broker, "context", context)
     async with broker.running():
-        for _ in range(2):
+        for _ in range(3):
             broker.produce(b"v" * 600)
         assert acquired(await broker.fetch("m", max_wait_ms=WAIT_MS)) == [(0, 0, 1)]
-        assert [600 < size < 1_000 for size in quota.counted] == [True]
+        quota.bytes_max = 100
+        throttled = await broker.fetch("m", (0, 0, [ACCEPT]))
+        assert (throttled.throttle_time_ms, acquired(throttled)) == (700, [])
+        assert only(throttled).acknowledge_error_code == ErrorCode.NONE
+        quota.bytes_max = 10_000
+        await trio.sleep(15.1)
+        assert acquired(await broker.fetch("m")) == [(1, 1, 2)]

@@ -21,7 +21,6 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from pykbroker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykbroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from pykbroker.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from pykbroker.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykbroker.quotas.switch import QuotaSwitch
 from pykbroker.quotas.throttling import quota_of_request
@@ -260,21 +259,6 @@ async def test_errors_count_too(path: DataPath, busy: Any) -> None:
         response = await client.call(HeartbeatRequest(), 1, HeartbeatResponse)
         assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert response.throttle_time_ms == 1000
-
-
-async def test_a_share_fetch_is_sent_and_throttled_afterwards(path: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P-271: its records are acquired already."""
-
-    async def handle(context: Any, request: ShareFetchRequest) -> ShareFetchResponse:
-        context.quota.count_fetched(15_000)
-        return ShareFetchResponse(error_message="sent")
-
-    monkeypatch.setitem(handlers_of[ListenerKind.BROKER], ApiKey.SHARE_FETCH, (ShareFetchRequest, handle))
-    async with limited(path, consumer_byte_rate=BYTES_PER_S) as client:
-        response = await client.call(ShareFetchRequest(), 1, ShareFetchResponse)
-        assert response.error_message == "sent"
-        assert response.throttle_time_ms == 5000
-        assert await reply_after(client, HeartbeatRequest(), 1, HeartbeatResponse) == pytest.approx(5, abs=0.1)
 
 
 async def test_a_muted_connection_can_be_closed(path: DataPath) -> None:
