@@ -251,7 +251,7 @@ def malformed(world: GroupWorld) -> None:
     member.leave(-2)
     member.leave(-2, instance_id="i")
     member.leave(-3)
-    for fields in (
+    wrong: tuple[dict[str, Any], ...] = (
         {"member_id": ""},
         {"member_id": " "},
         {"instance_id": "i"},
@@ -266,7 +266,8 @@ def malformed(world: GroupWorld) -> None:
         {"warmup_tasks": None},
         {"task_offsets": []},
         {"task_end_offsets": [TaskOffset(subtopology_id="0", partition=0, offset=1)]},
-    ):
+    )
+    for fields in wrong:
         member.join(**fields)
     StreamsMember(world, "", "a", topology).join()
     StreamsMember(world, " ", "a", topology).join()
