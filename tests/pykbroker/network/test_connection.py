@@ -70,9 +70,7 @@ async def test_api_versions_at_every_version(version: int) -> None:
     async with served(services()) as client:
         response = await client.call(NAMED if version >= 3 else ApiVersionsRequest(), version, ApiVersionsResponse)
     listed = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
-    assert listed == {
-        key: (api.advertised_lowest, api.highest) for key, api in APIS.items() if not api.needs_telemetry
-    }
+    assert listed == {key: (api.advertised_lowest, api.highest) for key, api in APIS.items() if not api.needs_telemetry}
     assert listed[ApiKey.PRODUCE] == (0, 13)
     assert APIS[ApiKey.PRODUCE].lowest == 3
     assert response.error_code == ErrorCode.NONE
