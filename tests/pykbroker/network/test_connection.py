@@ -55,8 +55,8 @@ def services() -> Any:
         quotas=QuotaSwitch(),
         controller=SimpleNamespace(kraft_version=0),
         config=SimpleNamespace(
-            connections=SimpleNamespace(failed_authentication_delay_ms=100),
             broker=SimpleNamespace(unstable_feature_versions_enable=False),
+            connections=SimpleNamespace(failed_authentication_delay_ms=100),
         ),
     )
 
@@ -79,7 +79,7 @@ async def test_api_versions_at_every_version(version: int) -> None:
 async def test_features(monkeypatch: pytest.MonkeyPatch) -> None:
     """P-19: the epoch of the features is the metadata's offset. P-20: lowest level 0 only from v4; level 0 never."""
     supported = {"metadata.version": (7, 30), "kraft.version": (0, 1)}
-    monkeypatch.setattr("pykbroker.handlers.api_versions.supported_features", lambda unstable: supported)
+    monkeypatch.setattr("pykbroker.handlers.api_versions.supported_features", lambda *, unstable: supported)
     async with served(services()) as client:
         third = await client.call(NAMED, 3, ApiVersionsResponse)
         fourth = await client.call(NAMED, 4, ApiVersionsResponse)
