@@ -54,7 +54,10 @@ def services() -> Any:
         metadata=SimpleNamespace(image=image),
         quotas=QuotaSwitch(),
         controller=SimpleNamespace(kraft_version=0),
-        config=SimpleNamespace(connections=SimpleNamespace(failed_authentication_delay_ms=100)),
+        config=SimpleNamespace(
+            connections=SimpleNamespace(failed_authentication_delay_ms=100),
+            broker=SimpleNamespace(unstable_feature_versions_enable=False),
+        ),
     )
 
 
@@ -67,7 +70,9 @@ async def test_api_versions_at_every_version(version: int) -> None:
     async with served(services()) as client:
         response = await client.call(NAMED if version >= 3 else ApiVersionsRequest(), version, ApiVersionsResponse)
     listed = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
-    assert listed == {key: (api.advertised_lowest, api.highest) for key, api in APIS.items()}
+    # Those of client telemetry are listed only where something receives it.
+    served_apis = {key: api for key, api in APIS.items() if not api.needs_telemetry}
+    assert listed == {key: (api.advertised_lowest, api.highest) for key, api in served_apis.items()}
     assert listed[ApiKey.PRODUCE] == (0, 13)
     assert APIS[ApiKey.PRODUCE].lowest == 3
     assert response.error_code == ErrorCode.NONE
@@ -76,7 +81,7 @@ async def test_api_versions_at_every_version(version: int) -> None:
 async def test_features(monkeypatch: pytest.MonkeyPatch) -> None:
     """P-19: the epoch of the features is the metadata's offset. P-20: lowest level 0 only from v4; level 0 never."""
     supported = {"metadata.version": (7, 30), "kraft.version": (0, 1)}
-    monkeypatch.setattr("pykbroker.handlers.api_versions.SUPPORTED_FEATURES", supported)
+    monkeypatch.setattr("pykbroker.handlers.api_versions.supported_features", lambda *, unstable: supported)
     async with served(services()) as client:
         third = await client.call(NAMED, 3, ApiVersionsResponse)
         fourth = await client.call(NAMED, 4, ApiVersionsResponse)
