@@ -8,7 +8,7 @@ RUN := $(BIN)/python
 PIPELINES := PYKBROKER_PYTHON=$(CURDIR)/$(RUN) .venvs/pipelines/bin/python -m spark_jobs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java spark35 pipelines pipelines-env jars format lint check test test-all docs coverage unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-plots bench-keep bench-compare profile bench-start bench-small bench-cluster bench-failover bench-spark build wheels clean clean-all
+.PHONY: help setup java spark35 pipelines pipelines-env jars format lint check test test-all docs coverage unit unit-all interop interop-cluster kafka-python fuzz spark simulate demo bench bench-plots bench-keep bench-compare profile bench-start bench-small bench-cluster bench-failover build wheels clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,10 +118,6 @@ bench-cluster: jars ## three nodes: start, memory, throughput with acks=all, bes
 
 bench-failover: jars ## three nodes: how long nobody leads after kill -9 and after a stop, beside Apache Kafka's three
 	@$(RUN) -m benchmarks.failover $(ARGS)
-
-bench-spark: jars ## Spark reading 2 GB, catching up, and its latency by rate, beside Apache Kafka; ARGS="--megabytes 500 --rounds 1"
-	@$(RUN) -m benchmarks.spark $(ARGS)
-	@$(MAKE) --no-print-directory bench-plots
 
 build: ## sdist and the compiled wheel of this Python in dist/, as docs/releasing.md says
 	@tools/venv.sh .venvs/release requirements/release.txt
