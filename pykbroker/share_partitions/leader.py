@@ -12,6 +12,8 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import trio
+
 from pykbroker.completion import Completion
 from pykbroker.config.durations import duration_ms
 from pykbroker.errors import KafkaError, error_code_for
@@ -168,8 +170,8 @@ class ShareLeader:
         self._previous = previous
         self._queue: list[QueuedWrite] = []
         self.is_writing = False
-        self._idle = Completion()
-        self._idle.complete()
+        # Both the registry and a successor wait for it, which a `Completion` does not allow.
+        self._idle = trio.Event()
         self._bell = _Bell(self.waiters.notify)
         self._bell_at_stable = False
 
@@ -349,7 +351,8 @@ class ShareLeader:
             begun = self._surroundings.persister.begin_write(self.key, write)
             if not isinstance(begun, ErrorCode):
                 self.is_writing = True
-                self._idle = Completion()
+                if self._idle.is_set():
+                    self._idle = trio.Event()
                 self._surroundings.start_soon(partial(self._finish, queued, begun))
                 return
             self._end_write(queued, begun)
@@ -360,7 +363,7 @@ class ShareLeader:
         self._end_write(queued, code)
         self._write_queued()
         if not self.is_writing:
-            self._idle.complete()
+            self._idle.set()
 
     def _end_write(self, queued: Sequence[QueuedWrite], code: ErrorCode) -> None:
         error = ERROR_OF_PERSISTER.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)

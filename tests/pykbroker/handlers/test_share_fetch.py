@@ -386,6 +386,35 @@ async def test_p189_a_new_leader_fences_the_old_one(tmp_path: Path) -> None:
         assert broker.shares.find(GROUP, TopicPartition(topic_id(TOPIC), 0)) is None
 
 
+async def test_a_load_waits_for_the_writes_of_the_leader_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last member of a group goes while its acknowledgement is stored; the next one loads what was stored."""
+    broker = ShareBroker(tmp_path)
+    async with broker.running():
+        broker.produce(b"a", b"b")
+        await broker.fetch("m1", max_wait_ms=WAIT_MS)
+        begin_write = broker.persister.begin_write
+
+        def slow(key: SharePartitionKey, write: WriteState) -> Any:
+            async def store() -> ErrorCode:
+                await trio.sleep(1)
+                found = begin_write(key, write)
+                assert isinstance(found, ErrorCode)
+                return found
+
+            return store
+
+        monkeypatch.setattr(broker.persister, "begin_write", slow)
+        session = broker.shares.sessions.get(SessionKey(GROUP, "m1"))
+        assert session is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.acknowledge, "m1", (0, 0, [ACCEPT]))
+            await trio.sleep(0.1)
+            session.connection.when_closed()  # type: ignore[attr-defined]
+            assert acquired(await broker.fetch("m2", max_wait_ms=5_000)) == [(1, 1, 2)]
+
+
 async def test_state_that_cannot_be_read(tmp_path: Path) -> None:
     broker = ShareBroker(tmp_path)
     async with broker.running():
