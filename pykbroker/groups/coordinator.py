@@ -290,6 +290,7 @@ class GroupCoordinator:
         def beat(shard: GroupShard, now_ms: int) -> GroupResult:
             context.now_ms, context.settings = now_ms, shard.consumer.settings_of(group_id)
             try:
+                shard.in_flight.check_not_ending(group_id)
                 return shard.consumer.heartbeat(request, shard.any_group(group_id), context)
             except GroupError as error:
                 refusal = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)

@@ -10,10 +10,13 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from pykbroker.coordination.shard import NO_PRODUCER
+from pykbroker.groups.modern.errors import GroupError
 from pykbroker.groups.pending_offsets import OffsetKey
 from pykbroker.groups.result import GroupResult, LogRecord
+from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
 from pykbroker.protocol.log_messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from pykbroker.protocol.log_messages.share_group_records import ShareGroupMetadataKey
 from pykbroker.protocol.log_messages.streams_group_records import StreamsGroupMetadataKey
 from pykbroker.protocol.uuids import ZERO_UUID
 
@@ -41,6 +44,15 @@ class InFlight:
     def is_ending(self, group_id: str) -> bool:
         """True if the group's tombstone is in flight; until it is replicated, the group's existence is undecided."""
         return group_id in self._ending_groups
+
+    def check_not_ending(self, group_id: str) -> None:
+        """Refuses a heartbeat while the group's tombstone is in flight: it would take a new member with it.
+
+        Raises:
+            GroupError: COORDINATOR_NOT_AVAILABLE, after which clients try again.
+        """
+        if group_id in self._ending_groups:
+            raise GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def count_of(self, group_id: str) -> int:
         """Number of records in flight with a state of the group; tombstones are not counted."""
@@ -78,7 +90,7 @@ class InFlight:
                 elif not result.applies_at_append:
                     _add(self._ending_groups, key.group, change)
             elif (
-                isinstance(key, ConsumerGroupMetadataKey | StreamsGroupMetadataKey)
+                isinstance(key, ConsumerGroupMetadataKey | ShareGroupMetadataKey | StreamsGroupMetadataKey)
                 and record.value is None
                 and not result.applies_at_append
             ):

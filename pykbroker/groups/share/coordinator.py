@@ -82,6 +82,7 @@ class ShareGroupRequests:
             context = ShareHeartbeatContext(settings, self._topics(), now_ms, client_id, client_host)
             contexts.append(context)
             try:
+                shard.in_flight.check_not_ending(request.group_id)
                 return shard.share.heartbeat(request, shard.any_group(request.group_id), context)
             except GroupError as error:
                 refusal = ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)

@@ -59,10 +59,8 @@ class StreamsGroupRequests:
         def beat(shard: GroupShard, now_ms: int) -> GroupResult:
             context = shard.streams.context(request.group_id, now_ms, client_id, client_host)
             contexts.append(context)
-            if shard.in_flight.is_ending(request.group_id):
-                # Its tombstones would take a new member with them.
-                return GroupResult(response=_refusal(GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
             try:
+                shard.in_flight.check_not_ending(request.group_id)
                 return shard.streams.heartbeat(request, shard.any_group(request.group_id), context)
             except GroupError as error:
                 return GroupResult(response=_refusal(error))
