@@ -429,6 +429,7 @@ def test_plain_bytes_on_a_port_with_tls(open_broker: BrokerProcess, first: bytes
         assert "its first bytes are not TLS" in open_broker.log_text()
 
 
+@pytest.mark.client("confluent-kafka")
 def test_sasl_ssl(start_broker: StartBroker, authority: Authority, unique: Callable[[str], str]) -> None:
     """A login inside of TLS. P-243: the listener has no certificates of clients unless its own prefix asks for them."""
     broker = start_broker(

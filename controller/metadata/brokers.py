@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pykbroker.controller.metadata.commands import CommandRefused, Plan, PlanContext
 from pykbroker.controller.metadata.elections import (
+    Registering,
     changes_when_broker_is_replaced,
     changes_when_broker_leaves,
     changes_when_broker_restarted,
@@ -73,8 +74,11 @@ class RegisterBroker(NamedTuple):
             is_clean = self.is_clean_restart
             if self.previous_epoch is not None:
                 is_clean = existing is not None and existing.epoch == self.previous_epoch
-            changes = changes_when_broker_is_replaced if self.is_fenced else changes_when_broker_restarted
-            records += changes(image, context, self.broker_id, is_clean=is_clean)
+            if self.is_fenced:
+                records += changes_when_broker_is_replaced(image, context, self.broker_id, is_clean=is_clean)
+            else:
+                broker = Registering(self.broker_id, self.log_dirs)
+                records += changes_when_broker_restarted(image, context, broker, is_clean=is_clean)
             epoch = context.next_offset
         # Last: when the registration takes effect, the partitions of the previous one have been changed already.
         records.append(

@@ -7,6 +7,7 @@ leader, unless its topic allows an unclean election: then any active replica lea
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 from pykbroker.controller.metadata.commands import PlanContext
 from pykbroker.controller.metadata.eligible_replicas import (
@@ -32,6 +33,13 @@ from pykbroker.controller.metadata.metadata_versions import NO_EPOCH_FOR_SHRINKS
 from pykbroker.protocol.log_messages.metadata_records import PartitionChangeRecord
 
 UNCLEAN_KEY = "unclean.leader.election.enable"
+
+
+class Registering(NamedTuple):
+    """A broker that registers, with the ids of its log directories; the image does not have this registration yet."""
+
+    broker_id: int
+    log_dirs: Collection[bytes]
 
 
 def changes_when_broker_leaves(
@@ -131,7 +139,7 @@ def changes_when_broker_serves(
 
 
 def changes_when_broker_restarted(
-    image: ClusterImage, context: PlanContext, broker_id: int, *, is_clean: bool
+    image: ClusterImage, context: PlanContext, broker: Registering, *, is_clean: bool
 ) -> list[PartitionChangeRecord]:
     """The changes for a broker that registers unfenced, in place of an earlier registration of its own.
 
@@ -140,6 +148,7 @@ def changes_when_broker_restarted(
     by the epoch (KIP-101, KIP-320). After a clean stop the log is whole, and nothing is written for such a partition.
     Partitions that have no leader get this broker where it may lead.
     """
+    broker_id = broker.broker_id
 
     def others_active(replica: int) -> bool:
         return replica != broker_id and _is_active(image, replica)
@@ -165,7 +174,7 @@ def changes_when_broker_restarted(
             changes.append(change)
             partition = changed_partition(partition, change)
         if partition.leader == NO_LEADER:
-            change = _change(image, context, topic, partition, is_active, removed=None)
+            change = _change(image, context, topic, partition, is_active, removed=None, registering=broker)
             if change is not None:
                 changes.append(change)
     seen = {(topic.topic_id, partition.partition) for topic, partition in affected}
@@ -176,7 +185,8 @@ def changes_when_broker_restarted(
         if partition.leader == NO_LEADER
         and broker_id in partition.replicas
         and (topic.topic_id, partition.partition) not in seen
-        and (change := _change(image, context, topic, partition, is_active, removed=None)) is not None
+        and (change := _change(image, context, topic, partition, is_active, removed=None, registering=broker))
+        is not None
     ]
 
 
@@ -222,13 +232,17 @@ def _partitions_eligible_on(image: ClusterImage, broker_id: int) -> Iterator[tup
 
 def has_its_directory(image: ClusterImage, partition: PartitionImage, broker_id: int) -> bool:
     """True if the broker can use the log directory of its replica, or if that is not known (KIP-858)."""
-    directory = _directory_of(partition, broker_id)
+    broker = image.brokers.get(broker_id)
+    return _can_use(_directory_of(partition, broker_id), None if broker is None else broker.log_dirs)
+
+
+def _can_use(directory: bytes, log_dirs: Collection[bytes] | None) -> bool:
+    """True if a broker with these directories has this one; None for a broker that is not registered."""
     if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
         return True
     if directory == LOST_DIRECTORY:
         return False
-    broker = image.brokers.get(broker_id)
-    return broker is not None and (directory in broker.log_dirs or not broker.log_dirs)
+    return log_dirs is not None and (directory in log_dirs or not log_dirs)
 
 
 def _directory_of(partition: PartitionImage, broker_id: int) -> bytes:
@@ -244,13 +258,17 @@ def _change(
     *,
     removed: int | None,
     unclean: int | None = None,
+    registering: Registering | None = None,
 ) -> PartitionChangeRecord | None:
     """The record for this partition's new leader, in-sync set and eligible replicas, None when nothing changes.
 
-    `removed` leaves the in-sync set, `unclean` the eligible replicas.
+    `removed` leaves the in-sync set, `unclean` the eligible replicas. `registering` is not in the image yet, or has
+    other directories there.
     """
 
     def can_lead(replica: int) -> bool:
+        if registering is not None and replica == registering.broker_id:
+            return _can_use(_directory_of(partition, replica), registering.log_dirs)
         return is_active(replica) and has_its_directory(image, partition, replica)
 
     target = tuple(replica for replica in partition.isr if replica != removed)

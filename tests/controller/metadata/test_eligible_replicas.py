@@ -6,7 +6,7 @@ import pytest
 
 from pykbroker.controller.broker_commands import AdmitBroker
 from pykbroker.controller.heartbeats import BrokerHeartbeats
-from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker, UnfenceBroker
+from pykbroker.controller.metadata.brokers import FenceBroker, RegisterBroker, UnfenceBroker, UnregisterBroker
 from pykbroker.controller.metadata.configs import (
     DELETE,
     SET,
@@ -172,6 +172,26 @@ def test_a_broker_in_the_process_of_its_controller_leads_at_once(is_clean: bool)
     world.register(1, incarnation=3, is_clean_restart=is_clean)
     assert replicas_of(world) == (1, (1,), (), ())
     assert partition(world).leader_epoch == epoch + (not is_clean)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_an_unregistered_broker_in_the_process_of_its_controller_leads_again(is_clean: bool) -> None:
+    """Nothing but its new registration tells that it has the directories of its replicas."""
+    world = world_with(1, min_isr=1)
+    world.do(UnregisterBroker(1))
+    assert partition(world).leader == -1
+    world.do(
+        RegisterBroker(
+            broker_id=1,
+            incarnation_id=b"i" * 16,
+            endpoints=[Endpoint("PLAINTEXT", "host-1", 9092, 0)],
+            features=SUPPORTED_FEATURES,
+            log_dirs=[directory_id(1)],
+            is_fenced=False,
+            is_clean_restart=is_clean,
+        )
+    )
+    assert replicas_of(world) == (1, (1,), (), ())
 
 
 def set_min_isr(world: World, resource_type: int, name: str, value: str | None) -> ErrorCode:
