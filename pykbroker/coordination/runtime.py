@@ -222,6 +222,21 @@ class CoordinatorRuntime(Generic[Shard]):
         error = write if isinstance(write, ErrorCode) else await write.wait()
         return error if isinstance(write, ErrorCode) or error is not ErrorCode.NONE else write.result.response
 
+    async def write_confirmed(self, key: str, operation: Callable[[Shard, int], Any]) -> Any:
+        """As `write`, for operations whose responses tell what earlier records say, such as heartbeats.
+
+        A response without an error waits until these are replicated, even if the operation adds no record: a
+        successor may not have them. The response needs an `error_code`.
+        """
+        write = self.begin_write(key, operation)
+        if isinstance(write, ErrorCode):
+            return write
+        error = await write.wait()
+        if error is ErrorCode.NONE and not write.result.records and write.result.response.error_code == error:
+            place = self.find(key)
+            error = place if isinstance(place, ErrorCode) else await self.wait_replicated(place[0])
+        return write.result.response if error is ErrorCode.NONE else error
+
     def begin_write(
         self, key: str, operation: Callable[[Shard, int], Result], verification: Verification | None = None
     ) -> Write[Result] | ErrorCode:

@@ -296,7 +296,7 @@ class GroupCoordinator:
                 refusal = ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
                 return GroupResult(response=refusal)
 
-        response: ConsumerGroupHeartbeatResponse | ErrorCode = await self._runtime.write(group_id, beat)
+        response: ConsumerGroupHeartbeatResponse | ErrorCode = await self._runtime.write_confirmed(group_id, beat)
         if context.regex_refresh is not None and self._runtime.nursery is not None:
             self._runtime.nursery.start_soon(self._resolve_regexes, context.regex_refresh)
         return ConsumerGroupHeartbeatResponse(error_code=response) if isinstance(response, ErrorCode) else response

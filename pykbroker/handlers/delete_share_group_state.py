@@ -30,7 +30,7 @@ async def handle_delete_share_group_state(
     for topic_id, outcomes in found:
         partitions = []
         for partition, outcome in outcomes:
-            code, message = error_of(outcome)
+            code, message = error_of(outcome, "delete share group state")
             partitions.append(PartitionResult(partition=partition, error_code=code, error_message=message))
         results.append(DeleteStateResult(topic_id=topic_id, partitions=partitions))
     return DeleteShareGroupStateResponse(results=results)

@@ -25,12 +25,13 @@ async def handle_initialize_share_group_state(
         request.group_id,
         request.topics,
         lambda key, asked: coordinator.initialize(key, asked.state_epoch, asked.start_offset),
+        leaves_out_empty_topics=True,
     )
     results = []
     for topic_id, outcomes in found:
         partitions = []
         for partition, outcome in outcomes:
-            code, message = error_of(outcome)
+            code, message = error_of(outcome, "initialize share group state")
             partitions.append(PartitionResult(partition=partition, error_code=code, error_message=message))
         results.append(InitializeStateResult(topic_id=topic_id, partitions=partitions))
     return InitializeShareGroupStateResponse(results=results)

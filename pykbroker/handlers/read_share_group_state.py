@@ -32,7 +32,7 @@ async def handle_read_share_group_state(
             if isinstance(outcome, PartitionState):
                 partitions.append(_result(partition, outcome))
                 continue
-            code, message = error_of(outcome)
+            code, message = error_of(outcome, "read share group state")
             partitions.append(PartitionResult(partition=partition, error_code=code, error_message=message))
         results.append(ReadStateResult(topic_id=topic_id, partitions=partitions))
     return ReadShareGroupStateResponse(results=results)

@@ -34,7 +34,7 @@ async def handle_read_share_group_state_summary(
                 result.start_offset = outcome.start_offset
                 result.delivery_complete_count = outcome.delivery_complete_count
             else:
-                result.error_code, result.error_message = error_of(outcome)
+                result.error_code, result.error_message = error_of(outcome, "read share group state summary")
             partitions.append(result)
         results.append(ReadStateSummaryResult(topic_id=topic_id, partitions=partitions))
     return ReadShareGroupStateSummaryResponse(results=results)

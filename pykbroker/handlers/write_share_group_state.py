@@ -32,7 +32,7 @@ async def handle_write_share_group_state(
     for topic_id, outcomes in found:
         partitions = []
         for partition, outcome in outcomes:
-            code, message = error_of(outcome)
+            code, message = error_of(outcome, "write share group state")
             partitions.append(PartitionResult(partition=partition, error_code=code, error_message=message))
         results.append(WriteStateResult(topic_id=topic_id, partitions=partitions))
     return WriteShareGroupStateResponse(results=results)

@@ -38,38 +38,51 @@ async def for_each_partition(
     group_id: str,
     topics: Iterable[AskedTopic],
     call: Callable[[SharePartitionKey, Any], Awaitable[Outcome]],
+    *,
+    leaves_out_empty_topics: bool = False,
 ) -> list[tuple[bytes, list[tuple[int, Outcome | ErrorCode]]]]:
-    """Calls the share coordinator for each partition of a request, all at once; outcomes in the order of the request.
+    """Calls the share coordinator for each partition of a request, all at once.
 
-    Needs CLUSTER_ACTION, as the request comes from a broker. A request without a group, or with a topic without
-    partitions, has no outcomes, as in Kafka.
+    Outcomes are in the order of the request; a topic that it has twice has one list, and a partition that it has twice
+    one outcome, that of its last mention. Needs CLUSTER_ACTION, as the request comes from a broker. A request without
+    a group has no outcomes, and neither has one with a topic without partitions, unless such a topic is left out: all
+    this as in Kafka.
     """
     asked = [(topic.topic_id, list(topic.partitions)) for topic in topics]
-    if not group_id or any(not partitions for _, partitions in asked):
-        return []
     if not context.authorize_cluster(CLUSTER_ACTION):
         failed = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return [(topic_id, [(p.partition, failed) for p in partitions]) for topic_id, partitions in asked]
-    outcomes: dict[tuple[bytes, int], Outcome] = {}
+    if not group_id or (not leaves_out_empty_topics and any(not partitions for _, partitions in asked)):
+        return []
+    outcomes: dict[bytes, dict[int, Outcome | ErrorCode]] = {}
 
     async def ask(topic_id: bytes, asked_partition: AskedPartition) -> None:
         key = SharePartitionKey(group_id, topic_id, asked_partition.partition)
-        outcomes[topic_id, key.partition] = await call(key, asked_partition)
+        outcome = await call(key, asked_partition)
+        if last[topic_id, key.partition] is asked_partition:
+            outcomes[topic_id][key.partition] = outcome
 
+    last = {(topic_id, each.partition): each for topic_id, partitions in asked for each in partitions}
+    for topic_id, number in last:
+        # Keeps the order of the request.
+        outcomes.setdefault(topic_id, {})[number] = ErrorCode.NONE
     async with trio.open_nursery() as nursery:
         for topic_id, partitions in asked:
             for each in partitions:
                 nursery.start_soon(ask, topic_id, each)
-    return [
-        (topic_id, [(each.partition, outcomes[topic_id, each.partition]) for each in partitions])
-        for topic_id, partitions in asked
-    ]
+    return [(topic_id, list(found.items())) for topic_id, found in outcomes.items()]
 
 
-def error_of(outcome: Refusal | ErrorCode | None) -> tuple[ErrorCode, str | None]:
-    """Error code and text of an outcome without a state."""
+def error_of(outcome: Refusal | ErrorCode | None, operation: str) -> tuple[ErrorCode, str | None]:
+    """Error code and text of an outcome without a state.
+
+    `operation` names what failed, for errors of the coordinator: "read share group state".
+    """
     if outcome is None:
         return ErrorCode.NONE, None
     if isinstance(outcome, ErrorCode):
-        return outcome, TEXTS.get(outcome)
+        text = TEXTS.get(outcome)
+        if outcome is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return outcome, text
+        return outcome, f"Unable to {operation}: {text}"
     return outcome.code, outcome.message or TEXTS.get(outcome.code)

@@ -88,7 +88,7 @@ class ShareGroupRequests:
                 refusal = ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
                 return GroupResult(response=refusal)
 
-        response: ShareGroupHeartbeatResponse | ErrorCode = await self._runtime.write(request.group_id, beat)
+        response: ShareGroupHeartbeatResponse | ErrorCode = await self._runtime.write_confirmed(request.group_id, beat)
         if isinstance(response, ErrorCode):
             return ShareGroupHeartbeatResponse(error_code=response)
         if contexts[0].initialization is not None and self._runtime.nursery is not None:

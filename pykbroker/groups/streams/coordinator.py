@@ -65,7 +65,9 @@ class StreamsGroupRequests:
             except GroupError as error:
                 return GroupResult(response=_refusal(error))
 
-        response: StreamsGroupHeartbeatResponse | ErrorCode = await self._runtime.write(request.group_id, beat)
+        response: StreamsGroupHeartbeatResponse | ErrorCode = await self._runtime.write_confirmed(
+            request.group_id, beat
+        )
         if isinstance(response, ErrorCode):
             return StreamsGroupHeartbeatResponse(error_code=response), {}
         return response, contexts[0].missing_topics if response.error_code == ErrorCode.NONE else {}

@@ -9,10 +9,13 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from pykbroker.controller.metadata.features import GROUP_VERSION
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC, coordinator_partition
 from pykbroker.groups.coordinator import GroupCoordinator
 from pykbroker.groups.settings import GroupSettings
+from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
 from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykbroker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -293,3 +296,34 @@ async def test_tombstones_of_several_batches_count_when_they_are_replicated(tmp_
         await wait_all_tasks_blocked()
         assert shard.offsets.of_group("g") == {}
         assert shard.in_flight.of_group("g") == []
+
+
+async def test_a_heartbeat_without_records_tells_nothing_that_is_not_replicated(tmp_path: Path) -> None:
+    """The member joined by records that a successor may not have; it must not hear of its epoch before."""
+    rig = ReplicatedRig(tmp_path)
+    rig.services.metadata.image.features = {GROUP_VERSION: 1}
+
+    async def beat(member_epoch: int) -> Any:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=member_epoch,
+            subscribed_topic_names=["clicks"],
+            rebalance_timeout_ms=60_000,
+            topic_partitions=[],
+        )
+        return await rig.call(handle_consumer_group_heartbeat, request, 1)
+
+    async with rig.running() as nursery:
+        rig.partition.hold()
+        first, again = Asked(nursery, beat, 0), Asked(nursery, beat, 0)
+        await wait_all_tasks_blocked()
+        assert first.is_waiting
+        assert again.is_waiting
+        refused = Asked(nursery, beat, 9)
+        await wait_all_tasks_blocked()
+        assert refused.answer.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+        rig.partition.release()
+        await wait_all_tasks_blocked()
+        assert first.answer.error_code == again.answer.error_code == ErrorCode.NONE
+        assert first.answer.member_epoch == again.answer.member_epoch
