@@ -66,9 +66,27 @@ THEMES: dict[str, dict[str, int]] = {
 }
 """Weights of the APIs in each theme; "everything" also sends each API that no theme names, with weight 1."""
 
+_SHARE_GROUPS = (
+    "share_group_heartbeat",
+    "share_group_describe",
+    "share_fetch",
+    "share_acknowledge",
+    "initialize_share_group_state",
+    "read_share_group_state",
+    "write_share_group_state",
+    "delete_share_group_state",
+    "read_share_group_state_summary",
+    "describe_share_group_offsets",
+    "alter_share_group_offsets",
+    "delete_share_group_offsets",
+)
+
 NEVER = {
     "sasl_authenticate": "needs a listener with SASL",
     "unregister_broker": "there is one broker",
+    **dict.fromkeys(_SHARE_GROUPS, "states are made in the background; test_share_groups has scripts"),
+    **dict.fromkeys(("streams_group_heartbeat", "streams_group_describe"), "topics are made in the background"),
+    **dict.fromkeys(("get_telemetry_subscriptions", "push_telemetry"), "ids of clients are made by chance"),
 }
 """APIs that scripts made by chance leave out, with the reason."""
 

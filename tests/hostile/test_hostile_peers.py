@@ -6,6 +6,7 @@ import importlib
 import random
 import socket
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -58,7 +59,8 @@ class PeerFrames:
         while True:
             api, version = generator.choice(VERSIONS)
             module = importlib.import_module(f"pykbroker.protocol.messages.{api.name}")
-            request = random_message(getattr(module, f"{camel_case(api.name)}Request"), version, generator)
+            # A copy: a struct that is its default is shared by all messages of its class.
+            request = deepcopy(random_message(getattr(module, f"{camel_case(api.name)}Request"), version, generator))
             self._enrich(request, version)
             try:
                 body = encode(request, version)

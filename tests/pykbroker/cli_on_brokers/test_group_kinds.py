@@ -5,6 +5,7 @@ The members of share and Streams groups speak the protocol themselves, as no cli
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -101,7 +102,8 @@ def test_a_share_group(cli: Cli, client: Client, topic: str, new_name: Name) -> 
         return beat(client, request, 1)
 
     epoch = heartbeat(0, [topic]).member_epoch
-    for _ in range(100):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         epoch = heartbeat(epoch).member_epoch
         found = cli.json("group", "describe", group)
         if found["members"][0]["partitions"]:
