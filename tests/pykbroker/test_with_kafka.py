@@ -51,12 +51,16 @@ def settings(folder: Path, roles: str, controller: NodeAddress, port: int) -> di
 
 
 @asynccontextmanager
-async def kafka(folder: Path, properties: dict[str, str]) -> AsyncIterator[None]:
-    """A Kafka process on an empty directory. It is stopped in order, for which its controller has to be there."""
+async def kafka(folder: Path, properties: dict[str, str], *features: str) -> AsyncIterator[None]:
+    """A Kafka process on an empty directory. It is stopped in order, for which its controller has to be there.
+
+    `features` are levels such as ``group.version=0``, for those that are not to have their default.
+    """
     path, log_path = folder / "kafka.properties", folder / "kafka.log"
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    levels = [word for feature in features for word in ("-f", feature)]
     await trio.run_process(
-        java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(path)), capture_stdout=True
+        java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(path), *levels), capture_stdout=True
     )
     with log_path.open("ab") as log:
         process = await trio.to_thread.run_sync(
