@@ -112,6 +112,8 @@ UNORDERED = {
     "StreamsGroupHeartbeatResponse.partitions_by_user_endpoint.active_partitions",
     "DeleteGroupsResponse.results",
     "CreatePartitionsResponse.results",
+    "ApiVersionsResponse.supported_features",
+    "ApiVersionsResponse.finalized_features",
 }
 """Paths of lists whose order and grouping Kafka takes from hash tables: sorted, one topic's partitions joined."""
 
