@@ -19,6 +19,7 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
+    CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
@@ -31,18 +32,49 @@ _VERSION = 4
 _TIMEOUT_MS = 30_000
 _CORRELATION_ID = 1
 _CLIENT_ID = b"pykbroker-start"
+_DONE = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+_RETRY_PAUSE_S = 0.05
+BROKERS_WITHIN_S = 30.0
+"""Seconds in which the other nodes of a cluster register, when topics are to be created at its start."""
 
 
 async def create_initial_topics(
-    host: str, port: int, topics: Sequence[TopicSpec], open_stream: OpenStream | None = None
+    host: str,
+    port: int,
+    topics: Sequence[TopicSpec],
+    open_stream: OpenStream | None = None,
+    brokers_within_s: float = 0.0,
 ) -> None:
     """Create the topics that are missing; existing ones stay as they are.
 
-    `open_stream` connects to the broker; None is for a listener without TLS.
+    Args:
+        host: of the broker.
+        port: of the broker.
+        topics: as given with `--topic`.
+        open_stream: connects to the broker; None is for a listener without TLS.
+        brokers_within_s: seconds for which a topic is tried again as long as fewer brokers are registered than it gets
+            replicas. The nodes of a cluster start in any order.
 
     Raises:
         CliError: the broker refused one; the text has the broker's error message.
     """
+    deadline = trio.current_time() + brokers_within_s
+    stream = await (open_stream or trio.open_tcp_stream)(host, port)
+    async with stream:
+        while topics:
+            refused = [result for result in await _create(stream, topics) if result.error_code not in _DONE]
+            lacking_brokers = [r for r in refused if r.error_code == ErrorCode.INVALID_REPLICATION_FACTOR]
+            if refused and (refused != lacking_brokers or trio.current_time() >= deadline):
+                result = refused[0]
+                raise CliError(f"--topic {result.name}: {result.error_message or ErrorCode(result.error_code).name}")
+            names = {result.name for result in lacking_brokers}
+            topics = [topic for topic in topics if topic.name in names]
+            if topics:
+                await trio.sleep(_RETRY_PAUSE_S)
+
+
+async def _create(stream: trio.abc.Stream, topics: Sequence[TopicSpec]) -> list[CreatableTopicResult]:
+    """Send one CreateTopics request; returns the result of each topic."""
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -57,16 +89,11 @@ async def create_initial_topics(
     )
     header = struct.pack(">hhih", ApiKey.CREATE_TOPICS, _VERSION, _CORRELATION_ID, len(_CLIENT_ID)) + _CLIENT_ID
     frame = header + encode(request, _VERSION)
-    stream = await (open_stream or trio.open_tcp_stream)(host, port)
-    async with stream:
-        await stream.send_all(struct.pack(">i", len(frame)) + frame)
-        (size_bytes,) = struct.unpack(">i", await _receive(stream, 4))
-        answer = await _receive(stream, size_bytes)
+    await stream.send_all(struct.pack(">i", len(frame)) + frame)
+    (size_bytes,) = struct.unpack(">i", await _receive(stream, 4))
+    answer = await _receive(stream, size_bytes)
     # A response header of version 0 is the correlation id alone.
-    response = decode(CreateTopicsResponse, _VERSION, answer[4:])
-    for result in response.topics:
-        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise CliError(f"--topic {result.name}: {result.error_message or ErrorCode(result.error_code).name}")
+    return decode(CreateTopicsResponse, _VERSION, answer[4:]).topics
 
 
 async def _receive(stream: trio.abc.Stream, size_bytes: int) -> bytes:

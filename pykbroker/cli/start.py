@@ -74,9 +74,15 @@ def _start(options: StartOptions, tell_address: Callable[[str], None] | None) ->
 
     async def announce(address: BrokerAddress) -> None:
         if options.topics:
-            from pykbroker.cli.initial_topics import create_initial_topics
+            from pykbroker.cli.initial_topics import BROKERS_WITHIN_S, create_initial_topics
 
-            await create_initial_topics(address.host, address.port, options.topics, opener)
+            await create_initial_topics(
+                address.host,
+                address.port,
+                options.topics,
+                opener,
+                brokers_within_s=0 if config.is_alone else BROKERS_WITHIN_S,
+            )
         print(ready_text(address, config), flush=True)
         if options.tls:
             print(start_tls.write_client_files(config.log.dirs[0], host_and_port(*address)), end="", flush=True)

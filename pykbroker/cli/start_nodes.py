@@ -238,7 +238,7 @@ class Supervisor:
 
             import trio
 
-            from pykbroker.cli.initial_topics import create_initial_topics
+            from pykbroker.cli.initial_topics import BROKERS_WITHIN_S, create_initial_topics
 
             host, _, port = (self._nodes[0].address or "").rpartition(":")
             opener = None
@@ -249,9 +249,9 @@ class Supervisor:
             try:
                 # In another thread, for trio would take the signals of the main thread away from `_catch_signals`.
                 with ThreadPoolExecutor(1) as thread:
-                    thread.submit(
-                        trio.run, create_initial_topics, host.strip("[]"), int(port), self._options.topics, opener
-                    ).result()
+                    topics = self._options.topics
+                    arguments = (host.strip("[]"), int(port), topics, opener, BROKERS_WITHIN_S)
+                    thread.submit(trio.run, create_initial_topics, *arguments).result()
             except CliError as error:
                 complain(error.text)
                 self._has_failed = True
