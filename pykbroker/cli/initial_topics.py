@@ -43,6 +43,7 @@ async def create_initial_topics(
     port: int,
     topics: Sequence[TopicSpec],
     open_stream: OpenStream | None = None,
+    *,
     brokers_within_s: float = 0.0,
 ) -> None:
     """Create the topics that are missing; existing ones stay as they are.

@@ -235,6 +235,7 @@ class Supervisor:
     def _announce(self) -> None:
         if self._options.topics:
             from concurrent.futures import ThreadPoolExecutor
+            from functools import partial
 
             import trio
 
@@ -249,9 +250,15 @@ class Supervisor:
             try:
                 # In another thread, for trio would take the signals of the main thread away from `_catch_signals`.
                 with ThreadPoolExecutor(1) as thread:
-                    topics = self._options.topics
-                    arguments = (host.strip("[]"), int(port), topics, opener, BROKERS_WITHIN_S)
-                    thread.submit(trio.run, create_initial_topics, *arguments).result()
+                    create = partial(
+                        create_initial_topics,
+                        host.strip("[]"),
+                        int(port),
+                        self._options.topics,
+                        opener,
+                        brokers_within_s=BROKERS_WITHIN_S,
+                    )
+                    thread.submit(partial(trio.run, create)).result()
             except CliError as error:
                 complain(error.text)
                 self._has_failed = True
