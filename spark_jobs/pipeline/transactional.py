@@ -128,6 +128,9 @@ class TransactionalSink:
                     "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                     "linger.ms": 5,
                     "reconnect.backoff.max.ms": 500,
+                    # librdkafka 2.16.0 can wait for its transaction coordinator without an end, whatever the time
+                    # limit of the call, when it goes back to the bootstrap servers because no broker is up.
+                    "metadata.recovery.strategy": "none",
                     "log_level": 0,
                 }
             )
