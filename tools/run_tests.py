@@ -1,9 +1,9 @@
 """Runs parts of the test suite: `python tools/run_tests.py [--whole] [part ...]`.
 
 Without names it runs the parts of `make test`, with --whole those of `make test-all` (`suite_parts.py` has both). Heavy
-parts run alone, the others two at a time; then each line of output begins with the name of its part. A part that fails
-does not keep the next from running. The last lines are the parts' own summaries, so that a reader who sees only the end
-of a log knows what ran; the exit code is 0 only when every part passed.
+parts run alone, the others two at a time, with a background part beside them; then each line of output begins with the
+name of its part. A part that fails does not keep the next from running. The last lines are the parts' own summaries, so
+that a reader who sees only the end of a log knows what ran; the exit code is 0 only when every part passed.
 """
 
 from __future__ import annotations
@@ -51,15 +51,17 @@ def run_all(
     Args:
         chosen: the parts by name.
         run: runs one; gets a function for the lines that it prints, gives exit code and last line.
-        at_a_time: how many of those that are not heavy run at the same time.
+        at_a_time: how many of those that wait run at the same time, background parts not counted.
 
     Returns:
         A line for each part, in the order of `chosen`.
     """
     summaries: dict[str, str] = {}
     heavy = [name for name, part in chosen.items() if part.is_heavy]
-    others = [name for name in chosen if name not in heavy]
-    side_by_side = at_a_time > 1 and len(others) > 1
+    background = [name for name, part in chosen.items() if part.is_background]
+    waiting = [name for name in chosen if name not in heavy and name not in background]
+    others = [*waiting, *background]
+    side_by_side = (at_a_time > 1 and len(waiting) > 1) or bool(waiting and background)
 
     def take(name: str, prefix: str = "") -> None:
         part = chosen[name]
@@ -75,14 +77,19 @@ def run_all(
     for name in heavy:
         take(name)
     width = max(map(len, others), default=0)
-    with ThreadPoolExecutor(max(at_a_time, 1)) as lanes:
-        running = [lanes.submit(take, name, f"{name:{width}} | " if side_by_side else "") for name in others]
+    with ThreadPoolExecutor(max(at_a_time, 1)) as lanes, ThreadPoolExecutor(1) as background_lane:
+        running = [
+            lane.submit(take, name, f"{name:{width}} | " if side_by_side else "")
+            for lane, names in ((lanes, waiting), (background_lane, background))
+            for name in names
+        ]
         try:
             for one in running:
                 one.result()
         except KeyboardInterrupt:
             # The processes that run have got the signal too.
             lanes.shutdown(wait=False, cancel_futures=True)
+            background_lane.shutdown(wait=False, cancel_futures=True)
             raise
     return [summaries[name] for name in chosen]
 

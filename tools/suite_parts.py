@@ -60,6 +60,8 @@ class Part(NamedTuple):
         needs_kafka_jars: the jars of Apache Kafka are fetched before, and PYKBROKER_KAFKA_LIBS names their folder.
         is_heavy: it keeps two cores busy, or asserts timings, and runs alone. Others are run two at a time: most of the
             time they wait for processes that they started or killed.
+        is_background: it computes and waits for nothing, in virtual time. It runs at the lowest priority beside the
+            parts that wait, and takes the processor time that they leave.
     """
 
     description: str
@@ -68,12 +70,14 @@ class Part(NamedTuple):
     program: str = "pytest"
     needs_kafka_jars: bool = False
     is_heavy: bool = False
+    is_background: bool = False
 
     @property
     def command(self) -> list[str]:
         """Command line, for the checkout as working directory."""
+        priority = ["nice", "-n", "19"] if self.is_background else []
         how = [self.program] if self.program.endswith(".py") else ["-m", self.program]
-        return [self.python, *how, *self.arguments]
+        return [*priority, self.python, *how, *self.arguments]
 
 
 def parts(*, whole: bool) -> dict[str, Part]:
@@ -87,13 +91,13 @@ def parts(*, whole: bool) -> dict[str, Part]:
             "clusters simulated in one thread, first with rules broken on purpose (`make simulate` runs more)",
             ["--seeds", SEEDS if whole else SAMPLED_SEEDS, "--mutations"],
             program="tests.simulation",
-            is_heavy=True,
+            is_background=True,
         ),
         "voters": Part(
             "simulated clusters to which controllers come and from which they go",
             ["--kind", "voters", "--seeds", VOTER_SEEDS if whole else SAMPLED_VOTER_SEEDS],
             program="tests.simulation",
-            is_heavy=True,
+            is_background=True,
         ),
         "interop": Part(
             "stock clients, Java tools and Spark against broker processes, two files at a time",

@@ -11,7 +11,7 @@ import run_tests
 from run_tests import passing_on, run_all
 from suite_parts import Part, parts
 
-HEAVY, LIGHT = Part("heavy", [], is_heavy=True), Part("light", [])
+HEAVY, LIGHT, BACKGROUND = Part("heavy", [], is_heavy=True), Part("light", []), Part("", [], is_background=True)
 
 
 class Runs:
@@ -19,7 +19,7 @@ class Runs:
 
     Args:
         codes: exit codes by description; 0 for others.
-        together: as many light parts wait for one another before they end.
+        together: as many parts that are not heavy wait for one another before they end.
     """
 
     def __init__(self, codes: dict[str, int] | None = None, together: int = 1) -> None:
@@ -59,6 +59,28 @@ def test_heavy_parts_run_alone_and_others_two_at_a_time(capsys: pytest.CaptureFi
     printed = capsys.readouterr().out.splitlines()
     assert "line of b" in printed
     assert "a | line of a" in printed
+
+
+def test_a_background_part_runs_beside_those_that_wait() -> None:
+    runs = Runs(together=3)
+    summaries = run_all(chosen(a=BACKGROUND, b=LIGHT, c=HEAVY, d=LIGHT), runs, 2)
+    assert runs.order[0] == "c"
+    assert runs.beside["c"] == {"c"}
+    assert max(map(len, runs.beside.values())) == 3
+    assert [line.split()[:2] for line in summaries] == [["ok", name] for name in "abcd"]
+
+
+def test_background_parts_run_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = Runs()
+    run_all(chosen(a=BACKGROUND, b=BACKGROUND), runs, 2)
+    assert runs.order == ["a", "b"]
+    assert all(len(names) == 1 for names in runs.beside.values())
+    assert "line of a" in capsys.readouterr().out.splitlines()
+
+
+def test_a_background_part_has_the_lowest_priority() -> None:
+    assert BACKGROUND.command[:3] == ["nice", "-n", "19"]
+    assert LIGHT.command == [sys.executable, "-m", "pytest"]
 
 
 def test_one_after_the_other_where_there_is_one_core(capsys: pytest.CaptureFixture[str]) -> None:
