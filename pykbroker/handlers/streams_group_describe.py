@@ -6,14 +6,13 @@ Version 0. Needs DESCRIBE on each group, and on all topics of its topology.
 from __future__ import annotations
 
 from pykbroker.controller.metadata.features import streams_groups_enabled
-from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
-from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.streams_group_describe import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
 )
 from pykbroker.requests.context import BrokerContext
+from pykbroker.requests.group_describe import described_groups, unsupported_groups
 
 HIDDEN_TOPICS = "The described group uses topics that the client is not authorized to describe."
 
@@ -24,26 +23,15 @@ async def handle_streams_group_describe(
     """Describes each group; those that the client may not see come first, as in Kafka."""
     protocols = context.services.config.groups.rebalance_protocols
     if "streams" not in protocols or not streams_groups_enabled(context.services.metadata.image):
-        unsupported = ErrorCode.UNSUPPORTED_VERSION
-        return StreamsGroupDescribeResponse(
-            groups=[DescribedGroup(group_id=group_id, error_code=unsupported) for group_id in request.group_ids]
-        )
-    refused = context.refused(DESCRIBE, GROUP, request.group_ids)
-    failed = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    groups = [DescribedGroup(group_id=g, error_code=failed) for g in request.group_ids if g in refused]
-    described = [context.services.groups.streams.describe(g) for g in request.group_ids if g not in refused]
-    if request.include_authorized_operations:
-        for group in described:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = context.authorized_operations(GROUP, group.group_id)
-    groups += [_visible(context, group) for group in described]
+        return StreamsGroupDescribeResponse(groups=unsupported_groups(DescribedGroup, request.group_ids))
+    describe = context.services.groups.streams.describe
+    groups = described_groups(context, request, DescribedGroup, describe, _topics_of, HIDDEN_TOPICS)
     return StreamsGroupDescribeResponse(groups=groups)
 
 
-def _visible(context: BrokerContext, group: DescribedGroup) -> DescribedGroup:
-    """The group, or an error in its place if its topology has topics that the client may not see."""
+def _topics_of(group: DescribedGroup) -> set[str]:
     subtopologies = () if group.topology is None else group.topology.subtopologies or ()
-    topics = {
+    return {
         name
         for subtopology in subtopologies
         for name in (
@@ -53,7 +41,3 @@ def _visible(context: BrokerContext, group: DescribedGroup) -> DescribedGroup:
             *(topic.name for topic in subtopology.state_changelog_topics),
         )
     }
-    if not context.refused(DESCRIBE, TOPIC, topics):
-        return group
-    failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return DescribedGroup(group_id=group.group_id, error_code=failed, error_message=HIDDEN_TOPICS)

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from pykbroker.controller.metadata.delegation_tokens import TokenSettings
+from pykbroker.controller.metadata.delegation_tokens import (
+    ChangedToken,
+    ExpireDelegationToken,
+    RenewDelegationToken,
+    TokenSettings,
+)
+from pykbroker.protocol.error_codes import ErrorCode
+from pykbroker.requests.controller_calls import forwarded, has_moved, submit
 
 if TYPE_CHECKING:
+    from pykbroker.protocol.messages.expire_delegation_token import (
+        ExpireDelegationTokenRequest,
+        ExpireDelegationTokenResponse,
+    )
+    from pykbroker.protocol.messages.renew_delegation_token import (
+        RenewDelegationTokenRequest,
+        RenewDelegationTokenResponse,
+    )
     from pykbroker.requests.context import NodeContext
+
+R = TypeVar("R", "ExpireDelegationTokenResponse", "RenewDelegationTokenResponse")
 
 NO_TIMESTAMP = -1
 """Timestamp in a response with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED."""
@@ -35,3 +52,33 @@ def token_settings(context: NodeContext) -> TokenSettings:
         config.delegation_tokens.max_lifetime_ms,
         config.delegation_tokens.expiry_time_ms,
     )
+
+
+async def change_token(
+    context: NodeContext,
+    request: ExpireDelegationTokenRequest | RenewDelegationTokenRequest,
+    response: type[R],
+    command: type[ExpireDelegationToken | RenewDelegationToken],
+    period_ms: int,
+) -> R:
+    """Moves the expiry of a token, on the active controller.
+
+    A client that may not use tokens gets DELEGATION_TOKEN_REQUEST_NOT_ALLOWED from this node.
+    """
+    if not may_use_tokens(context):
+        return response(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NO_TIMESTAMP)
+    # Copied, as it is a view of the request's frame.
+    hmac = bytes(request.hmac)
+    while True:
+        answer: R | None = await forwarded(context, request)
+        if answer is not None:
+            return answer
+        now_ms = context.services.clock.now_ms()
+        planned = command(token_settings(context), context.principal, hmac, period_ms, now_ms)
+        result: ChangedToken | None
+        result, failure = await submit(context, planned, context.services.config.request_timeout_ms)
+        if not has_moved(context, failure):
+            break
+    if result is None:
+        return response(error_code=failure.code)
+    return response(error_code=result.error, expiry_timestamp_ms=result.expiry_ms)

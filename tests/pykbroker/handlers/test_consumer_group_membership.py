@@ -8,12 +8,13 @@ from typing import Any
 
 from pykbroker.controller.metadata.features import GROUP_VERSION
 from pykbroker.controller.metadata.image import Acl
-from pykbroker.handlers.consumer_group_describe import HIDDEN_TOPICS, handle_consumer_group_describe
+from pykbroker.handlers.consumer_group_describe import handle_consumer_group_describe
 from pykbroker.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
 from pykbroker.protocol.acl_codes import ALLOW, DESCRIBE, GROUP, LITERAL, READ, TOPIC
 from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pykbroker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pykbroker.requests.group_describe import HIDDEN_TOPICS
 from pykbroker.security.standard_authorizer import StandardAuthorizer
 from tests.pykbroker.groups.rig import Rig
 from tests.support.data_path import topic_id

@@ -1,0 +1,67 @@
+"""Common part of ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from pykbroker.protocol.acl_codes import DESCRIBE, GROUP, TOPIC
+from pykbroker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from pykbroker.protocol.messages import consumer_group_describe, share_group_describe, streams_group_describe
+    from pykbroker.requests.context import BrokerContext
+
+    DescribeRequest = (
+        consumer_group_describe.ConsumerGroupDescribeRequest
+        | share_group_describe.ShareGroupDescribeRequest
+        | streams_group_describe.StreamsGroupDescribeRequest
+    )
+
+G = TypeVar(
+    "G",
+    "consumer_group_describe.DescribedGroup",
+    "share_group_describe.DescribedGroup",
+    "streams_group_describe.DescribedGroup",
+)
+
+HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
+
+
+def unsupported_groups(response: type[G], group_ids: Sequence[str]) -> list[G]:
+    """UNSUPPORTED_VERSION for each group: the feature or the rebalance protocol is not enabled."""
+    return [response(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION) for group_id in group_ids]
+
+
+def described_groups(
+    context: BrokerContext,
+    request: DescribeRequest,
+    response: type[G],
+    describe: Callable[[str], G],
+    topics_of: Callable[[G], set[str]],
+    hidden_topics: str = HIDDEN_TOPICS,
+) -> list[G]:
+    """Each group of the request; those that the client may not describe come first, as in Kafka.
+
+    A group with topics that the client may not describe is replaced by TOPIC_AUTHORIZATION_FAILED.
+
+    Args:
+        response: class of a described group.
+        describe: the group with this id, or its error.
+        topics_of: topics that the description names.
+        hidden_topics: error message for a group with a topic that the client may not describe.
+    """
+    refused = context.refused(DESCRIBE, GROUP, request.group_ids)
+    failed = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    groups = [response(group_id=g, error_code=failed) for g in request.group_ids if g in refused]
+    for group_id in request.group_ids:
+        if group_id in refused:
+            continue
+        group = describe(group_id)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = context.authorized_operations(GROUP, group.group_id)
+        if context.refused(DESCRIBE, TOPIC, topics_of(group)):
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            group = response(group_id=group.group_id, error_code=error, error_message=hidden_topics)
+        groups.append(group)
+    return groups
