@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.groups.modern.settings import times_of_group
 
 
 class ShareGroupSettings(NamedTuple):
@@ -43,27 +44,5 @@ class ShareGroupSettings(NamedTuple):
 
     def of_group(self, configs: Mapping[str, str]) -> ShareGroupSettings:
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
-
-        def bounded(key: str, default: int, lowest: int, highest: int) -> int:
-            return min(max(int(configs[key]), lowest), highest) if key in configs else default
-
-        return self._replace(
-            session_timeout_ms=bounded(
-                "share.session.timeout.ms",
-                self.session_timeout_ms,
-                self.min_session_timeout_ms,
-                self.max_session_timeout_ms,
-            ),
-            heartbeat_interval_ms=bounded(
-                "share.heartbeat.interval.ms",
-                self.heartbeat_interval_ms,
-                self.min_heartbeat_interval_ms,
-                self.max_heartbeat_interval_ms,
-            ),
-            assignment_interval_ms=bounded(
-                "share.assignment.interval.ms",
-                self.assignment_interval_ms,
-                self.min_assignment_interval_ms,
-                self.max_assignment_interval_ms,
-            ),
-        )
+        times = times_of_group(self, configs, "share")
+        return self._replace(**times._asdict())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pykbroker.config.broker_config import BrokerConfig
+from pykbroker.groups.modern.settings import bounded, times_of_group
 
 NUM_STANDBY_REPLICAS = "num.standby.replicas"
 
@@ -56,32 +57,9 @@ class StreamsGroupSettings(NamedTuple):
         """The settings of one group, from the configs of its GROUP resource, kept within the broker's bounds."""
         if not configs:
             return self
-
-        def bounded(key: str, default: int, lowest: int, highest: int) -> int:
-            return min(max(int(configs[key]), lowest), highest) if key in configs else default
-
-        delay_ms = configs.get("streams.initial.rebalance.delay.ms")
-        return self._replace(
-            session_timeout_ms=bounded(
-                "streams.session.timeout.ms",
-                self.session_timeout_ms,
-                self.min_session_timeout_ms,
-                self.max_session_timeout_ms,
-            ),
-            heartbeat_interval_ms=bounded(
-                "streams.heartbeat.interval.ms",
-                self.heartbeat_interval_ms,
-                self.min_heartbeat_interval_ms,
-                self.max_heartbeat_interval_ms,
-            ),
-            assignment_interval_ms=bounded(
-                "streams.assignment.interval.ms",
-                self.assignment_interval_ms,
-                self.min_assignment_interval_ms,
-                self.max_assignment_interval_ms,
-            ),
-            num_standby_replicas=bounded(
-                "streams.num.standby.replicas", self.num_standby_replicas, 0, self.max_standby_replicas
-            ),
-            initial_rebalance_delay_ms=self.initial_rebalance_delay_ms if delay_ms is None else int(delay_ms),
+        times = times_of_group(self, configs, "streams")
+        standbys = bounded(
+            configs, "streams.num.standby.replicas", self.num_standby_replicas, 0, self.max_standby_replicas
         )
+        delay_ms = int(configs.get("streams.initial.rebalance.delay.ms", self.initial_rebalance_delay_ms))
+        return self._replace(**times._asdict(), num_standby_replicas=standbys, initial_rebalance_delay_ms=delay_ms)
