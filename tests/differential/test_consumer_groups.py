@@ -9,65 +9,34 @@ from pathlib import Path
 
 import pytest
 
-from interop_tests.brokers import ApacheKafkaProcess, BrokerProcess, PykbrokerProcess
-from interop_tests.java_tools import JavaTools
 from pykbroker.coordination.partitioning import OFFSETS_TOPIC
 from pykbroker.groups.offset_log import decode_record
 from pykbroker.protocol.log_messages.consumer_group_records import ConsumerGroupMetadataKey
 from pykbroker.protocol.records.batch import iter_batches
-from tests.differential.plain import MEMBER, differences
-from tests.differential.runner import Difference
+from tests.differential.group_worlds import Brokers, Worlds, both_brokers, both_worlds, played
+from tests.differential.plain import MEMBER
 from tests.differential.scenarios.consumer_groups import SCENARIOS
-from tests.differential.scenarios.groups import GroupWorld
-from tests.support.kafka_jars import kafka_libs
 
 pytestmark = pytest.mark.java
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "300", "group.consumer.assignment.interval.ms": "0"}
 
-Brokers = dict[str, BrokerProcess]
-Worlds = dict[str, GroupWorld]
-
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    folder = tmp_path_factory.mktemp("brokers")
-    started: Brokers = {
-        "kafka": ApacheKafkaProcess(folder / "kafka", folder / "kafka.log", SETTINGS, JavaTools(kafka_libs())),
-        "pykbroker": PykbrokerProcess(folder / "pykbroker", folder / "pykbroker.log", SETTINGS),
-    }
-    try:
-        for broker in started.values():
-            broker.start()
+    with both_brokers(tmp_path_factory.mktemp("brokers"), SETTINGS) as started:
         yield started
-    finally:
-        for broker in started.values():
-            broker.stop()
 
 
 @pytest.fixture(scope="module")
 def worlds(brokers: Brokers) -> Iterator[Worlds]:
-    made = {name: GroupWorld(broker.address) for name, broker in brokers.items()}
-    for world in made.values():
-        world.prepare()
-    yield made
-    for world in made.values():
-        world.close()
+    with both_worlds(brokers) as made:
+        yield made
 
 
 def test_answers_are_kafkas(worlds: Worlds) -> None:
     """P-172 to P-178 as far as requests show them; every step that differs is named."""
-    for scenario in SCENARIOS:
-        for world in worlds.values():
-            world.note("scenario", scenario.__name__)
-            scenario(world)
-    kafka, ours = worlds["kafka"].answers, worlds["pykbroker"].answers
-    assert len(kafka) == len(ours) > 150
-    found = [
-        Difference(number, label, *difference)
-        for number, ((label, theirs), (_, mine)) in enumerate(zip(kafka, ours, strict=True))
-        for difference in differences(theirs, mine)
-    ]
+    found = played(worlds, SCENARIOS, 150)
     assert not found, "\n".join(map(str, found))
 
 
