@@ -6,12 +6,10 @@ from pykbroker.groups.consumer.group import ConsumerGroup
 from pykbroker.groups.consumer.leaving import fence_members
 from pykbroker.groups.consumer.member import MemberState
 from pykbroker.groups.consumer.settings import ConsumerGroupSettings
-from pykbroker.groups.modern.timers import DueTimer, TimerKind
+from pykbroker.groups.modern.expiry import explain_and_retry, first_of_each
+from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
 from pykbroker.groups.result import GroupResult
-
-RETRY_BACKOFF_MS = 500
-"""Time after which the coordinator tries again to fence a member; not configurable, as in Kafka."""
 
 _REASONS = {
     TimerKind.SESSION: "the member session expired",
@@ -24,32 +22,13 @@ _REASONS = {
 def expire_due(
     group: ConsumerGroup, settings: ConsumerGroupSettings, topics: GroupTopics, now_ms: int
 ) -> GroupResult | None:
-    """Fences the members whose timers are due; None if there are none.
-
-    A rebalance timeout counts only while the member still has the epoch at which it was told to give up partitions. If
-    the records cannot be appended, the timers are due again after `RETRY_BACKOFF_MS`.
-    """
-    due: dict[str, DueTimer] = {}
-    for timer in group.timers.pop_due(now_ms):
-        member = group.members.get(timer.member_id)
-        if member is None or (timer.kind is TimerKind.REBALANCE and member.member_epoch != timer.epoch):
-            continue
-        due.setdefault(timer.member_id, timer)
+    """Fences the members whose timers are due; None if there are none."""
+    epochs = {member_id: member.member_epoch for member_id, member in group.members.items()}
+    due = first_of_each(group.timers.pop_due(now_ms), epochs)
     if not due:
         return None
     result = fence_members(group, [group.members[member_id] for member_id in due], settings, topics, now_ms)
-
-    def try_again(failed_at_ms: int) -> None:
-        for timer in due.values():
-            deadline_ms = failed_at_ms + RETRY_BACKOFF_MS
-            group.timers.schedule_if_absent(timer.kind, timer.member_id, deadline_ms, timer.epoch)
-
-    result.on_failed_append = try_again
-    result.notes += [
-        f"Group {group.group_id}: member {member_id} is fenced because {_REASONS[timer.kind]}"
-        for member_id, timer in due.items()
-    ]
-    return result
+    return explain_and_retry(result, group.group_id, group.timers, due, _REASONS)
 
 
 def schedule_loaded(group: ConsumerGroup, settings: ConsumerGroupSettings, now_ms: int) -> None:

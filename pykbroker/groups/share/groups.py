@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from pykbroker.groups.consumer.expiry import RETRY_BACKOFF_MS
 from pykbroker.groups.modern.errors import GroupError
+from pykbroker.groups.modern.expiry import explain_and_retry, first_of_each
 from pykbroker.groups.modern.groups import ModernGroups
 from pykbroker.groups.modern.timers import SoftState, TimerKind
 from pykbroker.groups.modern.topics import GroupTopics
@@ -23,6 +23,8 @@ from pykbroker.protocol.error_codes import ErrorCode
 from pykbroker.protocol.log_messages.share_group_records import ShareGroupMetadataKey
 from pykbroker.protocol.messages.share_group_describe import DescribedGroup
 from pykbroker.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+_REASONS = {TimerKind.SESSION: "the member session expired"}
 
 
 class ShareGroups(ModernGroups[ShareGroup]):
@@ -166,18 +168,9 @@ class ShareGroups(ModernGroups[ShareGroup]):
         group = self.by_id.get(group_id)
         if group is None:
             return None
-        due = [timer for timer in group.timers.pop_due(now_ms) if timer.member_id in group.members]
+        epochs = {member_id: member.member_epoch for member_id, member in group.members.items()}
+        due = first_of_each(group.timers.pop_due(now_ms), epochs)
         if not due:
             return None
-        result = heartbeats.remove_members(group, [group.members[timer.member_id] for timer in due], self.topics)
-
-        def try_again(failed_at_ms: int) -> None:
-            for timer in due:
-                deadline_ms = failed_at_ms + RETRY_BACKOFF_MS
-                group.timers.schedule_if_absent(timer.kind, timer.member_id, deadline_ms)
-
-        result.on_failed_append = try_again
-        result.notes += [
-            f"Group {group_id}: member {timer.member_id} is fenced because the member session expired" for timer in due
-        ]
-        return result
+        result = heartbeats.remove_members(group, [group.members[member_id] for member_id in due], self.topics)
+        return explain_and_retry(result, group_id, group.timers, due, _REASONS)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pykbroker.groups.consumer.expiry import RETRY_BACKOFF_MS
 from pykbroker.groups.modern.errors import GroupError
-from pykbroker.groups.modern.timers import DueTimer, TimerKind
+from pykbroker.groups.modern.expiry import explain_and_retry, first_of_each
+from pykbroker.groups.modern.timers import TimerKind
 from pykbroker.groups.result import GroupResult
 from pykbroker.groups.streams.group import StreamsGroup
 from pykbroker.groups.streams.heartbeat import StreamsHeartbeatContext, end_initial_delay, remove_members
@@ -20,24 +20,17 @@ _REASONS = {
 def expire_due(group: StreamsGroup, context: StreamsHeartbeatContext) -> GroupResult | None:
     """Fences the members whose timers are due, or ends the initial delay; None if there is nothing to do.
 
-    A rebalance timeout counts only while the member still has the epoch at which it was told to give up tasks. Members
-    are fenced first; the initial delay is then due at once. If the records that fence members cannot be appended, the
-    timers are due again after `RETRY_BACKOFF_MS`.
+    Members are fenced first; the initial delay is then due at once.
     """
-    due: dict[str, DueTimer] = {}
-    has_delay_ended = False
-    for timer in group.timers.pop_due(context.now_ms):
-        if timer.kind is TimerKind.INITIAL_REBALANCE:
-            has_delay_ended = True
-            continue
-        member = group.members.get(timer.member_id)
-        if member is None or (timer.kind is TimerKind.REBALANCE and member.member_epoch != timer.epoch):
-            continue
-        due.setdefault(timer.member_id, timer)
+    popped = group.timers.pop_due(context.now_ms)
+    has_delay_ended = any(timer.kind is TimerKind.INITIAL_REBALANCE for timer in popped)
+    epochs = {member_id: member.member_epoch for member_id, member in group.members.items()}
+    due = first_of_each([timer for timer in popped if timer.kind is not TimerKind.INITIAL_REBALANCE], epochs)
     if due:
         if has_delay_ended:
             group.timers.schedule(TimerKind.INITIAL_REBALANCE, "", context.now_ms)
-        return _fence(group, due)
+        result = remove_members(group, [group.members[member_id] for member_id in due])
+        return explain_and_retry(result, group.group_id, group.timers, due, _REASONS)
     if not has_delay_ended:
         return None
     result = GroupResult(applies_at_append=True)
@@ -46,22 +39,6 @@ def expire_due(group: StreamsGroup, context: StreamsHeartbeatContext) -> GroupRe
     except GroupError as error:
         # The next heartbeat tries again and tells its member.
         result.notes.append(f"Group {group.group_id}: no first assignment: {error}")
-    return result
-
-
-def _fence(group: StreamsGroup, due: dict[str, DueTimer]) -> GroupResult:
-    result = remove_members(group, [group.members[member_id] for member_id in due])
-
-    def try_again(failed_at_ms: int) -> None:
-        for timer in due.values():
-            deadline_ms = failed_at_ms + RETRY_BACKOFF_MS
-            group.timers.schedule_if_absent(timer.kind, timer.member_id, deadline_ms, timer.epoch)
-
-    result.on_failed_append = try_again
-    result.notes += [
-        f"Group {group.group_id}: member {member_id} is fenced because {_REASONS[timer.kind]}"
-        for member_id, timer in due.items()
-    ]
     return result
 
 
